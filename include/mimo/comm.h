@@ -229,10 +229,15 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
  *    stream of such a call runs to its end, and what it wrote is unspecified.
- *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. The
- *    creation of a bridge or of a group of a grid splits, and so does a mimo_gradient_finalize that
- *    sums over a group for the first time. If a rank dies in that instant, or leaves because of its
- *    deadline or an abort, ranks that are inside stay there: only the backend can notice.
+ *  - A deadline does not hold where NCCL makes communicators, nor inside MPI_Comm_split. All ranks
+ *    are known to have arrived there, and have all that they need. But if a rank is killed in that
+ *    instant, or leaves because of its deadline or an abort, ranks that are inside stay there. Only
+ *    who started the processes can end them (mpirun does, where it sees one die). On MPI two kinds
+ *    of groups do without MPI_Comm_split, and the deadline holds: groups of one rank, and one group
+ *    of all ranks in the order of their communicator (such as the one of each bridge). What splits:
+ *    the creation of groups of a grid and of collective bridges, MIMO_CHECK=replicas in the
+ *    creation of a bridge, and a mimo_gradient_finalize that sums over a group for the first time.
+ *    So a program makes all of them before its first step.
  */
 
 /** The longest deadline: 30 days, in milliseconds. */

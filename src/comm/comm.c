@@ -54,7 +54,9 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
     /* A rank can still fail alone, for lack of memory. Then all ranks fail and release what they
      * made. */
     mimo_comm *made = NULL;
-    mimo_status status = mimo_comm_agree(parent, parent->backend->split(&made, parent, color, key));
+    mimo_status status =
+        mimo_agree_as(parent, MIMO_AGREE_ALWAYS, parent->backend->split(&made, parent, color, key),
+                      mimo_signature_start(MIMO_CALL_COMM_SPLIT), "comm split");
     if (made) {
         made->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
         made->device = parent->device;

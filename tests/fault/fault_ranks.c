@@ -5,10 +5,11 @@
  *
  * CALL is one of fault_calls. Rank 2 ends by END ("kill": SIGKILL, "exit") at the MOMENT "before"
  * the call, or amid its "data", when the ranks have agreed. In a creation of shared memory it ends
- * when it has made the "name", or when it has taken the "memory". With END "sleep" it does nothing
- * for longer than the others wait, and then goes on. The others print the status and the time of
- * each call, and release everything. Then they go on by themselves on a new communicator, say so,
- * and leave without MPI_Finalize, which could wait for the dead rank.
+ * when it has made the "name", or when it has taken the "memory"; in a "split" when all ranks are
+ * known to have come. With END "sleep" it does nothing for longer than the others wait, and then
+ * goes on. The others print the status and the time of each call, and release everything. Then they
+ * go on by themselves on a new communicator, say so, and leave without MPI_Finalize, which could
+ * wait for the dead rank.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
@@ -58,6 +59,19 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
 {
     come_to("data");
     return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+/* The calls that make a communicator of a group. */
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
+{
+    come_to("split");
+    return PMPI_Comm_split(comm, color, key, out);
+}
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *out, MPI_Request *request)
+{
+    come_to("split");
+    return PMPI_Comm_idup(comm, out, request);
 }
 
 /* The calls by which shared memory is named and taken. */

@@ -45,6 +45,7 @@ LAUNCHES = [
     ("fastest", "before", "kill", "routed", "bridge create by measurement: "),
     ("fastest", "data", "kill", "routed", "bridge 2 forward of 1: bf16 sbh[8,2,3] from bf16"),
     ("create", "before", "kill", "routed", "bridge create src tp=2,dp=2"),
+    ("create", "split", "kill", "routed", "comm split: "),
     ("step", "before", "kill", "routed", "gradient count: "),
     ("barrier", "before", "sleep", "routed", "barrier: "),
     ("forward", "before", "sleep", "collective", "bridge 1 forward of 1: f32 sbh[2,2,3] from f32"),

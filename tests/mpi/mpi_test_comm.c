@@ -156,6 +156,56 @@ MPI_TEST(comm, split)
     MPI_EXPECT_SENTENCE("colour -2");
 }
 
+/* MPI's profiling interface. */
+static int mpi_splits;
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
+{
+    mpi_splits++;
+    return PMPI_Comm_split(comm, color, key, out);
+}
+
+/* Split, and use the group. `splits`: how often MPI_Comm_split is called, which no deadline ends. */
+static void expect_splits(int color, int key, int splits)
+{
+    mimo_comm *comm = mpi_test_comm(), *made = NULL;
+    int64_t sum = comm->rank, members = 0, expected = 0;
+    int key_of[64], color_of[64], place = 0;
+    MPI_EXPECT_OK(mimo_comm_host_allgather(comm, color_of, &color, sizeof color));
+    MPI_EXPECT_OK(mimo_comm_host_allgather(comm, key_of, &key, sizeof key));
+    for (int i = 0; i < comm->size; i++) {
+        bool before = key_of[i] < key || (key_of[i] == key && i < comm->rank);
+        members += color_of[i] == color;
+        expected += color_of[i] == color ? i : 0;
+        place += color_of[i] == color && before;
+    }
+    mpi_splits = 0;
+    MPI_EXPECT_OK(mimo_comm_split(&made, comm, color, key));
+    MPI_EXPECT(mpi_splits == splits, "%d calls of MPI_Comm_split, not %d", mpi_splits, splits);
+    MPI_EXPECT((made != NULL) == (color >= 0), "colour %d: %p", color, (void *)made);
+    if (!made)
+        return;
+    MPI_EXPECT(made->size == members && made->rank == place, "rank %d of %d", made->rank,
+               made->size);
+    MPI_EXPECT_OK(mimo_comm_allreduce(made, &sum, 1, MIMO_I64, MIMO_SUM, NULL));
+    MPI_EXPECT(sum == expected, "the sum is %" PRId64 ", not %" PRId64, sum, expected);
+    mimo_comm_destroy(made);
+}
+
+MPI_TEST(comm, split_without_mpi_split)
+{
+    int rank = mpi_test_rank(), size = mpi_test_size(), alone = size == 1;
+    expect_splits(0, rank, 0);
+    expect_splits(7, 3, 0);
+    expect_splits(rank, -rank, 0);
+    expect_splits(rank == 0 ? 1 : -1, 0, 0);
+    expect_splits(-1, 0, 0);
+    expect_splits(0, -rank, !alone);
+    expect_splits(rank == 0 ? -1 : 1, 0, size > 2);
+    expect_splits(rank / 2, 0, size > 2);
+    expect_splits(rank == size - 1, 0, size > 2);
+}
+
 /* One rank's mistake is an error on every rank. The communicator still works. */
 MPI_TEST(comm, agreement)
 {

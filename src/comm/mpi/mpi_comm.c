@@ -21,6 +21,7 @@
 #include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_scatter.h"
+#include "comm/mpi/mpi_split.h"
 #include "comm/mpi/mpi_types.h"
 #include "comm/places.h"
 #include "comm/waiter.h"
@@ -284,11 +285,12 @@ static void comm_destroy(mimo_comm *base)
     mimo_family *family = base->family;
     if (mimo_family_status(family) == MIMO_OK && mimo_mpi_family_may_call(family)) {
         mimo_mpi_operators_release(&comm->operators);
-        if (comm->closing)
+        if (comm->closing && comm->handle != MPI_COMM_NULL) {
             mimo_mpi_close(comm->closing, comm->handle);
-    } else {
-        mimo_release(comm->closing);
+            comm->closing = NULL;
+        }
     }
+    mimo_release(comm->closing);
     mimo_mpi_pool_release(&comm->requests);
     mimo_release(comm);
     mimo_family_release(family);
@@ -301,40 +303,79 @@ static mimo_status rank_in(MPI_Comm handle, int *rank, int *size)
     return MIMO_OK;
 }
 
-/* Make the communicator of a new handle, which it owns. MPI returns errors on it as codes. */
-static mimo_status adopt(mpi_comm **out, mimo_mpi_family *family, MPI_Comm handle)
+/* Wait under the deadline of a communicator. NULL: this rank had no memory for the one that is being
+ * made, and waits without a deadline. */
+static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
-    int rank, size;
-    MIMO_TRY_MPI(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN));
-    MIMO_TRY(rank_in(handle, &rank, &size));
-    MIMO_TRY(comm_create(out, family, rank, size));
-    (*out)->handle = handle;
-    return MIMO_OK;
+    mimo_waiter waiter = {.comm = comm ? &comm->base : NULL, .call = call};
+    int done = 0;
+    for (;;) {
+        MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
+        if (done)
+            return MIMO_OK;
+        MIMO_TRY(mimo_waiter_pause(&waiter));
+    }
 }
 
-/* Without a closing the handle is never freed: the other ranks wait for this one's word. */
-static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
+/* All that a group's communicator needs, except its handle; NULL where this rank is in no group.
+ * Without a closing the handle would never be freed: the other ranks wait for this one's word. */
+static mimo_status group_create(mpi_comm **out, mimo_mpi_family *family,
+                                const mimo_mpi_group *group)
+{
+    *out = NULL;
+    if (group->size == 0)
+        return MIMO_OK;
+    MIMO_TRY(comm_create(out, family, group->rank, group->size));
+    return mimo_mpi_closing_create(&(*out)->closing);
+}
+
+/* Make the handle. MPI returns errors on it as codes. */
+static mimo_status group_connect(mpi_comm *made, mpi_comm *parent, const mimo_mpi_group *group)
 {
     MPI_Comm handle = MPI_COMM_NULL;
+    MPI_Request request;
+    if (group->kind == MIMO_MPI_WHOLE) {
+        MIMO_TRY_MPI(MPI_Comm_idup(parent->handle, &made->handle, &request));
+        MIMO_TRY(wait_for(&request, parent, "comm split"));
+    } else {
+        MIMO_TRY(mimo_mpi_group_split(&handle, parent->handle, group));
+        if (made)
+            made->handle = handle;
+    }
+    return made ? mimo_mpi_status(MPI_Comm_set_errhandler(made->handle, MPI_ERRORS_RETURN),
+                                  "MPI_Comm_set_errhandler")
+                : MIMO_OK;
+}
+
+/* MPI may still write the handle where a duplication was given up. */
+static void group_discard(mpi_comm *made, const mimo_mpi_group *group)
+{
+    if (!made)
+        return;
+    if (group->kind == MIMO_MPI_WHOLE && mimo_family_status(&made->family->base) != MIMO_OK)
+        mimo_abandon(made);
+    else
+        comm_destroy(&made->base);
+}
+
+/* All that can fail on one rank comes before the agreement. */
+static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
+{
     mpi_comm *made;
-    mimo_mpi_closing *closing = NULL;
-    mimo_mpi_close_rest();
-    mimo_status status = color < 0 ? MIMO_OK : mimo_mpi_closing_create(&closing);
-    int code = MPI_Comm_split(handle_of(parent), color < 0 ? MPI_UNDEFINED : color, key, &handle);
-    MIMO_KEEP_FIRST(status, mimo_mpi_status(code, "MPI_Comm_split"));
+    mimo_mpi_group group;
     *out = NULL;
-    if (status != MIMO_OK || handle == MPI_COMM_NULL) {
-        mimo_release(closing);
-        return status;
-    }
-    status = adopt(&made, ((mpi_comm *)parent)->family, handle);
-    if (status != MIMO_OK) {
-        mimo_mpi_close(closing, handle);
-        return status;
-    }
-    made->closing = closing;
-    *out = &made->base;
-    return MIMO_OK;
+    mimo_mpi_close_rest();
+    MIMO_TRY(mimo_mpi_group_find(&group, parent, color, key));
+    mimo_status status = group_create(&made, ((mpi_comm *)parent)->family, &group);
+    status = mimo_agree_as(parent, MIMO_AGREE_ALWAYS, status,
+                           mimo_signature_start(MIMO_CALL_COMM_SPLIT), "comm split");
+    if (status == MIMO_OK)
+        status = group_connect(made, (mpi_comm *)parent, &group);
+    if (status == MIMO_OK && made)
+        *out = &made->base;
+    else
+        group_discard(made, &group);
+    return status;
 }
 
 static void family_end(mimo_family *family, const mimo_last_words *words)
@@ -417,20 +458,6 @@ static void set_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
 {
     comm->handle = comm->family->handle = handle;
     comm->family->owned = owned;
-}
-
-/* Wait under the deadline of the communicator that is being made. NULL: this rank had no memory for
- * one, and waits without a deadline. */
-static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
-{
-    mimo_waiter waiter = {.comm = comm ? &comm->base : NULL, .call = call};
-    int done = 0;
-    for (;;) {
-        MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
-        if (done)
-            return MIMO_OK;
-        MIMO_TRY(mimo_waiter_pause(&waiter));
-    }
 }
 
 /* Duplicate the caller's communicator with an error handler that returns codes. The caller's own is
