@@ -27,6 +27,7 @@
 #include <mimo/buffer.h>
 
 #include "comm/termination.h"
+#include "core/backend_api.h"
 #include "core/rows.h"
 #include "device/staging.h"
 

@@ -11,11 +11,9 @@
 
 #include <mimo/status.h>
 
-#include "core/backend_api.h"
-
 /* Put a sentence in front of the last error ("rank 3: ") and return `status`. */
-MIMO_BACKEND_API MIMO_PRINTF(2, 3) mimo_status
-    mimo_fail_prefix(mimo_status status, const char *format, ...);
+MIMO_PRINTF(2, 3)
+mimo_status mimo_fail_prefix(mimo_status status, const char *format, ...);
 
 #define MIMO_TRY(call)                        \
     do {                                      \

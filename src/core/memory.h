@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/backend_api.h"
 #include "core/check.h"
 
 /* Allocate count elements of `size` bytes, all zero. Count 0 gives a pointer that may be freed.
