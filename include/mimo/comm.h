@@ -74,11 +74,13 @@ typedef struct mimo_comm_desc {
     int agree;        /* as MIMO_AGREE: 1 or 0 */
     int checks;       /* as MIMO_CHECK: bits of <mimo/env.h>, MIMO_CHECK_REPLICAS | ...; 0: none */
     int64_t deadline; /* as MIMO_DEADLINE_MS: milliseconds; 0: none */
+    /* Experimental. */
+    int64_t stall; /* as MIMO_STALL_MS: milliseconds; 0: no line */
 } mimo_comm_desc;
 
-#define MIMO_COMM_DESC_INIT                                                 \
-    {                                                                       \
-        sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV \
+#define MIMO_COMM_DESC_INIT                                                                \
+    {                                                                                      \
+        sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV \
     }
 
 MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
@@ -196,6 +198,19 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * later that begins. MIMO_WAIT (<mimo/env.h>) says that waits sleep where other programs need the
  * processors, or that they never do. A borrowed communicator does not know where its ranks run: its
  * waits sleep where MIMO_WAIT says so.
+ *
+ * A host that has waited for a minute in one call says so in a warning of the log (<mimo/log.h>),
+ * and again after 2, 4, 8 ... minutes (MIMO_STALL_MS; 0: never):
+ *
+ *     barrier: rank 0 of 4 has waited 60 s in communicator 0; no sign of rank 2
+ *
+ * It has the call's words, and the communicator's number: 0 is the first of its family, the others
+ * have numbers that are the same on all of their ranks. On MPI ranks that wait tell the lowest rank
+ * of their communicator. So its line names the ranks from which nothing has come, numbered as in
+ * the family's first communicator. A rank that waits in another communicator's call is one of
+ * these. Nothing is told on NCCL, nor where MPI's communicator is borrowed. Work that is only
+ * enqueued on a device makes no host wait, so nothing is said of it, until mimo_comm_synchronize
+ * waits for it.
  */
 
 /* ---------------------------------------- deadlines ----------------------------------------- */

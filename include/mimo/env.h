@@ -8,14 +8,14 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). All except MIMO_WAIT and MIMO_LOG can also
- *  be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole numbers; where
- *  the row has words, values are lists of these, "calls,samples" or "", and the number has a bit
- *  for each. Any other value is an error at the call that reads it. The creation of a bridge reads
- *  MIMO_CTAS and MIMO_CHECK, and remembers them. The creation of a communicator reads
- *  MIMO_DEADLINE_MS and MIMO_WAIT, and checks MIMO_LOG. Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the
- *  word `calls`. All ranks set the same: creations compare MIMO_AGREE and MIMO_CHECK
- *  (MIMO_ERR_MISMATCH), other calls do not. */
+/** One row per variable: X(id, name, default, words, help). All except MIMO_WAIT and MIMO_LOG can
+ *  also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole
+ *  numbers; where the row has words, values are lists of these, "calls,samples" or "", and the
+ *  number has a bit for each. Any other value is an error at the call that reads it. The creation
+ *  of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them. The creation of a communicator
+ *  reads MIMO_DEADLINE_MS, MIMO_STALL_MS and MIMO_WAIT, and checks MIMO_LOG. Calls that agree read
+ *  MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the same: creations
+ *  compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: each collective call that the host waits for begins with an agreement of its "      \
@@ -38,6 +38,9 @@ MIMO_BEGIN_DECLS
       "processor); sleep (after a millisecond it also sleeps, for at most 1/16 of the time "  \
       "that it has waited, so that others get the processor); empty: sleep where ranks of "   \
       "the communicator outnumber the processors of this host that they may run on")          \
+    X(MIMO_ENV_STALL, "MIMO_STALL_MS", 60000, NULL,                                           \
+      "milliseconds that the host waits in one call before a warning of the log says so, "    \
+      "and again each time that it has waited twice as long; 0: none does")                   \
     X(MIMO_ENV_LOG, "MIMO_LOG", 0, "warn,info",                                               \
       "lines of the log that are written to stderr where the program takes none, a list of: " \
       "warn (waits that last long, communicators that ended, choices that are slow); info "   \

@@ -1,6 +1,6 @@
 /*
- * Log lines: what the library has to say beside statuses. It says nothing by default. A program sets
- * a function that takes the lines. Where it has set none, MIMO_LOG=warn in the environment has
+ * Log lines: what the library has to say beside statuses. It says nothing by default. A program
+ * sets a function that takes the lines. Where it has set none, MIMO_LOG=warn in the environment has
  * warnings written to stderr, and MIMO_LOG=warn,info all lines. The library writes nothing else to
  * stdout or stderr.
  */

@@ -53,7 +53,8 @@ class mimo_span(Structure):
 
 
 class mimo_comm_desc(Structure):
-    _fields_ = [("size", c_size_t), ("agree", c_int), ("checks", c_int), ("deadline", c_int64)]
+    _fields_ = [("size", c_size_t), ("agree", c_int), ("checks", c_int), ("deadline", c_int64),
+                ("stall", c_int64)]
 
 
 class mimo_bootstrap(Structure):

@@ -71,6 +71,7 @@ static void print_communicators(void)
     FIELD(mimo_comm_desc, agree);
     FIELD(mimo_comm_desc, checks);
     FIELD(mimo_comm_desc, deadline);
+    FIELD(mimo_comm_desc, stall);
     STRUCT(mimo_bootstrap);
     FIELD(mimo_bootstrap, size);
     FIELD(mimo_bootstrap, rank);

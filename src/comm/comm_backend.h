@@ -234,6 +234,12 @@ typedef struct mimo_comm_backend {
     /* True where a peer's farewell has arrived; then *out is it. Never blocks. NULL: this backend
      * receives none. */
     bool (*receive_farewell)(mimo_comm *comm, mimo_farewell *out);
+    /* Tell rank `to` of the communicator that this rank waits, unless it has not received what it
+     * was told before. Never blocks. NULL: this backend can't tell. */
+    void (*send_notice)(mimo_comm *comm, int to, const mimo_notice *notice);
+    /* Write which other ranks have not told this one that they wait in this call or a later one:
+     * "; no sign of rank 3", or "" where all have. NULL: this backend receives no notices. */
+    void (*list_silent)(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);
     /* MIMO_ERR_STATE, with the call's name in the sentence, once the program has ended the

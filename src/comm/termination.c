@@ -12,8 +12,9 @@
 #include "core/forks.h"
 #include "core/logging.h"
 
-/* The time between two checks counts for at most this fraction of the deadline. A host that was
- * busy elsewhere, or stopped, must test its requests again before it gives its peers up. */
+/* The time between two checks counts for at most this fraction of the deadline, and of the time
+ * after which a wait says that it lasts. A host that was busy elsewhere, or stopped, must test its
+ * requests again before it gives its peers up. */
 enum { CHECKS_PER_DEADLINE = 8 };
 
 /* Peers that wait answer within this fraction of the deadline. So a call ends well before twice the
@@ -68,6 +69,20 @@ static void warn_of_zeros(const mimo_comm_desc *desc)
             "not agree on calls, and wait for ever; MIMO_COMM_DESC_INIT has the defaults");
 }
 
+static mimo_status choose_stall(int64_t *out, const mimo_comm_desc *desc)
+{
+    bool given = desc->stall != MIMO_FROM_ENV;
+    int64_t stall = desc->stall;
+    if (!given)
+        MIMO_TRY(mimo_env_get(&stall, MIMO_ENV_STALL));
+    MIMO_CHECK(stall >= 0 && stall <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
+               "%s=%" PRId64 " is not in [0, %" PRId64 "]",
+               given ? "communicator: stall" : "environment MIMO_STALL_MS", stall,
+               (int64_t)MIMO_DEADLINE_MOST);
+    *out = stall * MILLISECOND;
+    return MIMO_OK;
+}
+
 /* The log reads MIMO_LOG when it has a line, and can return no error. */
 static mimo_status check_log(void)
 {
@@ -102,6 +117,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
         MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "communicator"));
     MIMO_TRY(check_policy(&own));
     MIMO_TRY(choose_deadline(&family->deadline, &own));
+    MIMO_TRY(choose_stall(&family->stall, &own));
     MIMO_TRY(choose_wait(family));
     MIMO_TRY(check_log());
     warn_of_zeros(&own);
@@ -290,6 +306,16 @@ mimo_status mimo_check_farewells(mimo_comm *comm, const char *call)
     return deadline_of(comm->family) > 0 ? receive_farewell(comm, call) : MIMO_OK;
 }
 
+/* How much of the time between two checks counts: nothing where no limit is set. */
+static int64_t counted_gap(const mimo_family *family, int64_t gap)
+{
+    int64_t deadline = deadline_of(family), limit = family->stall;
+    if (limit == 0 || (deadline > 0 && deadline < limit))
+        limit = deadline;
+    int64_t most = limit / CHECKS_PER_DEADLINE;
+    return gap < most ? gap : most;
+}
+
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
     if (was_asked(comm->family))
@@ -297,10 +323,8 @@ mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, cons
     MIMO_TRY(mimo_comm_check(comm));
     int64_t now = mimo_now();
     int64_t deadline = deadline_of(comm->family);
-    int64_t gap = clock->last_check > 0 ? now - clock->last_check : 0;
-    int64_t most = deadline / CHECKS_PER_DEADLINE;
+    clock->waited += counted_gap(comm->family, clock->last_check > 0 ? now - clock->last_check : 0);
     clock->last_check = now;
-    clock->waited += gap < most ? gap : most;
     if (now - comm->last_receive > MILLISECOND)
         MIMO_TRY(receive_farewell(comm, call));
     if (deadline == 0 || clock->waited < deadline)

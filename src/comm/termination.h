@@ -41,6 +41,7 @@ typedef struct mimo_family {
     unsigned forks;   /* mimo_forks of the process that made it */
     int users;        /* communicators, and threads inside a call; the last releases it */
     int64_t deadline; /* milliseconds that the host waits in one call; 0: for ever */
+    int64_t stall;    /* nanoseconds after which a wait says that it lasts; 0: none does */
     int agree;        /* of mimo_comm_desc, as it was given at creation */
     int checks;       /* likewise */
     int end;          /* MIMO_OK while it lives; afterwards the status of every call */
@@ -74,6 +75,11 @@ typedef struct mimo_farewell {
     uint64_t calls;            /* the number of that call */
     char text[MIMO_CALL_TEXT]; /* the call; the reason where it was aborted */
 } mimo_farewell;
+
+/* What a rank that waits for long sends to another one: in which call it waits. */
+typedef struct mimo_notice {
+    uint64_t comm, calls; /* as in mimo_farewell */
+} mimo_notice;
 
 /* What the backend gets when the family ends. */
 typedef struct mimo_last_words {

@@ -52,7 +52,9 @@ static void rest(int64_t nap)
 
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
-    return mimo_check_termination(waiter->comm, &waiter->clock, waiter->call);
+    MIMO_TRY(mimo_check_termination(waiter->comm, &waiter->clock, waiter->call));
+    mimo_stall_look(&waiter->stall, waiter->comm, &waiter->clock, waiter->call);
+    return MIMO_OK;
 }
 
 mimo_status mimo_waiter_pause(mimo_waiter *waiter)

@@ -7,7 +7,8 @@
  *         MIMO_TRY(mimo_waiter_step(&waiter, comm));
  *
  * What happens meanwhile is decided here alone: other work of the communicator moves, the deadline
- * passes, farewells of peers arrive, and other processes get the processor.
+ * passes, farewells of peers arrive, a wait that lasts long says so, and other processes get the
+ * processor.
  *
  * A wait polls: it yields the processor and looks again. Where the family's waits may sleep
  * (`sleeps` of mimo_family), it sleeps between two looks once it has waited for a while. Rows of
@@ -18,7 +19,7 @@
 #ifndef MIMO_COMM_WAITER_H
 #define MIMO_COMM_WAITER_H
 
-#include "comm/comm_backend.h"
+#include "comm/stall.h"
 
 /* One wait. All that follows `request` begins as zeros. */
 typedef struct mimo_waiter {
@@ -26,6 +27,7 @@ typedef struct mimo_waiter {
     const char *call; /* the call that waits, in words */
     const mimo_request *request; /* read while it pauses; NULL: it waits for something else */
     mimo_wait_clock clock;
+    mimo_stall stall;
     unsigned polls;
     int64_t still;  /* since when no request of the communicator has ended (mimo_now); 0: unknown */
     uint64_t ended; /* how many had ended then */

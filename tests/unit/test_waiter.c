@@ -2,12 +2,15 @@
 #include <criterion/criterion.h>
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm_backend.h"
 #include "comm/places.h"
 #include "comm/waiter.h"
+
+#include <mimo/log.h>
 
 static const int64_t MICROSECOND = 1000, MILLISECOND = 1000000, SECOND = 1000000000;
 
@@ -129,4 +132,99 @@ Test(waiter, ways, .timeout = 60)
     setenv("MIMO_LOG", "debug", 1);
     cr_assert_eq(mimo_family_init(&family, &no_backend, NULL), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "'debug' is none of warn,info"), "%s", mimo_last_error());
+}
+
+/* -------------------------------- waits that last long -------------------------------- */
+
+typedef struct said {
+    int lines, told;
+    char first[256], last[256];
+} said;
+
+static said heard;
+
+static void note_line(void *context, mimo_log_level level, const char *text)
+{
+    (void)context;
+    cr_assert_eq(level, MIMO_LOG_WARNING);
+    snprintf(heard.lines == 0 ? heard.first : heard.last, sizeof heard.last, "%s", text);
+    heard.lines++;
+}
+
+static void note_notice(mimo_comm *comm, int to, const mimo_notice *notice)
+{
+    cr_assert(to == 0 && notice->comm == comm->id && notice->calls == 7);
+    heard.told++;
+}
+
+static void name_rank_3(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity)
+{
+    cr_assert(call->comm == comm->id && call->calls == 7);
+    snprintf(text, capacity, "; no sign of rank 3");
+}
+
+static const mimo_comm_backend telling_backend = {
+    .name = "telling", .send_notice = note_notice, .list_silent = name_rank_3};
+
+/* Wait for so long that lines are due at 1, 2 and 4 times 20 ms, and none at 8 times. */
+static void wait_long(int rank, int64_t stall)
+{
+    waiting_bed it;
+    begin(&it, false);
+    heard = (said){0};
+    mimo_log_set(note_line, NULL);
+    it.family.stall = stall * MILLISECOND;
+    it.comm = (mimo_comm){.backend = &telling_backend,
+                          .family = &it.family,
+                          .rank = rank,
+                          .size = 4,
+                          .id = 0xbed,
+                          .calls = 7};
+    while (it.waiter.clock.waited < 5 * stall * MILLISECOND)
+        cr_assert_eq(mimo_waiter_step(&it.waiter, &it.comm), MIMO_OK, "%s", mimo_last_error());
+    mimo_log_set(NULL, NULL);
+}
+
+/* The lowest rank names the silent ones; the others tell it, at half the times, and name nobody. */
+Test(waiter, says_that_it_lasts, .timeout = 60)
+{
+    wait_long(0, 20);
+    cr_assert(heard.lines == 3 && heard.told == 0, "%d lines, told %d", heard.lines, heard.told);
+    cr_assert_str_eq(heard.first, "the call: rank 0 of 4 has waited 0.02 s in communicator bed; "
+                                  "no sign of rank 3");
+    cr_assert(strstr(heard.last, "has waited 0.08 s in"), "%s", heard.last);
+    wait_long(2, 20);
+    cr_assert(heard.lines == 3 && heard.told == 4, "%d lines, told %d", heard.lines, heard.told);
+    cr_assert_str_eq(heard.first, "the call: rank 2 of 4 has waited 0.02 s in communicator bed");
+}
+
+Test(waiter, says_nothing_where_nobody_asks, .timeout = 60)
+{
+    waiting_bed it;
+    begin(&it, false);
+    it.family.stall = 0;
+    heard = (said){0};
+    mimo_log_set(note_line, NULL);
+    (void)sleeps_within(&it, 50 * MILLISECOND);
+    mimo_log_set(NULL, NULL);
+    cr_assert_eq(heard.lines, 0, "%s", heard.first);
+}
+
+Test(waiter, when_it_says_so, .timeout = 60)
+{
+    mimo_family family;
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    memset(&family, 0, sizeof family);
+    cr_assert_eq(mimo_family_init(&family, &no_backend, &desc), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(family.stall, 60 * SECOND);
+    desc.stall = 5;
+    cr_assert_eq(mimo_family_init(&family, &no_backend, &desc), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(family.stall, 5 * MILLISECOND);
+    desc.stall = -2;
+    cr_assert_eq(mimo_family_init(&family, &no_backend, &desc), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "communicator: stall=-2 is not in [0, "), "%s",
+              mimo_last_error());
+    setenv("MIMO_STALL_MS", "2592000001", 1);
+    cr_assert_eq(mimo_family_init(&family, &no_backend, NULL), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "MIMO_STALL_MS=2592000001"), "%s", mimo_last_error());
 }

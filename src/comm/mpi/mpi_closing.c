@@ -20,6 +20,8 @@ struct mimo_mpi_closing {
     MPI_Comm handle;
     int rank;
     int awaited; /* messages that are still to come */
+    bool told;   /* this rank has said that it released the handle */
+    mimo_mpi_notices *notices;
 };
 
 /* Of all families, which end before their handles. */
@@ -62,7 +64,21 @@ static void free_handle(mimo_mpi_closing *closing)
     for (int peer = ROOT + 1; peer < size && closing->rank == ROOT; peer++)
         tell(closing, peer);
     MPI_Comm_free(&closing->handle);
+    mimo_mpi_notices_release(closing->notices, true);
     mimo_release(closing);
+}
+
+/* Say that this rank has released the handle, once its own notice has been received. Returns how
+ * many notices have come. */
+static int release_notices(mimo_mpi_closing *closing)
+{
+    int heard = closing->notices ? mimo_mpi_notices_receive(closing->notices, closing->handle) : 0;
+    if (closing->told || (closing->notices && mimo_mpi_notices_are_moving(closing->notices)))
+        return heard;
+    closing->told = true;
+    if (closing->rank != ROOT)
+        tell(closing, ROOT);
+    return heard;
 }
 
 /* Returns how many messages have come. Under the lock. */
@@ -71,9 +87,10 @@ static int move_on(void)
     int heard = 0;
     for (mimo_mpi_closing **link = &closings; *link;) {
         mimo_mpi_closing *closing = *link;
+        heard += release_notices(closing);
         for (; closing->awaited > 0 && hear(closing); heard++)
             closing->awaited--;
-        if (closing->awaited > 0) {
+        if (closing->awaited > 0 || !closing->told) {
             link = &closing->next;
             continue;
         }
@@ -135,15 +152,14 @@ bool mimo_mpi_is_finalized(void)
     return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized;
 }
 
-void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle)
+void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle, mimo_mpi_notices *notices)
 {
     int size = 0;
     closing->handle = handle;
+    closing->notices = notices;
     MPI_Comm_rank(handle, &closing->rank);
     MPI_Comm_size(handle, &size);
     closing->awaited = closing->rank == ROOT ? size - 1 : 1;
-    if (closing->rank != ROOT)
-        tell(closing, ROOT);
     pthread_mutex_lock(&lock);
     closing->next = closings;
     closings = closing;

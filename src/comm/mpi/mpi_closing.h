@@ -5,9 +5,10 @@
  * another message, or ends the process. A rank that gives up sends late: its farewell, and parts of
  * the call that it gave up.
  *
- * So a rank that releases a handle says so, and frees it once all its ranks have said so. No rank
- * waits for that: it is looked at whenever a communicator is made or released. Where a rank never
- * says it (its family has ended, or it is gone), the handle stays on all ranks.
+ * So a rank that releases a handle says so, and frees it once all its ranks have said so. Before it
+ * says so, its own notice must have been received; it receives those of others until the end. No
+ * rank waits for that: it is looked at whenever a communicator is made or released. Where a rank
+ * never says it (its family has ended, or it is gone), the handle stays on all ranks.
  */
 #ifndef MIMO_COMM_MPI_CLOSING_H
 #define MIMO_COMM_MPI_CLOSING_H
@@ -15,7 +16,7 @@
 #include <mpi.h>
 #include <stdbool.h>
 
-#include <mimo/status.h>
+#include "comm/mpi/mpi_notices.h"
 
 typedef struct mimo_mpi_closing mimo_mpi_closing;
 
@@ -23,8 +24,9 @@ typedef struct mimo_mpi_closing mimo_mpi_closing;
  * used it is released with mimo_release. */
 mimo_status mimo_mpi_closing_create(mimo_mpi_closing **out);
 
-/* Release a handle, on which this rank has nothing in flight. It takes the closing. Local. */
-void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle);
+/* Release a handle, on which this rank has nothing in flight except a notice. It takes the closing
+ * and the notices of the handle (NULL: none are sent on it). Local. */
+void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle, mimo_mpi_notices *notices);
 
 /* Free the released handles that all ranks have released. Local. */
 void mimo_mpi_close_rest(void);

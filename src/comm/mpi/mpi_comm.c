@@ -286,7 +286,7 @@ static void comm_destroy(mimo_comm *base)
     if (mimo_family_status(family) == MIMO_OK && mimo_mpi_family_may_call(family)) {
         mimo_mpi_operators_release(&comm->operators);
         if (comm->closing && comm->handle != MPI_COMM_NULL) {
-            mimo_mpi_close(comm->closing, comm->handle);
+            mimo_mpi_close(comm->closing, comm->handle, NULL);
             comm->closing = NULL;
         }
     }
@@ -386,7 +386,20 @@ static void family_end(mimo_family *family, const mimo_last_words *words)
 
 static bool comm_receive_farewell(mimo_comm *comm, mimo_farewell *out)
 {
-    return mimo_mpi_family_receive(((mpi_comm *)comm)->family, out);
+    mimo_mpi_family *family = ((mpi_comm *)comm)->family;
+    if (family->owned)
+        (void)mimo_mpi_notices_receive(family->notices, family->handle);
+    return mimo_mpi_family_receive(family, out);
+}
+
+static void comm_send_notice(mimo_comm *comm, int to, const mimo_notice *notice)
+{
+    mimo_mpi_family_send_notice(((mpi_comm *)comm)->family, handle_of(comm), to, notice);
+}
+
+static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity)
+{
+    mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, text, capacity);
 }
 
 static const mimo_comm_backend mpi_backend = {
@@ -415,6 +428,8 @@ static const mimo_comm_backend mpi_backend = {
     .release = mimo_mpi_request_release,
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
+    .send_notice = comm_send_notice,
+    .list_silent = comm_list_silent,
     .release_family = mimo_mpi_family_release,
     .check_open = mimo_mpi_family_check_open,
     .check_thread = mimo_mpi_family_check_thread,

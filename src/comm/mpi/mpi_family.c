@@ -14,11 +14,14 @@ enum { FAREWELL_TAG = 77 };
  * different call. */
 enum { NOT_RECEIVED = 0, RECEIVED, ELSEWHERE };
 
-static void free_family(mimo_mpi_family *family)
+enum { NAMES_TEXT = 128 }; /* of a list of ranks */
+
+static void free_family(mimo_mpi_family *family, bool may_call)
 {
     mimo_release(family->sends);
     mimo_release(family->farewells);
     mimo_release(family->closing);
+    mimo_mpi_notices_release(family->notices, may_call);
     mimo_release(family);
 }
 
@@ -31,6 +34,7 @@ static mimo_status fill(mimo_mpi_family *family, const mimo_comm_backend *backen
     MIMO_TRY(mimo_reserve(&family->farewells, size, sizeof *family->farewells));
     MIMO_TRY(mimo_reserve(&family->sends, size, sizeof *family->sends));
     MIMO_TRY(mimo_mpi_closing_create(&family->closing));
+    MIMO_TRY(mimo_mpi_notices_create(&family->notices, size));
     for (int i = 0; i < size; i++)
         family->sends[i] = MPI_REQUEST_NULL;
     return mimo_family_init(&family->base, backend, desc);
@@ -46,7 +50,7 @@ mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backen
     family->size = size;
     mimo_status status = fill(family, backend, desc);
     if (status != MIMO_OK) {
-        free_family(family);
+        free_family(family, true);
         return status;
     }
     family->base.any_thread_ends = family->base.parallel = family->level == MPI_THREAD_MULTIPLE;
@@ -75,10 +79,11 @@ void mimo_mpi_family_release(mimo_family *base)
     }
     bool ended = mimo_family_status(base) != MIMO_OK;
     if (may_call && !ended && family->owned && family->handle != MPI_COMM_NULL) {
-        mimo_mpi_close(family->closing, family->handle);
+        mimo_mpi_close(family->closing, family->handle, family->notices);
         family->closing = NULL;
+        family->notices = NULL;
     }
-    free_family(family);
+    free_family(family, may_call);
 }
 
 /* ------------------------------- who may call MPI --------------------------------- */
@@ -170,9 +175,19 @@ static int family_rank(MPI_Group ranks, MPI_Group all, int rank)
     return translated;
 }
 
-/* Write the ranks of a communicator whose farewell has not come into `text`, "3, 5", as far as they
- * fit. Returns how many they are. */
-static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, char *text, size_t capacity)
+/* Whether a rank of the family has sent what `asked` asks for. */
+typedef bool (*has_sent)(const mimo_mpi_family *family, int rank, const void *asked);
+
+static bool farewell_came(const mimo_mpi_family *family, int rank, const void *asked)
+{
+    (void)asked;
+    return family->farewells[rank] != NOT_RECEIVED;
+}
+
+/* Write the ranks of a communicator that have not sent it into `text`, "3, 5", as far as they fit.
+ * Returns how many they are. */
+static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, has_sent has,
+                        const void *asked, char *text, size_t capacity)
 {
     MPI_Group ranks, all;
     int size = 0, missing = 0;
@@ -184,7 +199,7 @@ static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, char *text
     text[0] = '\0';
     for (int i = 0; i < size; i++) {
         int rank = family_rank(ranks, all, i);
-        if (rank < 0 || rank == family->rank || family->farewells[rank] != NOT_RECEIVED)
+        if (rank < 0 || rank == family->rank || has(family, rank, asked))
             continue;
         if (used + 2 * LONGEST_RANK < capacity)
             used +=
@@ -198,6 +213,12 @@ static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, char *text
     return missing;
 }
 
+static void write_missing(char *text, size_t capacity, int missing, const char *names)
+{
+    if (missing > 0)
+        snprintf(text, capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank", names);
+}
+
 /* Receive farewells until all of the communicator's ranks have sent theirs, for at most `patience`
  * nanoseconds. Returns how many are missing, and their list in `text`. */
 static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patience, char *text,
@@ -205,10 +226,10 @@ static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patie
 {
     mimo_farewell received;
     int64_t until = mimo_now() + patience;
-    int missing = list_missing(family, comm, text, capacity);
+    int missing = list_missing(family, comm, farewell_came, NULL, text, capacity);
     while (missing > 0 && mimo_now() < until) {
         if (mimo_mpi_family_receive(family, &received))
-            missing = list_missing(family, comm, text, capacity);
+            missing = list_missing(family, comm, farewell_came, NULL, text, capacity);
         else
             sched_yield();
     }
@@ -217,7 +238,7 @@ static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patie
 
 void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words)
 {
-    char names[128];
+    char names[NAMES_TEXT];
     if (family->handle == MPI_COMM_NULL || !words->mine || mimo_mpi_is_finalized())
         return;
     family->mine = *words->mine;
@@ -231,11 +252,43 @@ void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_las
     if (words->patience == 0)
         return;
     int missing = await_farewells(family, ranks, words->patience, names, sizeof names);
-    if (missing > 0)
-        snprintf(words->text, words->capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank",
-                 names);
+    write_missing(words->text, words->capacity, missing, names);
     size_t used = strlen(words->text);
     if (family->elsewhere.text[0])
         snprintf(words->text + used, words->capacity - used, "; rank %d waited in %s",
                  (int)family->elsewhere.rank, family->elsewhere.text);
+}
+
+/* ------------------------------------ notices ------------------------------------- */
+
+void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to,
+                                 const mimo_notice *notice)
+{
+    MPI_Group some, all;
+    if (!family->owned)
+        return;
+    MPI_Comm_group(ranks, &some);
+    MPI_Comm_group(family->handle, &all);
+    int rank = family_rank(some, all, to);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    if (rank >= 0 && rank != family->rank)
+        mimo_mpi_notices_send(family->notices, family->handle, rank, notice);
+}
+
+static bool notice_came(const mimo_mpi_family *family, int rank, const void *asked)
+{
+    return mimo_mpi_notices_have(family->notices, rank, asked);
+}
+
+void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
+                                 char *out, size_t capacity)
+{
+    char names[NAMES_TEXT];
+    out[0] = '\0';
+    if (!family->owned)
+        return;
+    (void)mimo_mpi_notices_receive(family->notices, family->handle);
+    int missing = list_missing(family, ranks, notice_came, call, names, sizeof names);
+    write_missing(out, capacity, missing, names);
 }

@@ -7,6 +7,7 @@
 
 #include "comm/comm_backend.h"
 #include "comm/mpi/mpi_closing.h"
+#include "comm/mpi/mpi_notices.h"
 
 typedef struct mimo_mpi_family {
     mimo_family base;
@@ -14,6 +15,7 @@ typedef struct mimo_mpi_family {
     MPI_Comm handle; /* MPI_COMM_NULL until it is made */
     bool owned;
     mimo_mpi_closing *closing; /* of a handle that it owns */
+    mimo_mpi_notices *notices; /* likewise: on the handle of others none are sent */
     int rank, size;
     mimo_farewell first;     /* received before this rank gave up itself */
     mimo_farewell mine;      /* this rank's own */
@@ -40,5 +42,10 @@ void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_las
 mimo_status mimo_mpi_family_check_open(const mimo_family *family, const char *call);
 mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *call);
 bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out);
+void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to,
+                                 const mimo_notice *notice);
+/* `out` is the text of the slot list_silent, out[capacity]. */
+void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
+                                 char *out, size_t capacity);
 
 #endif
