@@ -75,12 +75,15 @@ typedef struct mimo_comm_desc {
     int checks;       /* as MIMO_CHECK: bits of <mimo/env.h>, MIMO_CHECK_REPLICAS | ...; 0: none */
     int64_t deadline; /* as MIMO_DEADLINE_MS: milliseconds; 0: none */
     /* Experimental. */
-    int64_t stall; /* as MIMO_STALL_MS: milliseconds; 0: no line */
+    int64_t stall;                     /* as MIMO_STALL_MS: milliseconds; 0: no line */
+    int (*interrupted)(void *context); /* asked while the host waits ("Waits" below); NULL: no */
+    void *context;                     /* borrowed; passed to `interrupted` */
 } mimo_comm_desc;
 
-#define MIMO_COMM_DESC_INIT                                                                \
-    {                                                                                      \
-        sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV \
+#define MIMO_COMM_DESC_INIT                                                                       \
+    {                                                                                             \
+        sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, NULL, \
+            NULL                                                                                  \
     }
 
 MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
@@ -211,6 +214,12 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * these. Nothing is told on NCCL, nor where MPI's communicator is borrowed. Work that is only
  * enqueued on a device makes no host wait, so nothing is said of it, until mimo_comm_synchronize
  * waits for it.
+ *
+ * `interrupted` of the descriptor is called every 50 milliseconds while the host waits, in the
+ * thread that waits: for signals that an interpreter has taken, for example. 0 lets the wait go on.
+ * Anything else ends it, and with it the family, as mimo_comm_abort does: the call gets
+ * MIMO_ERR_ABORTED, and its peers wait for a rank that has left. The function must not call the
+ * library. It may be called until no call of the family runs any more.
  */
 
 /* ---------------------------------------- deadlines ----------------------------------------- */

@@ -32,6 +32,7 @@ EXECUTORS = {"auto": (0, 0), "collective": (1, 0), "routed": (2, 0), "p2p": (2, 
 AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
+Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
 Log = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
@@ -54,7 +55,7 @@ class mimo_span(Structure):
 
 class mimo_comm_desc(Structure):
     _fields_ = [("size", c_size_t), ("agree", c_int), ("checks", c_int), ("deadline", c_int64),
-                ("stall", c_int64)]
+                ("stall", c_int64), ("interrupted", Interrupted), ("context", c_void_p)]
 
 
 class mimo_bootstrap(Structure):

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from . import _c, _mpi, _nccl
+from ._signals import Signals
 from .errors import (ArgumentError, MimoError, MismatchError, StateError, Status, UnsupportedError,
                      error_of)
 
@@ -71,7 +72,9 @@ class Communicator:
              calls that send messages keep the host for less. None: they have the timeout
 
     One thread at a time works with a communicator and what was made from it; other threads wait
-    their turn. abort() can be called at any time. A forked child can neither use it nor make one over
+    their turn. abort() can be called at any time. An exception of a signal's handler (Ctrl-C:
+    KeyboardInterrupt) ends a call that waits in the main thread, and with it the communicator, as abort()
+    does. A forked child can neither use it nor make one over
     MPI or process groups that its parent began. Use it in a `with` block or call close(): when the
     process ends it is closed without waiting long.
 
@@ -92,20 +95,23 @@ class Communicator:
         self._pid = os.getpid()
         self._children: list[Child] = []
         self._keep: object = None  # what C calls back
+        self._signals = Signals()
         common = _c.sized(_c.mimo_comm_desc, deadline=deadline)
+        common.interrupted = self._signals.callback
         handle = ctypes.c_void_p()
         if wrong is not None and self.device.type == "cuda":
             _nccl.refuse(group)
             raise wrong
-        if self.device.type == "cuda":
-            self._keep = _nccl.create(handle, group, self.device, common, {
-                "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes,
-                "blocking": blocking})
-        else:
-            try:
+        try:
+            if self.device.type == "cuda":
+                self._keep = _nccl.create(handle, group, self.device, common, {
+                    "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes,
+                    "blocking": blocking})
+            else:
                 _create_mpi(handle, common)
-            except MimoError as error:
-                raise (wrong or error) from None
+        except MimoError as error:
+            self._signals.raise_caught()
+            raise (wrong or error) from None
         self._handle: ctypes.c_void_p | None = handle
         self.rank = int(_c.lib.mimo_comm_rank(handle))
         self.size = int(_c.lib.mimo_comm_size(handle))
@@ -322,6 +328,9 @@ class _Turn:
         comm = self.comm
         comm._same_process()
         comm._lock.acquire()
+        if comm._signals.handler_runs():
+            comm._lock.release()
+            raise StateError("a signal's handler can't call a communicator that waits in a call: only abort()")
         handle = comm._handle
         if handle is None:
             comm._lock.release()
@@ -330,6 +339,8 @@ class _Turn:
 
     def __exit__(self, *_error: object) -> None:
         self.comm._lock.release()
+        if self.comm._signals.caught:
+            self.comm._signals.raise_caught()
 
 
 def _refuse_forked() -> None:

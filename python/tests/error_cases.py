@@ -529,16 +529,20 @@ def default_communicators(comm):
 
 @case(2)
 def interrupted_by_a_signal(comm):
-    """A signal's handler runs after the call, which is not cut off."""
+    """A signal's handler runs while the call waits, which is not cut off. It can't make calls there."""
     seen = []
-    old = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+
+    def handler(*_):
+        seen.append(str(raises(mb.StateError, "waits in a call", comm.barrier)))
+
+    old = signal.signal(signal.SIGUSR1, handler)
     try:
-        timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1])
-        timer.start()
         if comm.rank == 0:
-            time.sleep(0.15)
+            time.sleep(0.5)
+        else:
+            threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGUSR1]).start()
         comm.barrier()
-        timer.join()
+        assert len(seen) == comm.rank, seen
+        comm.barrier()
     finally:
         signal.signal(signal.SIGUSR1, old)
-    assert seen == [1]

@@ -65,6 +65,39 @@ except mb.DeadlineError:
     if comm.rank == 0:
         more.barrier()
 """, False, "rank 0 ended with another communicator failed"),
+    # Ctrl-C on rank 1 while it waits for rank 0, which comes 3 seconds later: too late for a call that waits
+    # for it, which would print "never here".
+    "Ctrl-C in a wait": (2, MINUTE, """
+import os, signal, threading, time
+comm.barrier()
+if comm.rank == 0:
+    time.sleep(3)
+else:
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+try:
+    bridge(x)
+    print("never here")
+except KeyboardInterrupt:
+    print("interrupted", comm.failure, flush=True)
+    raise SystemExit(3)
+except mb.AbortedError as error:
+    print("told:", error, flush=True)
+""", False, "interrupted the communicator has ended: ABORTED"),
+    # The same in the creation of a communicator, for which the other rank is late.
+    "Ctrl-C in a creation": (2, MINUTE, """
+import os, signal, threading, time
+comm.barrier()
+if comm.rank == 0:
+    time.sleep(3)
+else:
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    try:
+        mb.Communicator()
+        print("never here")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+os._exit(3)
+""", False, "interrupted"),
     # sys.exit on one rank is no exception that Python reports; the timeout ends it.
     "sys.exit": (2, 2, """
 if comm.rank == 0:

@@ -72,6 +72,8 @@ static void print_communicators(void)
     FIELD(mimo_comm_desc, checks);
     FIELD(mimo_comm_desc, deadline);
     FIELD(mimo_comm_desc, stall);
+    FIELD(mimo_comm_desc, interrupted);
+    FIELD(mimo_comm_desc, context);
     STRUCT(mimo_bootstrap);
     FIELD(mimo_bootstrap, size);
     FIELD(mimo_bootstrap, rank);

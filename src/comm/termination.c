@@ -126,6 +126,8 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
                "out of memory for the lock of a communicator");
     family->agree = own.agree;
     family->checks = own.checks;
+    family->interrupted = own.interrupted;
+    family->context = own.context;
     family->backend = backend;
     family->forks = mimo_forks();
     family->maker = family->caller = mimo_this_thread();

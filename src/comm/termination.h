@@ -50,6 +50,9 @@ typedef struct mimo_family {
     bool if_crowded;  /* they do where ranks outnumber processors */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 
+    int (*interrupted)(void *context); /* of mimo_comm_desc, and its context */
+    void *context;
+
     const void *maker;    /* the thread that made it (mimo_this_thread) */
     int inside;           /* calls that threads are in; a call inside a call counts as well */
     const void *caller;   /* the thread that entered last */

@@ -10,6 +10,8 @@ enum { POLLS_PER_CHECK = 16 };
 
 /* Nanoseconds. */
 static const int64_t MILLISECOND = 1000000;
+/* Between two questions to the caller. */
+static const int64_t QUESTION_GAP = 50000000;
 /* How much longer than asked for Linux may sleep on an idle processor. */
 static const int64_t TIMER_SLACK = 50000;
 /* Of a byte on a slow way, 64 MB/s. While faster ones move it, nobody sleeps. */
@@ -50,11 +52,26 @@ static void rest(int64_t nap)
         sched_yield();
 }
 
+/* Ask the caller whether it is interrupted; for the first time when the wait has lasted a while. */
+static bool is_interrupted(mimo_waiter *waiter)
+{
+    const mimo_family *family = waiter->comm->family;
+    int64_t now = waiter->clock.last_check;
+    if (!family->interrupted || now - waiter->asked < QUESTION_GAP)
+        return false;
+    bool first = waiter->asked == 0;
+    waiter->asked = now;
+    return !first && family->interrupted(family->context) != 0;
+}
+
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
     MIMO_TRY(mimo_check_termination(waiter->comm, &waiter->clock, waiter->call));
     mimo_stall_look(&waiter->stall, waiter->comm, &waiter->clock, waiter->call);
-    return MIMO_OK;
+    if (!is_interrupted(waiter))
+        return MIMO_OK;
+    mimo_family_ask_end(waiter->comm->family, "its wait was interrupted", false);
+    return mimo_check_termination(waiter->comm, &waiter->clock, waiter->call);
 }
 
 mimo_status mimo_waiter_pause(mimo_waiter *waiter)

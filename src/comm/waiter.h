@@ -7,8 +7,8 @@
  *         MIMO_TRY(mimo_waiter_step(&waiter, comm));
  *
  * What happens meanwhile is decided here alone: other work of the communicator moves, the deadline
- * passes, farewells of peers arrive, a wait that lasts long says so, and other processes get the
- * processor.
+ * passes, farewells of peers arrive, a wait that lasts long says so, the caller may end it, and
+ * other processes get the processor.
  *
  * A wait polls: it yields the processor and looks again. Where the family's waits may sleep
  * (`sleeps` of mimo_family), it sleeps between two looks once it has waited for a while. Rows of
@@ -28,6 +28,7 @@ typedef struct mimo_waiter {
     const mimo_request *request; /* read while it pauses; NULL: it waits for something else */
     mimo_wait_clock clock;
     mimo_stall stall;
+    int64_t asked; /* when the caller was asked last whether it is interrupted; 0: never */
     unsigned polls;
     int64_t still;  /* since when no request of the communicator has ended (mimo_now); 0: unknown */
     uint64_t ended; /* how many had ended then */

@@ -228,3 +228,38 @@ Test(waiter, when_it_says_so, .timeout = 60)
     cr_assert_eq(mimo_family_init(&family, &no_backend, NULL), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "MIMO_STALL_MS=2592000001"), "%s", mimo_last_error());
 }
+
+/* ----------------------------------- interruptions ------------------------------------ */
+
+typedef struct caller {
+    int asked, answers_no; /* then it is interrupted */
+    int64_t last;
+} caller;
+
+static int is_tired(void *context)
+{
+    caller *it = context;
+    int64_t now = mimo_now();
+    cr_assert(!it->last || now - it->last >= 50 * MILLISECOND, "asked again after %ld ns",
+              (long)(now - it->last));
+    it->last = now;
+    return it->asked++ >= it->answers_no;
+}
+
+Test(waiter, ends_where_the_caller_is_interrupted, .timeout = 60)
+{
+    waiting_bed it;
+    caller person = {.answers_no = 2};
+    begin(&it, true);
+    it.family.interrupted = is_tired;
+    it.family.context = &person;
+    mimo_status status = MIMO_OK;
+    while (status == MIMO_OK)
+        status = mimo_waiter_step(&it.waiter, &it.comm);
+    cr_assert_eq(status, MIMO_ERR_ABORTED);
+    cr_assert_eq(person.asked, 3, "asked %d times", person.asked);
+    cr_assert_str_eq(mimo_last_error(),
+                     "the call: the communicator was aborted here: its wait was interrupted");
+    cr_assert_eq(mimo_waiter_step(&it.waiter, &it.comm), MIMO_ERR_ABORTED);
+    cr_assert_eq(person.asked, 3, "asked after the end");
+}
