@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "bridge/bridge_types.h"
+#include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "core/descriptor.h"
@@ -193,6 +194,21 @@ static mimo_status move_whole(mimo_bridge *bridge, const mimo_op_request *reques
     MIMO_ENTER(bridge->parent, pass);
     MIMO_TRY(start(&op, bridge, request));
     return finish(&op);
+}
+
+static mimo_status refusal(mimo_status local)
+{
+    MIMO_CHECK(local != MIMO_OK, MIMO_ERR_ARGUMENT, "bridge refuse: MIMO_OK is no error");
+    return mimo_checked_status(local, "bridge refuse");
+}
+
+mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool prepare, mimo_status local)
+{
+    MIMO_RANGE();
+    mimo_op_request request = whole(backward, NULL, NULL, 0, NULL);
+    request.prepares = prepare;
+    request.read = refusal(local);
+    return move_whole(bridge, &request);
 }
 
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,

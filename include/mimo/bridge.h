@@ -498,6 +498,22 @@ MIMO_API mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward,
                                          const mimo_move_desc *move);
 
 /**
+ * Take part in a call that this rank can't make: its part failed before the call (a tensor that a
+ * binding can't describe). The ranks that make the call get this rank's status and sentence, as if
+ * the library had found the mistake. So it stands in place of mimo_bridge_forward or
+ * mimo_bridge_backward (`backward`), in chunks or not, or where `prepare` of mimo_bridge_prepare.
+ *
+ * `local` is the status; mimo_last_error() is the sentence (mimo_fail sets it). It is collective
+ * where the call is, and then blocks the host. Where ranks don't agree on calls (on a device,
+ * unless MIMO_CHECK=calls), nobody else learns of it.
+ *
+ * Never MIMO_OK: the status and the sentence of the lowest failing rank; MIMO_ERR_ARGUMENT where
+ * `local` is MIMO_OK or no mimo_status.
+ */
+MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool prepare,
+                                        mimo_status local);
+
+/**
  * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
  * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
  * `to` (MIMO_DST), a backward the other way round. Local, pure; thread-safe while nobody updates

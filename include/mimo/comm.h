@@ -355,6 +355,14 @@ MIMO_API mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *f
                                         mimo_stream stream);
 
 /**
+ * mimo_comm_agree for a step that has a name ("load", say). Sentences of deadlines name it. Ranks
+ * that agree on steps of different names get MIMO_ERR_MISMATCH. `name` is text, read during the
+ * call; its first 191 bytes stand in sentences. Collective, blocking the host. Errors as those of
+ * mimo_comm_agree, and MIMO_ERR_ARGUMENT (name is NULL).
+ */
+MIMO_API mimo_status mimo_comm_agree_named(mimo_comm *comm, mimo_status local, const char *name);
+
+/**
  * Leave the communicator's whole family for good, and release the communicator: for garbage
  * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
  * that waits for this one waits until its deadline. (Where it shall know, call mimo_comm_abort

@@ -14,7 +14,7 @@ from ctypes import c_size_t, c_void_p
 from typing import Any, TypeVar
 
 from . import _load
-from .errors import ArgumentError, SizeOverflowError, error_of
+from .errors import ArgumentError, MimoError, SizeOverflowError, Status, error_of
 
 HOST, CUDA = 0, 1  # mimo_memory
 SRC, DST = 0, 1  # mimo_side
@@ -142,7 +142,7 @@ PROTOTYPES = {
     "mimo_comm_size": "i:p",
     "mimo_comm_split": "S:ppii",
     "mimo_comm_barrier": "S:p",
-    "mimo_comm_agree": "S:pi",
+    "mimo_comm_agree_named": "S:pis",
     "mimo_comm_host_allgather": "S:pppi",
     "mimo_comm_set_deadline": "S:pl",
     "mimo_comm_deadline": "l:p",
@@ -192,6 +192,7 @@ PROTOTYPES = {
     "mimo_bridge_destroy": "v:p",
     "mimo_bridge_update": "S:ppi",
     "mimo_bridge_select": "S:pi",
+    "mimo_bridge_refuse": "S:pbbi",
     "mimo_bridge_forward": "S:pppip",
     "mimo_bridge_backward": "S:pppip",
     "mimo_bridge_forward_start_chunked": "S:ppp",
@@ -325,7 +326,9 @@ def sized(kind: type[S], **fields: Any) -> S:
     return made
 
 
-def fail(status: int, sentence: str) -> int:
-    """Record a sentence for mimo_comm_agree, and return the status."""
-    lib.mimo_fail(status, b"%s", sentence.encode(errors="replace"))
+def fail(error: BaseException) -> int:
+    """Record what an exception says, for the other ranks to read, and return its status."""
+    ours = isinstance(error, MimoError)
+    status = int(error.status) if isinstance(error, MimoError) else int(Status.ARGUMENT)
+    lib.mimo_fail(status, b"%s", (str(error) if ours else repr(error)).encode(errors="replace"))
     return status

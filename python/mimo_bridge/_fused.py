@@ -44,7 +44,7 @@ class Placement:
             samples, first = ids.shape[0], ids.shape[0] * self._index
             return Batch(batch=samples * self._dp, spans=spans_of(ids, self.special, first))
 
-        self.bridge.update(self.bridge.comm._together(batch_of))
+        self.bridge.update(self.bridge.comm._together("update", batch_of))
         y: torch.Tensor = self.bridge(x, seq=ids.shape[1])
         return y
 

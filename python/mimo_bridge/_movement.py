@@ -93,6 +93,8 @@ def _are_fake(arguments: Sequence[Any]) -> bool:
 class Movement:
     """The C bridge of this rank and how tensors get in and out of it. A child of its communicator."""
 
+    kind = "bridge"
+
     def __init__(self, comm: Communicator, handle: ctypes.c_void_p, letters: tuple[str, str],
                  buffers: tuple[Buffer | None, Buffer | None]) -> None:
         self.comm = comm
@@ -143,7 +145,7 @@ class Movement:
                     raise ArgumentError(f"update: {batch!r} is no Batch")
             return [batch._desc() for batch in batches]
 
-        descs = self.comm._together(describe)
+        descs = self.comm._together("update", describe)
         array = (_c.mimo_batch_desc * max(len(descs), 1))(*descs)
         with self.comm._turn():
             _c.lib.mimo_bridge_update(self.open(), array, len(descs))
@@ -186,7 +188,7 @@ class Movement:
 
     # Calls.
 
-    def guarded(self, call: Callable[..., T], *arguments: Any) -> T:
+    def guarded(self, call: Callable[..., T], *arguments: Any, prepares: bool = False) -> T:
         """A collective call. Where it fails before it has come to the library, the other ranks learn of
         it all the same: they would wait for this one. A call of fake tensors is of one rank alone."""
         begun = self._begun
@@ -198,7 +200,7 @@ class Movement:
                 with self.comm._turn():
                     self._begun += 1
                     self._next_slot(False)
-                    self._refuse(False, error)
+                    self._refuse(False, error, prepares)
             raise
 
     def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
@@ -344,7 +346,7 @@ class Movement:
                 y = x.new_empty(tuple(shape))
                 address = y.data_ptr() if buffer is None else buffer._address
             except BaseException as error:
-                self._refuse(adjoint, error)
+                self._refuse(adjoint, error, prepares=True)
                 raise
             desc = self._move_desc(self._view(y, not adjoint, address), self._view(x, adjoint), chunks)
             desc.stream = self.comm._stream()
@@ -386,16 +388,15 @@ class Movement:
     def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor) -> None:
         self._functions[adjoint](self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
 
-    def _refuse(self, adjoint: bool, error: BaseException) -> None:
-        """This rank can't call. On the host the others wait for it, so it makes a call that is
-        refused: then all ranks fail, the others with the library's sentence about this rank."""
+    def _refuse(self, adjoint: bool, error: BaseException, prepares: bool = False) -> None:
+        """This rank can't call. On the host the others wait for it, so it tells them why: then all ranks
+        fail with what this one says."""
         if self.handle is None:
             return
+        status = _c.fail(error)
         try:
-            nobody = ctypes.byref(_views.nobody())
-            self._functions[adjoint](self.handle, nobody, nobody, 1, self.comm._stream())
-        except ShapeError:
-            pass  # as it should be
+            _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status)
         except MimoError as refusal:
-            error.add_note(f"({refusal})") if hasattr(error, "add_note") else None
+            if refusal.status != status and hasattr(error, "add_note"):
+                error.add_note(f"({refusal})")
 

@@ -50,15 +50,13 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().resolve_neg()
 
 
-def nobody() -> _c.mimo_tensor:
-    """A view that every call refuses."""
-    return _c.mimo_tensor(None, -1, _c.HOST, b"", _Shape(-1, -1, -1))
-
-
 def check_strided(what: str, x: object) -> None:
     """Raise where x is no tensor with sizes and strides."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"{what} is a {type(x).__name__}, and must be a tensor")
+    if type(x).__name__ == "DTensor":
+        raise ArgumentError(f"{what} is a DTensor, and a bridge moves the rows of this rank: give it what "
+                            ".to_local() gives")
     if x.is_nested or x.layout != torch.strided:
         raise ArgumentError(f"{what} is {'nested' if x.is_nested else x.layout}, where rows have no fixed "
                             "places: make it dense")

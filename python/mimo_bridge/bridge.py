@@ -101,7 +101,7 @@ class Bridge(torch.nn.Module):
                 desc.name = _c.text("Bridge: name", name)
             return desc
 
-        desc = self.comm._together(describe)
+        desc = self.comm._together("Bridge", describe)
         self.comm._alike("Bridge", f"{layout} to {self.dst_layout}, differentiable={bool(differentiable)}, "
                                    f"buffer={buffer is not None}, grad_buffer={grad_buffer is not None}")
         handle = ctypes.c_void_p()
@@ -137,7 +137,11 @@ class Bridge(torch.nn.Module):
         """
         if torch.compiler.is_compiling():
             return self._forward(x, seq, rows, batch)
-        return self._movement.guarded(self._forward, x, seq, rows, batch)
+        try:
+            return self._movement.guarded(self._forward, x, seq, rows, batch)
+        except ShapeError as error:
+            self._advise(error, seq, rows, batch)
+            raise
 
     def _forward(self, x: torch.Tensor, seq: int | None, rows: int | None,
                  batch: int | None) -> torch.Tensor:
@@ -238,7 +242,7 @@ class Bridge(torch.nn.Module):
                 self._movement.prepare(True, x.new_empty(shape), tuple(x.shape), 1)
 
         with torch.no_grad():
-            self._movement.guarded(both)
+            self._movement.guarded(both, prepares=True)
 
     def update(self, *batches: Batch) -> None:
         """Tell what the next calls move: one Batch for each micro-batch. Calls move the first one
@@ -262,7 +266,7 @@ class Bridge(torch.nn.Module):
         """Move a small batch both ways, and check every row and that backward is forward's adjoint.
         Collective, blocking. InternalError names the first wrong element; MismatchError where seeds
         differ."""
-        number = self.comm._together(lambda: _c.whole("self_test: seed", seed))
+        number = self.comm._together("self_test", lambda: _c.whole("self_test: seed", seed))
         with self.comm._turn():
             _c.lib.mimo_bridge_self_test(self._movement.open(), number)
 
@@ -333,13 +337,28 @@ class Bridge(torch.nn.Module):
                 _c.whole(what, value, 0)
         if x.dim() != len(self.layout):
             return
+        flat = _views.is_flat(self.layout), _views.is_flat(self.dst_layout)
+        if flat == (True, False) and seq is None and self._places.packed is None:
+            raise ArgumentError(f"x is flat ({self.layout}) and the result is {self.dst_layout}: say by seq= how "
+                                "many tokens a full sequence has")
         full = self._places.full_length(x.shape, None)
         if seq is not None and full is not None and seq != full:
             raise ShapeError(f"seq={seq}, and by x {self.layout}{list(x.shape)} or the packing sequences "
                              f"have {full} tokens")
-        if rows is not None and not (_views.is_flat(self.layout) and _views.is_flat(self.dst_layout)):
+        if rows is not None and flat != (True, True):
             raise ArgumentError(f"rows={rows}, but that is for tiles that are flat on both sides, and these "
                                 f"are {self.layout} and {self.dst_layout}")
+
+    def _advise(self, error: ShapeError, seq: int | None, rows: int | None, batch: int | None) -> None:
+        """Where ranks have unequal sizes that this call did not say, let the error tell how to say them."""
+        told = self._movement.told_of(self._movement.call)
+        if self._places.full_length((0,) * len(self.layout), seq) is None:
+            guessed = "rows" if rows is None and told.rows is None else ""
+        else:
+            guessed = "batch" if batch is None and told.batch is None and self._batch is None else ""
+        if guessed and "at the same dp coordinate" in str(error):
+            error.args = (f"{error}. Where ranks have unequal numbers of them, say by {guessed}= how many " +
+                          ("this rank gets" if guessed == "rows" else "all ranks have together"),)
 
     def _shape_or_nothing(self, x: torch.Tensor, seq: int | None, rows: int | None,
                           batch: int | None) -> tuple[int, ...]:

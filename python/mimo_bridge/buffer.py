@@ -34,6 +34,8 @@ class Buffer:
     OutOfMemoryError, UnsupportedError (the backend has no such memory here).
     """
 
+    kind = "buffer"
+
     def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
         self.comm = comm or default_communicator()
         self._calls = 0
@@ -46,7 +48,7 @@ class Buffer:
             whole = count * max(ALIGNMENT, -(-length // ALIGNMENT) * ALIGNMENT)
             return count, _c.whole(f"Buffer: {slots} slots of {bytes} bytes", whole)
 
-        self.slots, size = self.comm._together(check)
+        self.slots, size = self.comm._together("Buffer", check)
         self.comm._alike("Buffer", f"slots={self.slots}")
         self._users: list[weakref.ref[object] | None] = [None] * self.slots
         with self.comm._turn() as parent:

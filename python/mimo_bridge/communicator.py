@@ -47,6 +47,8 @@ T = TypeVar("T")
 class Child(Protocol):
     """What a communicator closes before itself."""
 
+    kind: str  # in sentences
+
     def in_use(self) -> str | None:
         """A sentence where release() would free what is in use: memory that a tensor lies in, or a
         call whose rows are on their way."""
@@ -118,7 +120,7 @@ class Communicator:
         _living[self] = None
         if self.device.type == "cpu":
             try:
-                self._together(lambda: self._check(wrong, group))
+                self._together("Communicator", lambda: self._check(wrong, group))
             except Exception as error:
                 self.close()
                 raise (wrong or error) from None
@@ -148,18 +150,16 @@ class Communicator:
     def _usable(self) -> bool:
         return self._handle is not None and self._pid == _this_process[0]
 
-    def _together(self, local: Callable[[], T]) -> T:
-        """Run `local` on every rank, and raise the first rank's failure on all. Collective."""
+    def _together(self, call: str, local: Callable[[], T]) -> T:
+        """Run `local` on every rank, and raise the first rank's failure on all. Collective. `call` names
+        it in sentences; ranks that name different ones get MismatchError."""
         with self._turn() as handle:
             try:
                 result = local()
-            except MimoError as error:
-                _c.lib.mimo_comm_agree(handle, _c.fail(error.status, str(error)))
-                raise
             except Exception as error:
-                _c.lib.mimo_comm_agree(handle, _c.fail(Status.ARGUMENT, repr(error)))
+                _c.lib.mimo_comm_agree_named(handle, _c.fail(error), call.encode())
                 raise
-            _c.lib.mimo_comm_agree(handle, 0)
+            _c.lib.mimo_comm_agree_named(handle, 0, call.encode())
             return result
 
     def _alike(self, what: str, mine: str) -> None:
@@ -262,7 +262,7 @@ class Communicator:
             try:
                 if not _c.lib.mimo_comm_state(handle):
                     _c.lib.mimo_comm_synchronize(handle, self._stream())
-                    self._together(self._check_children)
+                    self._together("close of the communicator", self._check_children)
             except StateError:
                 raise
             except MimoError:
@@ -294,7 +294,7 @@ class Communicator:
                     if sentence:
                         raise StateError(sentence)
                 _c.lib.mimo_comm_synchronize(handle, self._stream())
-                self._together(check)
+                self._together(f"close of a {child.kind}", check)
             self._children.remove(child)
             child.release()
 

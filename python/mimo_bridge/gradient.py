@@ -50,7 +50,7 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
         array = (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets))
         return array, src._handle, dst._handle
 
-    array, *grids = comm._together(describe)
+    array, *grids = comm._together("explain", describe)
     gradient = ctypes.c_void_p()
 
     def text() -> str:
@@ -63,6 +63,6 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
     with comm._turn() as handle:
         _c.lib.mimo_gradient_create(ctypes.byref(gradient), handle, *grids)
         try:
-            return comm._together(text)
+            return comm._together("explain", text)
         finally:
             _c.lib.mimo_gradient_destroy(gradient)

@@ -186,7 +186,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
 
 
 def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
-    """comm._together(local), where a rank whose own part failed raises just that: Megatron's words."""
+    """comm._together(), where a rank whose own part failed raises just that: Megatron's words."""
     own: list[Exception] = []
 
     def tried() -> T:
@@ -197,7 +197,7 @@ def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
             raise
 
     try:
-        return comm._together(tried)
+        return comm._together("ColocatedBridgeCommunicator", tried)
     except MimoError as error:
         raise own[0] if own else error
 

@@ -78,7 +78,7 @@ class Partition:
                                     f"of the communicator's {comm.size}")
             return LocalPartition(self, grid, rank)
 
-        made = comm._together(local)
+        made = comm._together("Partition.at", local)
         comm._alike("Partition.at", f"sp={self.sp}, {grid!r}")
         made._gather_over(comm, grid)
         return made
@@ -196,6 +196,8 @@ def _content(name: str) -> int:
 
 class _TensorRanks:
     """The communicator of this rank's tp group, a child of the whole one."""
+
+    kind = "partition"
 
     @classmethod
     def of(cls, comm: Communicator, grid: Grid) -> _TensorRanks:

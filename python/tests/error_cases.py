@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mimo_bridge as mb
 from mimo_bridge import communicator
+from megatron_import import process_groups
 from rank_runner import case, gather, raises, same
 from tile_model import global_rows
 
@@ -47,6 +48,19 @@ def looked_on(call):
         return call()
 
 
+def same_reason(comm, wrong, kind, words, call, *arguments):
+    """raises(), where one rank is wrong: what it says, the others say of that rank."""
+    try:
+        error = raises(kind, words, call, *arguments)
+    except AssertionError:
+        gather(None)  # then all fail here
+        raise
+    reasons = gather(str(error))
+    assert None not in reasons and reasons[wrong] in str(error), reasons
+    assert comm.rank == wrong or f"rank {wrong}" in str(error), str(error)
+    return error
+
+
 @case(4)
 def wrong_on_one_rank(comm):
     """A wrong tensor on rank 2: an error on all four, and the bridge works afterwards."""
@@ -67,10 +81,8 @@ def wrong_on_one_rank(comm):
     }
     for name, (wrong, kind) in wrongs.items():
         kinds = kind if comm.rank == 2 else mb.MimoError
-        error = raises(kinds, "", bridge, wrong if comm.rank == 2 else x)
+        error = same_reason(comm, 2, kinds, "", bridge, wrong if comm.rank == 2 else x)
         assert isinstance(error, (ValueError, RuntimeError)), (name, error)
-        if comm.rank != 2:
-            assert "rank 2" in str(error), (name, str(error))
         same(bridge(x).detach(), bridge(x).detach(), name)
     sentences = gather(str(raises(mb.MimoError, "", bridge, x[:, :6] if comm.rank == 2 else x)))
     assert len(set(sentences)) == 1, sentences
@@ -105,10 +117,43 @@ def wrong_arguments_on_one_rank(comm):
         "no Batch": lambda bad: bridge.update("batch" if bad else mb.Batch(batch=4)),
     }
     for words, call in calls.items():
-        error = raises(mb.MimoError, words if comm.rank == 2 else "", call, comm.rank == 2)
+        error = same_reason(comm, 2, mb.MimoError, words, call, comm.rank == 2)
         assert not isinstance(error, mb.DeadlineError) and comm.failure is None, (words, error)
-        assert comm.rank == 2 or "rank 2" in str(error) or words == "seq=6", (words, str(error))
     same(bridge(x).detach(), make(comm)(x).detach())
+
+
+@case(2)
+def sizes_that_nobody_said(comm):
+    """Errors that a size of the call would have spared say which."""
+    def bridge(dst, layout, dst_layout):
+        return mb.Bridge(mb.Grid("dp=2"), mb.Grid(dst), comm=comm, layout=layout, dst_layout=dst_layout)
+
+    def refused(kind, words, call, *args, **more):
+        error = raises(kind, words, call, *args, **more)
+        assert (f"by {words}" in str(error)) == bool(words), error
+
+    flat, samples, rows = bridge("cp=2", "th", "sbh"), torch.ones(4, 2 - comm.rank, 1), torch.ones(8, 1)
+    refused(mb.ArgumentError, "seq=", flat, rows)
+    refused(mb.ArgumentError, "seq=", lambda: list(flat.chunks(rows, 2)))
+    refused(mb.ShapeError, "batch=", bridge("cp=2", "sbh", "sbh"), samples)
+    refused(mb.ShapeError, "rows=", bridge("cp=2", "th", "th"), rows[comm.rank:])
+    assert list(bridge("cp=2", "sbh", "sbh")(samples, batch=3).shape) == [4, 3, 1]
+    told = raises(mb.ShapeError, "", bridge("cp=2", "sbh", "sbh"), samples, batch=4 - comm.rank)
+    assert "batch=" not in str(told), told
+
+
+@case(2)
+def distributed_tensors(comm):
+    """A DTensor is refused in words that say what to give, also where one rank alone has it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh")
+    x = torch.ones(1, 4, 1)
+    with process_groups(comm):
+        whole = DTensor.from_local(x, init_device_mesh("cpu", (2,)), [Shard(0)])
+        raises(mb.ArgumentError, ".to_local()", bridge, whole)
+        same_reason(comm, 1, mb.ArgumentError, ".to_local()", bridge, whole if comm.rank == 1 else x)
+        same(bridge(whole.to_local()).detach(), torch.ones(2, 4, 1))
 
 
 @case(2)
@@ -209,6 +254,18 @@ def called_on_some_ranks_only(comm):
     bridge.close()  # waits for nobody
     comm.close()
     assert comm.closed
+
+
+@case(2)
+def steps_have_names(comm):
+    """Ranks that agree in different calls learn of it; one that waits alone says in which."""
+    bridges = [mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh") for _ in range(2)]
+    error = raises(mb.MismatchError, "", bridges[0].close if comm.rank else bridges[0].update)
+    assert "rank 1 called close of a bridge, rank 0 called update" in str(error), error
+    x = torch.ones(1, 4, 1)
+    comm.timeout = datetime.timedelta(milliseconds=300)
+    error = raises(mb.DeadlineError, "", *([bridges[1].update] if comm.rank else [bridges[1], x]))
+    assert "update" in str(error), error
 
 
 @case(4)

@@ -50,8 +50,12 @@ def no_anchor(_original, self, _x):
     return self._no_anchor
 
 
-def silent_refusal(_original, self, _adjoint, _error):
+def silent_refusal(_original, self, _adjoint, _error, prepares=False):
     return None
+
+
+def other_reason(original, _error):
+    return original(mb.ArgumentError("something is wrong"))
 
 
 def unguarded(_original, self, call, *arguments):
@@ -133,7 +137,7 @@ def old_ids(original, self, function, tile, parts, layouts, _update):
     return original(self, function, tile, parts, layouts, self._updates)
 
 
-def own_error_alone(_original, self, local):
+def own_error_alone(_original, self, _call, local):
     return local()
 
 
@@ -156,6 +160,7 @@ MUTATIONS = {
     "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
     "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
+    "another reason": (wrap(_c, "fail", other_reason), ["error/wrong_on_one_rank"]),
     "failures before the call unsaid": (wrap(Movement, "guarded", unguarded), [
         "error/wrong_arguments_on_one_rank"]),
     "no lock": (wrap(communicator._Turn, "__enter__", unlocked), [

@@ -337,13 +337,32 @@ static bool is_status(mimo_status status)
     return false;
 }
 
+mimo_status mimo_checked_status(mimo_status local, const char *call)
+{
+    return is_status(local)
+               ? local
+               : mimo_fail(MIMO_ERR_ARGUMENT, "%s: %d is no mimo_status", call, (int)local);
+}
+
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
     MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
     MIMO_ENTER(comm, "mimo_comm_agree");
-    if (!is_status(local))
-        local = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_comm_agree: %d is no mimo_status", (int)local);
-    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, mimo_signature_start(MIMO_CALL_COMM_AGREE),
-                         "agree");
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, mimo_checked_status(local, "mimo_comm_agree"),
+                         mimo_signature_start(MIMO_CALL_COMM_AGREE), "agree");
+}
+
+mimo_status mimo_comm_agree_named(mimo_comm *comm, mimo_status local, const char *name)
+{
+    MIMO_RANGE();
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree_named: comm is NULL");
+    MIMO_ENTER(comm, "mimo_comm_agree_named");
+    local = mimo_checked_status(local, "mimo_comm_agree_named");
+    if (local == MIMO_OK && !name)
+        local = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_comm_agree_named: name is NULL");
+    const char *call = name ? name : "agree";
+    uint64_t signature =
+        mimo_hash_bytes(mimo_signature_start(MIMO_CALL_COMM_AGREE), call, strlen(call));
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, call);
 }

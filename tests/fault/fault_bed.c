@@ -248,6 +248,11 @@ static mimo_status agree(fault_bed *bed)
     return mimo_comm_agree(bed->comm, MIMO_OK);
 }
 
+static mimo_status agree_named(fault_bed *bed)
+{
+    return mimo_comm_agree_named(bed->comm, MIMO_OK, "load");
+}
+
 static mimo_status allreduce(fault_bed *bed)
 {
     return mimo_comm_allreduce(bed->comm, bed->weights, FAULT_H, MIMO_F32, MIMO_SUM, NULL);
@@ -392,6 +397,7 @@ static mimo_status another_gradient(fault_bed *bed)
 const fault_call fault_calls[] = {
     {"barrier", barrier, "barrier: ", 0},
     {"agree", agree, "agree: ", 0},
+    {"named agree", agree_named, "load: ", 0},
     {"allreduce", allreduce, "allreduce SUM f32[3]: ", 0},
     {"allgather", allgather, "allgather of 12 bytes a rank: ", 0},
     {"reduce_scatter", reduce_scatter, "reduce_scatter SUM f32[3] a rank: ", 0},

@@ -206,6 +206,32 @@ MPI_TEST(comm, split_without_mpi_split)
     expect_splits(rank == size - 1, 0, size > 2);
 }
 
+/* The name of a step stands in sentences, and has to be the same. */
+MPI_TEST(comm, named_agreement)
+{
+    mimo_comm *comm = mpi_test_comm();
+    bool here = mimo_comm_rank(comm) == 1;
+    MPI_EXPECT_OK(mimo_comm_agree_named(comm, MIMO_OK, "load"));
+    MPI_EXPECT_STATUS(
+        mimo_comm_agree_named(comm, here ? mimo_fail(MIMO_ERR_IO, "no file") : MIMO_OK, "load"),
+        MIMO_ERR_IO);
+    MPI_EXPECT_SENTENCE("rank 1: no file");
+    MPI_EXPECT_STATUS(mimo_comm_agree_named(comm, MIMO_OK, here ? "save" : "load"),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 1 called save, rank 0 called load");
+    MPI_EXPECT_STATUS(here ? mimo_comm_agree(comm, MIMO_OK)
+                           : mimo_comm_agree_named(comm, MIMO_OK, "load"),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 1 called agree, rank 0 called load");
+    MPI_EXPECT_STATUS(mimo_comm_agree_named(comm, MIMO_OK, here ? NULL : "load"),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: mimo_comm_agree_named: name is NULL");
+    MPI_EXPECT_STATUS(mimo_comm_agree_named(comm, here ? (mimo_status)77 : MIMO_OK, "load"),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: mimo_comm_agree_named: 77 is no mimo_status");
+    MPI_EXPECT_OK(mimo_comm_agree_named(comm, MIMO_OK, "load"));
+}
+
 /* One rank's mistake is an error on every rank. The communicator still works. */
 MPI_TEST(comm, agreement)
 {

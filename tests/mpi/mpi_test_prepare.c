@@ -264,6 +264,47 @@ MPI_TEST(prepare, mistakes)
     bed_destroy(&bed);
 }
 
+static mimo_status refuse(bridge_bed *bed, bool backward, bool prepare, mimo_status local)
+{
+    return mimo_bridge_refuse(bed->bridge, backward, prepare,
+                              local == MIMO_ERR_IO ? mimo_fail(local, "no tile") : local);
+}
+
+/* One rank can't take part in what the others call or prepare. All get its sentence. */
+MPI_TEST(prepare, refused)
+{
+    bed_case c = case_of(EXECUTOR_P2P, 1);
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    const mimo_move_desc move = describe(&bed, &to, &from), back = describe(&bed, &from, &to);
+    bool here = mpi_test_rank() == 1;
+    MPI_EXPECT_STATUS(here ? refuse(&bed, false, true, MIMO_ERR_IO)
+                           : mimo_bridge_prepare(bed.bridge, false, &move),
+                      MIMO_ERR_IO);
+    MPI_EXPECT_SENTENCE(": no tile");
+    test_agree_on_data();
+    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, MIMO_ERR_IO) : call(&bed, false, &move),
+                      MIMO_ERR_IO);
+    MPI_EXPECT_SENTENCE("rank 1: bridge ");
+    MPI_EXPECT_SENTENCE(": no tile");
+    MPI_EXPECT_STATUS(here ? refuse(&bed, true, false, MIMO_ERR_IO) : call(&bed, true, &back),
+                      MIMO_ERR_IO);
+    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, MIMO_OK) : call(&bed, false, &move),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("bridge refuse: MIMO_OK is no error");
+    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, (mimo_status)77) : call(&bed, false, &move),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("bridge refuse: 77 is no mimo_status");
+    MPI_EXPECT_STATUS(mimo_bridge_refuse(NULL, false, false, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
+    bed_fill(&bed, &from, false, 3);
+    MPI_EXPECT_OK(call(&bed, false, &move));
+    bed_check_target(&bed, &to, false, 3);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
 /* One rank prepares what the others call. */
 MPI_TEST(prepare, beside_a_call)
 {
