@@ -76,9 +76,6 @@ def now(number: int) -> tuple[int, int, int]:
     return call - SHIFT, batch - SHIFT, rows - SHIFT
 
 
-KINDS = 64  # of calls whose views are kept
-
-
 class _Views(NamedTuple):
     to: _c.mimo_tensor
     source: _c.mimo_tensor
@@ -231,7 +228,7 @@ class Movement:
         key = adjoint, x.dtype, x.shape, y.shape
         views = self._kinds.get(key)
         if views is None:
-            if len(self._kinds) >= KINDS:
+            if len(self._kinds) >= _views.KINDS:
                 self._kinds.clear()
             to, source = self._view(y, not adjoint), self._view(x, adjoint)
             views = _Views(to, source, (ctypes.byref(to), ctypes.byref(source)))

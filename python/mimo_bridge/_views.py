@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -79,35 +81,40 @@ def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device)
                          f"{letters!r}")
 
 
-# How an array of these elements is called outside of torch. Others are made as whole numbers of their
-# size, and then seen as what they are.
-_NAMES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8", torch.int32: "<i4",
-          torch.int64: "<i8", torch.uint8: "|u1", torch.int8: "|i1"}
-_NAMES_BY_SIZE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}
+KINDS = 64  # of tensors, or calls, of which something is kept
+_users_of: Callable[[int], int] = torch._C._storage_Use_Count  # private in torch
 
 
-class Memory:
-    """Elements at an address, for torch to make a tensor of. Torch holds this object as long as any
-    tensor has the memory, so its end is theirs."""
+class Slot:
+    """Memory of the library at an address, for results of one call after the other.
 
-    def __init__(self, address: int, name: str, shape: tuple[int, ...]) -> None:
-        # what torch.as_tensor reads, for CUDA memory
-        self.__cuda_array_interface__ = {"data": (address, False), "shape": shape, "typestr": name,
-                                         "version": 3}
+    Torch makes a storage of an address, and counts who has it. One is made for each dtype and shape, with a
+    tensor in it. A result is another tensor of this storage: so a call costs little, and the count says
+    whether a result, or anything made from it, lives."""
 
+    def __init__(self, address: int, bytes: int, device: torch.device) -> None:
+        self.address, self.bytes, self.device = address, bytes, device
+        self._kept: dict[tuple[torch.dtype, tuple[int, ...]], tuple[torch.Tensor, int, Any]] = {}
+        self._last: int | None = None  # the storage of the last result
 
-def tensor_at(address: int, dtype: torch.dtype, shape: tuple[int, ...],
-              device: torch.device) -> tuple[torch.Tensor, object]:
-    """A tensor over the memory at an address, and the object that lives as long as this memory is used.
-    The object can have weak references. A tensor without elements uses one byte all the same. `.data`:
-    autograd refuses changes in place of a view that a function of its own returns."""
-    if 0 in shape:
-        raw, owner = tensor_at(address, torch.uint8, (1,), device)
-        return raw[:0].view(dtype).view(shape).data, owner
-    if device.type == "cuda":
-        memory = Memory(address, _NAMES.get(dtype) or _NAMES_BY_SIZE[dtype.itemsize], shape)
-        found = torch.as_tensor(memory, device=device)
-        return (found if dtype in _NAMES else found.view(dtype)).data, memory
-    count = math.prod(shape)
-    array = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-    return torch.frombuffer(array, dtype=dtype).view(shape).data, array
+    def in_use(self) -> bool:
+        """Whether an earlier call's result, or what shares its memory, still lives."""
+        return self._last is not None and _users_of(self._last) > 2  # besides those that are kept
+
+    def tensor(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        """A result, where none is in use. ShapeError where the slot is too small. `.data`: autograd refuses
+        changes in place of a view that a function of its own returns."""
+        kept, self._last, _ = self._kept.get((dtype, shape)) or self._make(dtype, shape)
+        return kept.data
+
+    def _make(self, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int, Any]:
+        size = dtype.itemsize * math.prod(shape)
+        if size > self.bytes:
+            raise ShapeError(f"a result of {size} bytes does not fit a slot of {self.bytes} bytes")
+        if len(self._kept) >= KINDS:
+            self._kept.clear()
+        make: Any = torch._C._construct_storage_from_data_pointer  # private in torch
+        storage = make(self.address, self.device, size)
+        tensor = torch.empty(0, dtype=dtype, device=self.device).set_(storage).view(shape).data
+        made = self._kept[dtype, shape] = tensor, int(storage._cdata), storage
+        return made

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from . import _c, _calls, _ops, _views
-from ._movement import KINDS, Batch, Movement, now
+from ._movement import Batch, Movement, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
@@ -162,7 +162,7 @@ class Bridge(torch.nn.Module):
         key = x.shape, seq, rows, batch, call
         known = self._shapes.get(key)
         if known is None:
-            if len(self._shapes) >= KINDS:
+            if len(self._shapes) >= _views.KINDS:
                 self._shapes.clear()
             self._check_arguments(x, seq, rows, batch)
             known = self._shapes[key] = self._shape_or_nothing(x, seq, rows, batch)

@@ -2,9 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
-import weakref
-from collections.abc import Sequence
 
 import torch
 
@@ -50,7 +47,6 @@ class Buffer:
 
         self.slots, size = self.comm._together("Buffer", check)
         self.comm._alike("Buffer", f"slots={self.slots}")
-        self._users: list[weakref.ref[object] | None] = [None] * self.slots
         with self.comm._turn() as parent:
             _c.lib.mimo_buffer_create(ctypes.byref(handle), parent, size)
             self._handle: ctypes.c_void_p | None = handle
@@ -58,6 +54,8 @@ class Buffer:
         self._address = int(_c.lib.mimo_buffer_data(handle))
         # of what all ranks got, so that slots begin at the same offset everywhere
         self.bytes = int(_c.lib.mimo_buffer_size(handle)) // self.slots // ALIGNMENT * ALIGNMENT
+        self._slots = [_views.Slot(self._address + slot * self.bytes, self.bytes, self.comm.device)
+                       for slot in range(self.slots)]
 
     @property
     def reach(self) -> int:
@@ -77,27 +75,21 @@ class Buffer:
         self._calls += 1
         return slot
 
-    def tensor(self, slot: int, dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.Tensor, int]:
+    def tensor(self, slot: int, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """A tensor in a slot, and its address (a tensor without elements does not tell it). StateError
         where the slot is in use, ShapeError where it is too small. Local."""
         self._open()
-        user = self._users[slot]
-        if user is not None and user() is not None:
+        place = self._slots[slot]
+        if place.in_use():
             raise StateError(f"slot {slot} of {self.slots} is in use: a tensor of an earlier call lies "
                              f"there. Give the buffer more slots (slots={self.slots + 1}), or let go of "
                              "the tensor")
-        size = dtype.itemsize * math.prod(shape)
-        if size > self.bytes:
-            raise ShapeError(f"a result of {size} bytes does not fit a slot of {self.bytes} bytes")
-        address = self._address + slot * self.bytes
-        found, owner = _views.tensor_at(address, dtype, tuple(shape), self.comm.device)
-        self._users[slot] = weakref.ref(owner)
-        return found, address
+        return place.tensor(dtype, shape), place.address
 
     def in_use(self) -> str | None:
         """A sentence about a slot that a tensor lies in, or None. Local."""
-        for slot, user in enumerate(self._users):
-            if user is not None and user() is not None:
+        for slot, place in enumerate(self._slots):
+            if place.in_use():
                 return (f"slot {slot} of {self.slots} of a buffer is in use: let go of the tensor in it "
                         "before the buffer is closed")
         return None

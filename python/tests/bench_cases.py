@@ -1,4 +1,4 @@
-"""bench/torch_bench.py on CPU tensors: every way has the bits of slices, and the table reads its lines."""
+"""bench/torch_bench.py and torch_host.py on CPU tensors: every way has the bits of slices, and the table reads its lines."""
 import contextlib
 import importlib
 import io
@@ -54,6 +54,14 @@ def table_of(plot, lines):
         with contextlib.redirect_stdout(out):
             plot.print_table(plot.Results(name))
     return out.getvalue()
+
+
+@case(2, on="cpu")
+def bench_of_the_host(comm):
+    """bench/torch_host.py has a time of each way, also of those of torch alone, and leaves no slot in use."""
+    found = loaded("torch_host").measure(comm, 1)
+    assert list(found) == ["torch: nothing", "torch: one call", "bridge", "slots"], found
+    assert all(len(times) == 2 and min(times) > 0 for times in found.values()), found
 
 
 @case(2, on="cpu")

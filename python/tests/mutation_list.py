@@ -91,9 +91,9 @@ def a_group_of_its_own(_original, comm, grid):
     return partition._TensorRanks(comm, grid)
 
 
-def a_view(original, *arguments):
-    found, owner = original(*arguments)
-    return found.view(found.shape), owner
+def a_view(original, self, dtype, shape):
+    found = original(self, dtype, shape)
+    return found.view(found.shape)
 
 
 def selected_now(original, self, _call):
@@ -125,7 +125,7 @@ def never_in_use(_original, self):
 
 
 def careless_tensor(original, self, slot, dtype, shape):
-    self._users[slot] = None
+    self._slots[slot]._last = None
     return original(self, slot, dtype, shape)
 
 
@@ -172,7 +172,7 @@ MUTATIONS = {
         "error/wrong_arguments_on_one_rank", "compile/mistakes"]),
     "modes taken for fake tensors": (wrap(_movement, "_are_fake", any_mode), [
         "error/wrong_arguments_on_one_rank"]),
-    "views in slots": (wrap(_views, "tensor_at", a_view), ["buffer/changed_in_place"]),
+    "views in slots": (wrap(_views.Slot, "tensor", a_view), ["buffer/changed_in_place"]),
     "a tp group for each partition": (wrap(partition._TensorRanks, "of", a_group_of_its_own), [
         "local/shards_under_sp"]),
     "no tensors let through": (wrap(_views, "check_strided", no_check), ["error/wrong_on_one_rank"]),
