@@ -1,8 +1,9 @@
 // The bulk kernel of zero-copy, for Hopper and later. Bulk copies move rows through shared memory
 // instead of registers. One warp issues them, so a few thread blocks keep as many bytes in flight
 // as loads and stores of all multiprocessors. Everything is a multiple of 16 bytes.
-#include "comm/nccl/nccl_push_pieces.cuh"
+#include "comm/nccl/nccl_bulk.cuh"
 #include "comm/nccl/nccl_push_flags.cuh"
+#include "comm/nccl/nccl_push_pieces.cuh"
 
 namespace
 {
@@ -16,87 +17,9 @@ struct Shared {
     alignas(128) char stage[kStages][MIMO_PUSH_BULK];
 };
 
-// ---------------------------------------- bulk copies ---------------------------------------
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#if MIMO_HAS_BULK
 
 constexpr int kAhead = 2; // segments that are loaded ahead of the one that is stored
-
-__device__ uint32_t shared_address(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
-
-__device__ void open_barriers(Shared &shared)
-{
-    if (threadIdx.x == 0)
-        for (int i = 0; i < kStages; i++)
-            asm volatile(
-                "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&shared.full[i]))
-                : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    __syncthreads();
-}
-
-__device__ void expect(uint64_t *barrier, uint32_t bytes)
-{
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(bytes)
-        : "memory");
-}
-
-__device__ void await(uint64_t *barrier, uint32_t phase)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}\n" ::"r"(shared_address(barrier)),
-                 "r"(phase)
-                 : "memory");
-}
-
-__device__ void load(void *to, const char *from, uint32_t bytes, uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
-}
-
-__device__ void store(char *to, const void *from, uint32_t bytes)
-{
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-                 "r"(shared_address(from)), "r"(bytes)
-                 : "memory");
-}
-
-__device__ void commit_stores()
-{
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Wait until all groups except the last kPending have read their stage.
-template <int kPending> __device__ void await_reads()
-{
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
-
-// Order the bulk copies that follow after this thread's reads of flags.
-__device__ void order_stores()
-{
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
-// Wait until all stores have arrived, before the flags that this thread sets next.
-__device__ void await_stores()
-{
-    asm volatile("cp.async.bulk.wait_group 0;\n"
-                 "fence.proxy.async;" ::
-                     : "memory");
-}
 
 // ------------------------------------------ segments ----------------------------------------
 
@@ -162,7 +85,7 @@ template <class Program> class Mover
             wrote += stores && piece.remote;
             commit_stores();
         }
-        await_stores();
+        await_writes<0>();
         return stores;
     }
 
@@ -205,7 +128,7 @@ template <class Program> class Mover
         target = wanted;
         answer = await_ready(program.head, program.peers, wanted, ready);
         if (answer == WRITE)
-            order_stores();
+            order_bulk();
         return answer;
     }
 
@@ -219,7 +142,10 @@ template <class Program> class Mover
 
 template <class Program> __device__ void run(const Program &program, Shared &shared)
 {
-    open_barriers(shared);
+    if (threadIdx.x == 0)
+        for (uint64_t &full : shared.full)
+            init_barrier(&full);
+    open_barriers();
     run_call(program.head, program.peers,
              [&](uint32_t &wrote) { return Mover<Program>(program, shared).run(wrote); });
 }
