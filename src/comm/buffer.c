@@ -18,7 +18,7 @@ typedef struct creation {
     mimo_buffer **out;
     bool borrows; /* the caller's memory, at `data` */
     void *data;
-    int64_t bytes;
+    int64_t bytes, piece; /* see mimo_buffer */
 } creation;
 
 static mimo_status check_creation(const creation *own, const mimo_comm *comm)
@@ -64,20 +64,21 @@ static void free_buffer(mimo_buffer *buffer)
     mimo_release(buffer);
 }
 
-/* The size on all ranks: the largest that a rank asked for. Memory of the callers must have
+/* The sizes on all ranks: the largest that a rank asked for. Memory of the callers must have
  * the same size everywhere. */
-static mimo_status agree_on_size(int64_t *out, mimo_comm *comm, const creation *own)
+static mimo_status agree_on_sizes(mimo_buffer *out, mimo_comm *comm, const creation *own)
 {
-    uint64_t values[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
+    uint64_t values[3] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes, (uint64_t)own->piece};
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->host_max_start(&request, comm, values, 2));
+    MIMO_TRY(comm->backend->host_max_start(&request, comm, values, 3));
     MIMO_TRY(mimo_wait(comm, &request, own->call));
     int64_t most = (int64_t)values[0], least = (int64_t)~values[1];
     MIMO_CHECK(!own->borrows || most == least, MIMO_ERR_ARGUMENT,
                "%s: ranks brought from %" PRId64 " to %" PRId64
                " bytes, and have to bring the same",
                own->call, least, most);
-    *out = most;
+    out->bytes = most;
+    out->piece = (int64_t)values[2];
     return MIMO_OK;
 }
 
@@ -93,7 +94,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
         mimo_signature_start(own->borrows ? MIMO_CALL_BUFFER_BORROW : MIMO_CALL_BUFFER_CREATE);
     mimo_status status = mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, own->call);
     if (status == MIMO_OK)
-        status = agree_on_size(&made->bytes, comm, own);
+        status = agree_on_sizes(made, comm, own);
     if (status == MIMO_OK) {
         status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, comm->backend->buffer_open(made), signature,
                                own->call);
@@ -152,7 +153,13 @@ mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data, i
 
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
-    const creation own = {.call = "own buffer create", .out = out, .bytes = bytes};
+    return mimo_buffer_create_fifos(out, comm, bytes, 0);
+}
+
+mimo_status mimo_buffer_create_fifos(mimo_buffer **out, mimo_comm *comm, int64_t bytes,
+                                     int64_t piece)
+{
+    const creation own = {.call = "own buffer create", .out = out, .bytes = bytes, .piece = piece};
     return create(comm, &own);
 }
 

@@ -81,6 +81,7 @@ struct mimo_buffer {
     mimo_comm *comm;
     uint64_t serial; /* from 1, in the order of the communicator's creations */
     int64_t bytes;   /* of data, the same on every rank */
+    int64_t piece;   /* where it has FIFOs: bytes of the longest piece, the same on every rank */
     /* data[size]: the memory of each rank, at addresses of this rank or its device; NULL: out of
      * reach. */
     char **data;
@@ -102,6 +103,10 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
 
 /* mimo_buffer_create for the library's own use: it logs no line about ranks out of reach. */
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
+
+/* The same, for FIFOs. The largest `piece` of all ranks counts. */
+mimo_status mimo_buffer_create_fifos(mimo_buffer **out, mimo_comm *comm, int64_t bytes,
+                                     int64_t piece);
 
 /* Tell the user that some rows are sent, once until the reach changes: zero-copy or staged messages
  * may have been expected. */

@@ -213,6 +213,9 @@ typedef struct mimo_comm_backend {
     /* Bytes of the buffer that messages are staged through, as this rank wants them; 0: none. NULL:
      * the backend stages no messages. */
     int64_t (*fifo_bytes)(const mimo_comm *comm);
+    /* Bytes of the longest piece of a message that suits this rank's device. Where ranks differ,
+     * the largest counts. Of a backend that has fifo_bytes. */
+    int64_t (*fifo_piece)(const mimo_comm *comm);
     /* All work of a stream is done, so nothing has to be ordered after it any more. NULL: the
      * backend does not need to know. */
     void (*stream_finished)(mimo_comm *comm, mimo_stream stream);

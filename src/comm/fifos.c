@@ -8,7 +8,7 @@ static mimo_status open_fifos(mimo_comm *comm)
     int64_t bytes = comm->backend->fifo_bytes ? comm->backend->fifo_bytes(comm) : 0;
     if (!comm->backend->fifo_bytes || comm->size == 1)
         return MIMO_OK;
-    MIMO_TRY(mimo_buffer_create_internal(&comm->fifos, comm, bytes));
+    MIMO_TRY(mimo_buffer_create_fifos(&comm->fifos, comm, bytes, comm->backend->fifo_piece(comm)));
     mimo_buffer_report_reach(comm->fifos);
     return MIMO_OK;
 }

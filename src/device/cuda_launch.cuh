@@ -40,7 +40,7 @@ cudaError_t runs_hopper_code(bool *out, const void *kernel)
 // successor would occupy multiprocessors while this one waits for peers, and the peers may wait for
 // a kernel of another stream.
 template <class... As>
-cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, size_t shared_bytes,
+cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, dim3 threads, size_t shared_bytes,
                          cudaStream_t stream, const As &...as)
 {
     cudaLaunchAttribute early = {};
@@ -53,7 +53,7 @@ cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, si
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = dim3(blocks);
-    config.blockDim = dim3((unsigned)threads);
+    config.blockDim = threads;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;

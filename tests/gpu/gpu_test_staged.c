@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 #include "bridge_bed.h"
+#include "comm/buffer_state.h"
 #include "cases_ran.h"
+#include "flag_litmus.h"
 #include "gpu_calls.h"
 #include "guarded.h"
 #include "same_bits.h"
@@ -172,4 +174,48 @@ MPI_TEST(staged, late_peer)
     MPI_Barrier(MPI_COMM_WORLD);
     crossing_free(&it);
     mimo_comm_destroy(comm);
+}
+
+/* ------------------------------------------- order ------------------------------------------ */
+
+/* Fill the FIFOs of this rank's peer, and empty the own ones. Returns the number of words that came
+ * after their flag. */
+static unsigned long long exchange_payloads(mimo_comm *comm, mimo_buffer *buffer, uint64_t flags)
+{
+    unsigned long long *wrong, got = 0;
+    litmus_fifo *own = (litmus_fifo *)(void *)buffer->data[mpi_test_rank()];
+    litmus_fifo *peer = (litmus_fifo *)(void *)buffer->data[1 - mpi_test_rank()];
+    EXPECT_CUDA(cudaMalloc((void **)&wrong, sizeof *wrong));
+    EXPECT_CUDA(cudaMemset(wrong, 0, sizeof *wrong));
+    EXPECT_CUDA(cudaMemset(own, 0, LITMUS_FIFOS * sizeof *own));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    MPI_Barrier(MPI_COMM_WORLD);
+    EXPECT_CUDA(flag_litmus(own, peer, flags, wrong, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
+    EXPECT_CUDA(cudaMemcpy(&got, wrong, sizeof got, cudaMemcpyDeviceToHost));
+    EXPECT_CUDA(cudaFree(wrong));
+    return got;
+}
+
+/* Ten million flags behind bulk copies, each of which must find its payload. */
+MPI_TEST(staged, flags_follow_rows)
+{
+    enum { FLAGS = 10000000 / (2 * LITMUS_FIFOS) + 1 }; /* of each FIFO; two ranks */
+    mimo_comm *comm = NULL;
+    mimo_buffer *buffer = NULL;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    int device, major = 0;
+    EXPECT_CUDA(cudaGetDevice(&device));
+    EXPECT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, (int64_t)(LITMUS_FIFOS * sizeof(litmus_fifo))));
+    bool can = major >= 9 && mimo_buffer_reach(buffer) == 2;
+    if (can) {
+        unsigned long long wrong = exchange_payloads(comm, buffer, FLAGS);
+        MPI_EXPECT(wrong == 0, "%llu words came after their flag", wrong);
+    }
+    mimo_buffer_destroy(buffer);
+    mimo_comm_destroy(comm);
+    if (!can)
+        mpi_test_skip("two Hopper GPUs within reach");
 }

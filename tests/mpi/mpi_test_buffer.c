@@ -160,7 +160,7 @@ MPI_TEST(buffer, fifos_out_of_reach)
         mimo_comm *comm = mpi_test_comm_new();
         const mimo_comm_backend *real = comm->backend;
         mimo_comm_backend staging = *real;
-        staging.fifo_bytes = few_bytes;
+        staging.fifo_bytes = staging.fifo_piece = few_bytes;
         comm->backend = &staging;
         mimo_split_hosts(hosts);
         mimo_log_set(note, &read);

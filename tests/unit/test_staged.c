@@ -1,9 +1,10 @@
 /*
  * Staged messages over virtual ranks: the programs of all ranks of a call, run by workers that a
- * random schedule moves one step at a time, in the way of the kernel. Every byte is compared with
- * rows that were copied one after the other. Of each rank only some workers run at a time, at least
- * one of either kind. A call whose workers all wait is a failure, so this is also the test that
- * nobody waits for ever.
+ * random schedule moves one step at a time, in the way of the kernels: a worker takes a piece
+ * before it has done with the one before, and sets its flag a step later. Every byte is compared
+ * with rows that were copied one after the other. Of each rank only some workers run at a time, at
+ * least one of either kind. A call whose workers all wait is a failure, so this is also the test
+ * that nobody waits for ever.
  */
 #include <criterion/criterion.h>
 
@@ -14,7 +15,8 @@
 
 enum {
     MOST_RANKS = 5,
-    MOST_WORKERS = 6,
+    MOST_CTAS = 6,
+    MOST_WORKERS = MOST_CTAS * MIMO_STAGED_WARPS,
     MOST_ROWS = 4, /* of a message */
     TILE = 1 << 18,
     CALLS = 3, /* of a case: they share the FIFOs */
@@ -42,9 +44,11 @@ typedef struct virtual_rank {
 typedef struct virtual_world {
     int size;
     uint64_t random;
-    int64_t fifo_bytes;
+    int64_t fifo_bytes, piece;
+    bool even; /* all rows are long, and multiples of 16 bytes */
     virtual_rank ranks[MOST_RANKS];
-    int64_t pieces; /* that moved through FIFOs */
+    int64_t pieces;  /* that moved through FIFOs */
+    int64_t in_bulk; /* programs that move rows in bulk */
 } virtual_world;
 
 static bool reaches(const virtual_world *world, int a, int b)
@@ -56,6 +60,8 @@ static void open_world(virtual_world *world)
 {
     static const int64_t sizes[] = {40 << 10, 100 << 10, 1 << 20, 4 << 20};
     world->fifo_bytes = sizes[random_below(&world->random, 4)];
+    world->even = random_below(&world->random, 2);
+    world->piece = random_below(&world->random, 2) ? MIMO_STAGED_BULK : MIMO_STAGED_PIECE;
     size_t page = (size_t)world->size * sizeof(mimo_flags);
     for (int r = 0; r < world->size; r++) {
         virtual_rank *rank = &world->ranks[r];
@@ -77,6 +83,7 @@ static void open_world(virtual_world *world)
             }
         rank->fifos = (mimo_buffer){.comm = &rank->comm,
                                     .bytes = world->fifo_bytes,
+                                    .piece = world->piece,
                                     .data = rank->data,
                                     .flags = rank->flags};
     }
@@ -97,8 +104,10 @@ static void close_world(virtual_world *world)
 /* ------------------------------------------- calls ------------------------------------------ */
 
 /* Rows of that many bytes in these loops, strided at random, behind `base` from *used on. */
-static mimo_placed_rows draw_rows(uint64_t *random, int base, int64_t *used, const mimo_rows *like)
+static mimo_placed_rows draw_rows(virtual_world *world, int base, int64_t *used,
+                                  const mimo_rows *like)
 {
+    uint64_t *random = &world->random;
     mimo_rows rows = *like;
     bool swapped = random_below(random, 2) == 0;
     int64_t near = 1 + random_below(random, 2) * random_below(random, 2);
@@ -109,7 +118,8 @@ static mimo_placed_rows draw_rows(uint64_t *random, int base, int64_t *used, con
     rows.first = random_below(random, 3);
     rows.inner = swapped ? far : near;
     rows.outer = swapped ? near : far;
-    mimo_placed_rows placed = {rows, {base, *used + (random_below(random, 3) == 0)}};
+    mimo_placed_rows placed = {rows,
+                               {base, *used + (random_below(random, 3) == 0 && !world->even)}};
     int64_t last = rows.first + (rows.n_outer - 1) * rows.outer + (rows.n_inner - 1) * rows.inner;
     *used = placed.at.offset + (last + 1) * rows.row_bytes;
     *used = (*used + 15) / 16 * 16;
@@ -120,13 +130,14 @@ static mimo_placed_rows draw_rows(uint64_t *random, int base, int64_t *used, con
 static bool draw_both(virtual_world *world, virtual_rank *sender, virtual_rank *receiver,
                       mimo_placed_rows *sent, mimo_placed_rows *received)
 {
-    static const int64_t bytes[] = {1, 2, 6, 8, 16, 48, 256, 4096, 20000};
-    mimo_rows like = {.row_bytes = bytes[random_below(&world->random, 9)],
+    static const int64_t bytes[] = {1, 2, 6, 8, 16, 48, 256, 512, 4096, 20000};
+    mimo_rows like = {.row_bytes = bytes[world->even ? 7 + random_below(&world->random, 3)
+                                                     : random_below(&world->random, 10)],
                       .n_outer = 1 + random_below(&world->random, 5),
                       .n_inner = 1 + random_below(&world->random, 9)};
     int64_t from = sender->from_used, to = receiver->to_used;
-    *sent = draw_rows(&world->random, 0, &from, &like);
-    *received = draw_rows(&world->random, 1, &to, &like);
+    *sent = draw_rows(world, 0, &from, &like);
+    *received = draw_rows(world, 1, &to, &like);
     if (from > TILE - 16 || to > TILE - 16)
         return false;
     sender->from_used = from;
@@ -170,13 +181,27 @@ static void draw_copies(virtual_world *world, virtual_rank *rank)
     }
 }
 
+/* What moves in bulk fits the kernel of warps. */
+static void check_kernel(virtual_world *world, const mimo_staged_head *head, int64_t ctas,
+                         bool bulk)
+{
+    uint32_t workers = head->workers[0] + head->workers[1];
+    world->in_bulk += head->warps > 0;
+    if (head->warps == 0)
+        return;
+    cr_assert(bulk && head->warps <= MIMO_STAGED_WARPS && workers <= ctas * head->warps);
+    cr_assert(head->entry_bytes <= MIMO_STAGED_BULK && head->to.width == 4 &&
+              head->from.width == 4 && head->stay_piece << 4 <= MIMO_STAGED_BULK);
+}
+
 static void draw_call(virtual_world *world)
 {
     for (int r = 0; r < world->size; r++) {
         virtual_rank *rank = &world->ranks[r];
         for (int base = 0; base < 2; base++)
-            rank->skew[base] =
-                random_below(&world->random, 3) == 0 ? 1 << random_below(&world->random, 4) : 0;
+            rank->skew[base] = !world->even && random_below(&world->random, 3) == 0
+                                   ? 1 << random_below(&world->random, 4)
+                                   : 0;
         memset(rank->to, GUARD_POISON, TILE);
         memset(rank->wanted, GUARD_POISON, TILE);
         rank->bases[0] = rank->from + rank->skew[0];
@@ -197,28 +222,52 @@ static void draw_call(virtual_world *world)
                 draw_message(world, from, to);
     for (int r = 0; r < world->size; r++) {
         virtual_rank *rank = &world->ranks[r];
-        int64_t workers = 1 + random_below(&world->random, MOST_WORKERS);
+        int64_t ctas = 1 + random_below(&world->random, MOST_CTAS);
+        bool bulk = random_below(&world->random, 2);
         rank->program = (mimo_staged_program){0};
-        cr_assert_eq(mimo_staged_program_make(&rank->program, &rank->messages, true, workers),
+        cr_assert_eq(mimo_staged_program_make(&rank->program, &rank->messages, true, ctas, bulk),
                      MIMO_OK, "%s", mimo_last_error());
+        check_kernel(world, &rank->program.head, ctas, bulk);
     }
 }
 
 /* ------------------------------------------ workers ----------------------------------------- */
 
+enum { NONE = MIMO_STAGED_LISTS };
+
+/* A piece of a list. */
+typedef struct job {
+    int list;
+    uint32_t index;
+} job;
+
 typedef struct worker {
     virtual_rank *rank;
     uint32_t *counters; /* of the rank's lists */
     int list;
-    uint32_t index; /* of the piece that it has */
-    bool has, done;
+    bool first; /* worker 0 */
+    job has, taken;
+    uint64_t *flag, value; /* a flag that it owes, or NULL */
+    bool done;
 } worker;
 
-/* Take the next piece of the worker's list. */
-static bool take(worker *it)
+/* Take the next piece of the worker's list, or of the rows that stay. */
+static job take(worker *it)
 {
-    it->index = it->counters[it->list]++;
-    return it->index < it->rank->program.head.pieces[it->list];
+    while (it->list != NONE) {
+        const job next = {it->list, it->counters[it->list]++};
+        if (next.index < it->rank->program.head.pieces[it->list])
+            return next;
+        it->list = it->list == MIMO_STAGED_STAY ? NONE : MIMO_STAGED_STAY;
+    }
+    return (job){NONE, 0};
+}
+
+static void pay(worker *it)
+{
+    if (it->flag)
+        *it->flag = it->value;
+    it->flag = NULL;
 }
 
 /* As a device does, which takes aligned words alone. */
@@ -229,11 +278,11 @@ static void copy_word(char *to, const char *from, uint32_t width)
     memcpy(to, from, (size_t)1 << width);
 }
 
-static void stay(const worker *it)
+static void stay(worker *it)
 {
     const mimo_staged_program *program = &it->rank->program;
     const mimo_staged_head *head = &program->head;
-    uint32_t begin = it->index * head->stay_piece, end = begin + head->stay_piece;
+    uint32_t begin = it->has.index * head->stay_piece, end = begin + head->stay_piece;
     for (uint32_t w = begin; w < end && w < head->stay_words; w++)
         copy_word(mimo_staged_word(program->blocks, &head->to, it->rank->bases, w),
                   mimo_staged_word(program->blocks, &head->from, it->rank->bases, w),
@@ -241,17 +290,20 @@ static void stay(const worker *it)
 }
 
 /* Send or receive the worker's piece; false where it has to wait. */
-static bool pass(const worker *it)
+static bool pass(worker *it)
 {
     const mimo_staged_program *program = &it->rank->program;
     const mimo_staged_head *head = &program->head;
-    const mimo_staged_message *messages = program->messages + head->first[it->list];
-    const mimo_staged_piece piece = mimo_staged_find(messages, head->count[it->list], it->index);
+    const int list = it->has.list;
+    const mimo_staged_message *messages = program->messages + head->first[list];
+    const mimo_staged_piece piece = mimo_staged_find(messages, head->count[list], it->has.index);
     const mimo_staged_message *message = &messages[piece.message];
-    bool sends = it->list == MIMO_STAGED_SEND;
+    bool sends = list == MIMO_STAGED_SEND;
     uint64_t n = *message->fifo.before + piece.number, entry = n % head->entries;
     cr_assert(piece.number < message->pieces);
-    if (sends && n >= head->entries && message->fifo.emptied[entry] < n + 1 - head->entries)
+    const uint64_t *left =
+        piece.number < head->entries ? message->fifo.returned : message->fifo.emptied + entry;
+    if (sends && n >= head->entries && *left < n + 1 - head->entries)
         return false;
     if (!sends && message->fifo.filled[entry] < n + 1)
         return false;
@@ -267,22 +319,41 @@ static bool pass(const worker *it)
         else
             copy_word(row, at, width);
     }
-    (sends ? message->fifo.filled : message->fifo.emptied)[entry] = n + 1;
+    if (sends || piece.number + head->entries < message->pieces)
+        it->flag = (sends ? message->fifo.filled : message->fifo.emptied) + entry;
+    it->value = n + 1;
     return true;
+}
+
+static void set_returned(const virtual_rank *rank)
+{
+    const mimo_staged_head *head = &rank->program.head;
+    for (int i = 0; i < head->count[MIMO_STAGED_RECEIVE]; i++) {
+        const mimo_fifo *fifo = &rank->program.messages[head->first[MIMO_STAGED_RECEIVE] + i].fifo;
+        *fifo->returned = *fifo->before;
+    }
 }
 
 /* One step; false where the worker waits. */
 static bool step(worker *it)
 {
-    if (it->list == MIMO_STAGED_STAY && it->has)
+    if (it->first) {
+        set_returned(it->rank);
+        it->first = false;
+        return true;
+    }
+    pay(it);
+    if (it->taken.list == NONE)
+        it->taken = take(it);
+    if (it->has.list == MIMO_STAGED_STAY)
         stay(it);
-    else if (it->has && !pass(it))
+    else if (it->has.list != NONE && !pass(it))
         return false;
-    it->has = take(it);
-    if (!it->has && it->list == MIMO_STAGED_STAY)
-        it->done = true;
-    else if (!it->has)
-        it->list = MIMO_STAGED_STAY;
+    it->has = it->taken;
+    it->taken = (job){NONE, 0};
+    it->done = it->has.list == NONE && it->list == NONE;
+    if (it->done)
+        pay(it);
     return true;
 }
 
@@ -301,8 +372,12 @@ static void hire(crew *all, virtual_world *world)
         for (uint32_t w = 0; w < count; w++) {
             int list = mimo_staged_list_of(head, w);
             began[list]++;
-            all->list[all->count++] =
-                (worker){&world->ranks[r], all->counters[r], list, 0, false, false};
+            all->list[all->count++] = (worker){.rank = &world->ranks[r],
+                                               .counters = all->counters[r],
+                                               .list = list,
+                                               .first = w == 0,
+                                               .has = {NONE, 0},
+                                               .taken = {NONE, 0}};
         }
         cr_assert(began[0] == head->workers[0] && began[1] == head->workers[1]);
     }
@@ -350,7 +425,7 @@ static void check_call(const virtual_world *world, int seed)
 
 Test(staged, random_messages)
 {
-    int64_t pieces = 0;
+    int64_t pieces = 0, in_bulk = 0;
     for (int seed = 1; seed <= 200; seed++) {
         virtual_world world = {.size = 2 + seed % (MOST_RANKS - 1), .random = (uint64_t)seed};
         open_world(&world);
@@ -363,6 +438,8 @@ Test(staged, random_messages)
         }
         close_world(&world);
         pieces += world.pieces;
+        in_bulk += world.in_bulk;
     }
+    cr_assert(in_bulk > 50, "%d programs move rows in bulk", (int)in_bulk);
     CASES_RAN(pieces, pieces, 15000, "pieces");
 }

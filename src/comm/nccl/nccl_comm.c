@@ -11,6 +11,7 @@
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
+#include "comm/nccl/nccl_staged_kernel.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
 #include "device/profile.h"
@@ -51,6 +52,15 @@ static int64_t fifo_bytes(const mimo_comm *comm)
     return ((const nccl_comm *)comm)->family->staging_bytes;
 }
 
+/* A device that can't be asked loads and stores. */
+static int64_t fifo_piece(const mimo_comm *comm)
+{
+    (void)comm;
+    bool bulk;
+    return mimo_staged_bulk_runs(&bulk) == cudaSuccess && bulk ? MIMO_STAGED_BULK
+                                                               : MIMO_STAGED_PIECE;
+}
+
 static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
     .widens_sums = true,
@@ -75,6 +85,7 @@ static const mimo_comm_backend nccl_backend = {
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
     .fifo_bytes = fifo_bytes,
+    .fifo_piece = fifo_piece,
     .stream_finished = stream_finished,
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,

@@ -35,6 +35,12 @@ __device__ void add_release(uint64_t *flag, uint64_t value)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
+// For flags that are set relaxed behind it.
+__device__ void fence_system()
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
 __device__ void or_relaxed(uint64_t *flag, uint64_t bits)
 {
     asm volatile("red.relaxed.sys.global.or.b64 [%0], %1;" ::"l"(flag), "l"(bits) : "memory");

@@ -5,6 +5,7 @@
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_programs.h"
 #include "comm/staged/staged_program.h"
+#include "device/cuda_calls.h"
 
 static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo_messages *all,
                         const mimo_staged_program *program)
@@ -39,12 +40,14 @@ static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo
 mimo_status mimo_nccl_staged_make(mimo_nccl_staged *out, const mimo_comm *comm,
                                   const mimo_messages *all, bool copies)
 {
-    int64_t workers, multiprocessors;
+    int64_t ctas, multiprocessors;
+    bool bulk;
     mimo_staged_program program = {0};
     if (!all->fifos)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_most_ctas(&workers, &multiprocessors, all->pushes.ctas));
-    mimo_status status = mimo_staged_program_make(&program, all, copies, workers);
+    MIMO_TRY(mimo_nccl_most_ctas(&ctas, &multiprocessors, all->pushes.ctas));
+    MIMO_TRY_CUDA(mimo_staged_bulk_runs(&bulk));
+    mimo_status status = mimo_staged_program_make(&program, all, copies, ctas, bulk);
     if (status == MIMO_OK && program.message_count > 0)
         status = fill(out, comm, all, &program);
     mimo_staged_program_release(&program);
@@ -62,8 +65,15 @@ mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream str
 {
     if (!staged->runs)
         return MIMO_OK;
-    cudaError_t code = staged->lists ? mimo_staged_enqueue_large(&staged->as.large, stream)
-                                     : mimo_staged_enqueue_small(&staged->as.small, stream);
+    const mimo_staged_small *small = &staged->as.small;
+    const mimo_staged_large *large = &staged->as.large;
+    cudaError_t code;
+    if (staged->lists)
+        code = (large->head.warps > 0 ? mimo_staged_bulk_large
+                                      : mimo_staged_load_store_large)(large, stream);
+    else
+        code = (small->head.warps > 0 ? mimo_staged_bulk_small
+                                      : mimo_staged_load_store_small)(small, stream);
     return mimo_cuda_status(code, "kernel of staged messages");
 }
 

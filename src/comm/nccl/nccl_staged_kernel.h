@@ -1,6 +1,6 @@
 /*
- * The kernel of staged messages: one launch sends, receives, and copies rows that stay. Its thread
- * blocks are the workers of comm/staged.
+ * The kernels of staged messages: one launch sends, receives, and copies rows that stay. The
+ * workers of comm/staged are thread blocks in one kernel, and warps in the other.
  *
  * A small program is the kernel's argument, so a CUDA graph that captured the launch owns it. The
  * lists of a large one lie in device memory. Where rows lie is an argument of every launch.
@@ -43,8 +43,14 @@ typedef struct mimo_staged_large {
     char *bases[MIMO_PUSH_MOST_BASES];
 } mimo_staged_large;
 
-cudaError_t mimo_staged_enqueue_small(const mimo_staged_small *program, cudaStream_t stream);
-cudaError_t mimo_staged_enqueue_large(const mimo_staged_large *program, cudaStream_t stream);
+/* Enqueue a program, by the load/store kernel or by the bulk kernel (head.warps > 0). */
+cudaError_t mimo_staged_load_store_small(const mimo_staged_small *program, cudaStream_t stream);
+cudaError_t mimo_staged_load_store_large(const mimo_staged_large *program, cudaStream_t stream);
+cudaError_t mimo_staged_bulk_small(const mimo_staged_small *program, cudaStream_t stream);
+cudaError_t mimo_staged_bulk_large(const mimo_staged_large *program, cudaStream_t stream);
+
+/* Whether the current device can run the bulk kernel. To be called once before it is launched. */
+cudaError_t mimo_staged_bulk_runs(bool *out);
 
 MIMO_END_DECLS
 

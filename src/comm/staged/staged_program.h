@@ -6,8 +6,9 @@
 #include "comm/staged/staged_types.h"
 
 /* How FIFOs lie in the buffer that they are in, on every rank alike: one for each other rank within
- * reach, first the flags of all FIFOs, then their entries. No entries: the buffer is too small, or
- * no other rank is within reach. */
+ * reach, first the flags of all FIFOs, then their entries. An entry holds fifos->piece bytes, or
+ * fewer where there is little memory. No entries: the buffer is too small, or no other rank is
+ * within reach. */
 typedef struct mimo_fifo_layout {
     int64_t flags; /* bytes of the flags of all FIFOs */
     uint32_t entries, entry_bytes;
@@ -30,11 +31,12 @@ typedef struct mimo_staged_program {
 } mimo_staged_program;
 
 /* Make *out (all 0 before) of those messages of `all` that are staged through all->fifos, and of
- * the copies where `copies` is true. Up to `workers` workers, and never fewer than one of each kind
- * that is needed. Without staged messages there are no workers, and no copies either. Local. To be
- * released, also after an error. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
+ * the copies where `copies` is true. Up to `ctas` thread blocks, and never fewer workers than one
+ * of each kind that is needed. `bulk`: the device can move rows in bulk, which the program then
+ * does where that is faster. Without staged messages there are no workers, and no copies either.
+ * Local. To be released, also after an error. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
 mimo_status mimo_staged_program_make(mimo_staged_program *out, const mimo_messages *all,
-                                     bool copies, int64_t workers);
+                                     bool copies, int64_t ctas, bool bulk);
 void mimo_staged_program_release(mimo_staged_program *program);
 
 #endif

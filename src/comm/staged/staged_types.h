@@ -7,18 +7,27 @@
  * holds one piece. The two ranks number their pieces over all calls, and piece n goes through entry
  * n mod entries:
  *
- *   sender     waits until piece n - entries has left the entry (EMPTIED), copies piece n in, and
- *              sets FILLED of the entry to n + 1
+ *   sender     waits until piece n - entries has left the entry, copies piece n in, and sets
+ *              FILLED of the entry to n + 1
  *   receiver   waits for that, copies the rows to where they belong, and sets EMPTIED of the entry,
  *              in the sender's memory, to n + 1
  *
+ * EMPTIED is set where a later piece of the same message needs the entry. Most messages fit in the
+ * FIFO, and setting a flag of another GPU takes microseconds at the end of a call. All other
+ * entries are returned by the next call of the receiver, which begins when the copies of this one
+ * are complete: worker 0 sets RETURNED, in the sender's memory, to the number of pieces of earlier
+ * calls.
+ *
  * Why nobody waits for ever: let piece q be the q-th one of its message in this call. Every rank
  * begins to send its pieces in the order of q, and to receive them in that order, by workers that
- * do only one of the two. A sender that waits with piece q needs a piece q - entries to be
- * received. Whoever receives there waits, if at all, for a piece of at most that number, so for a
- * sender that waits with a piece of at most q - entries. Numbers along this chain descend, so it
- * ends, at a worker that does not wait. This holds as soon as workers 0 and 1 run: whichever worker
- * runs takes the next piece, and no piece is kept for one that does not.
+ * do only one of the two. A worker may have taken a later piece already, but it waits with its
+ * first one only, and all flags that it owes are on their way then. A sender that waits with piece
+ * q < entries waits for RETURNED, which worker 0 of the receiver sets before anything else. One
+ * that waits with another piece q needs piece q - entries to be received. The worker that receives
+ * it waits, if at all, for a piece of at most that number, so for a sender that waits with a piece
+ * of at most q - entries. Numbers along this chain descend, so it ends, at a worker that does not
+ * wait. This holds as soon as workers 0 and 1 run: whichever worker runs takes the next piece, and
+ * no piece is kept for one that does not.
  *
  * What is here is the same for the host, which makes programs, and for the kernel that runs them.
  */
@@ -32,9 +41,10 @@
 /* This rank's end of the FIFO to or from a peer, at this rank's addresses. */
 typedef struct mimo_fifo {
     char *entries;
-    uint64_t *filled;  /* filled[entries], in the receiver's memory */
-    uint64_t *emptied; /* emptied[entries], in the sender's memory */
-    uint64_t *before;  /* pieces of earlier calls; in this rank's own memory */
+    uint64_t *filled;   /* filled[entries], in the receiver's memory */
+    uint64_t *emptied;  /* emptied[entries], in the sender's memory */
+    uint64_t *returned; /* one, in the sender's memory */
+    uint64_t *before;   /* pieces of earlier calls; in this rank's own memory */
 } mimo_fifo;
 
 /* Rows in two loops, with strides in bytes. Words of 1 << width bytes of the list count them. */
@@ -63,6 +73,12 @@ typedef struct mimo_staged_message {
     uint32_t begin, round; /* see mimo_staged_find */
 } mimo_staged_message;
 
+enum {
+    MIMO_STAGED_WARPS = 7,        /* most workers of a thread block */
+    MIMO_STAGED_BULK = 16 << 10,  /* the longest piece that moves in bulk, bytes */
+    MIMO_STAGED_PIECE = 64 << 10, /* the longest piece for loads and stores */
+};
+
 /* What a rank does in a call. Workers take pieces from these lists. Rows that stay on the rank are
  * a list as well; they need no FIFO. */
 enum { MIMO_STAGED_SEND, MIMO_STAGED_RECEIVE, MIMO_STAGED_STAY, MIMO_STAGED_LISTS };
@@ -72,9 +88,11 @@ typedef struct mimo_staged_head {
     uint32_t pieces[MIMO_STAGED_LISTS];
     uint32_t entries, entry_bytes; /* of every FIFO */
     uint32_t workers[2];           /* that begin to send, and to receive */
-    mimo_staged_rows to, from;     /* rows that stay, in words of one width */
-    uint32_t stay_words;           /* of all of them */
-    uint32_t stay_piece;           /* of a piece */
+    uint32_t warps; /* of a thread block, each of them a worker that moves rows in bulk; 0: a thread
+                       block is a worker, and loads and stores */
+    mimo_staged_rows to, from; /* rows that stay, in words of one width */
+    uint32_t stay_words;       /* of all of them */
+    uint32_t stay_piece;       /* of a piece */
 } mimo_staged_head;
 
 /* The list that a worker begins with. Where there are workers of both kinds, worker 0 receives,
