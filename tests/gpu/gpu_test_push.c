@@ -63,6 +63,15 @@ static void place_behind_bases(mimo_placed_copy *out, const copies *c, int unuse
     }
 }
 
+static mimo_program_pool *pool(void)
+{
+    static mimo_program_pool made;
+    if (!made.stream)
+        MPI_EXPECT(cudaStreamCreateWithFlags(&made.stream, cudaStreamNonBlocking) == cudaSuccess,
+                   "%s", "cudaStreamCreate");
+    return &made;
+}
+
 /* A program runs any number of times, wherever the tiles lie: first into another tile, then twice
  * into the right one. The number of bases decides in which arguments they travel. */
 static void run_behind(const copies *c, int ctas, int unused)
@@ -71,7 +80,7 @@ static void run_behind(const copies *c, int ctas, int unused)
     mimo_row_copy placed[MOST_COPIES];
     mimo_placed_copy behind[MOST_COPIES];
     char *bases[MIMO_PUSH_MOST_BASES] = {NULL};
-    const mimo_push_context place = {&mimo_device_cuda, 0, NULL};
+    const mimo_push_context place = {pool(), 0, NULL};
     mimo_flags *page[1];
     mimo_buffer buffer = {.flags = page};
     const mimo_messages messages = {.bases = bases,
@@ -119,7 +128,7 @@ static void run_behind(const copies *c, int ctas, int unused)
     MPI_EXPECT_BITS(bits_of(to.host, expected, c->bytes, 1, 0),
                     "%d copies, rows of %d bytes, %d thread blocks", (int)c->count,
                     (int)c->list[0].to.row_bytes, ctas);
-    mimo_push_program_release(&program, &mimo_device_cuda);
+    mimo_push_program_release(&program);
     free(expected);
     free(before);
     test_room_free(&flags);
@@ -235,7 +244,7 @@ static mimo_placed_copy rows_between(const team *x, int writer, int reader)
 
 static void make_team_program(team *x, int rank, bool idle, int ctas)
 {
-    const mimo_push_context place = {&mimo_device_cuda, rank, &x->notes[rank]};
+    const mimo_push_context place = {pool(), rank, &x->notes[rank]};
     mimo_placed_copy rows[MOST_RANKS];
     mimo_push pushes[MOST_RANKS];
     int peers[MOST_RANKS], count = 0;
@@ -297,7 +306,7 @@ static void open_team(team *x, int ranks, int64_t row_bytes, bool idle, int ctas
 static void close_team(team *x)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
-        mimo_push_program_release(&x->program[rank], &mimo_device_cuda);
+        mimo_push_program_release(&x->program[rank]);
         test_room_free(&x->from[rank]);
         test_room_free(&x->to[rank]);
         cudaStreamDestroy(x->stream[rank]);
@@ -458,7 +467,7 @@ static void refuse_in_team(int ranks, int64_t row_bytes, int ctas)
     for (uint64_t call = 1; call <= 2; call++) {
         x.odd = call == 1 ? ranks - 1 : -1;
         for (int rank = 0; rank < ranks; rank++) {
-            mimo_push_program_release(&x.program[rank], &mimo_device_cuda);
+            mimo_push_program_release(&x.program[rank]);
             x.program[rank] = (mimo_push_program){0};
             make_team_program(&x, rank, false, ctas);
             x.notes[rank].abort = 0; /* a host would destroy the buffer instead */
@@ -510,7 +519,7 @@ static void push_to_many(int64_t row_bytes, int ctas)
     test_push(&from);
     mimo_push_program program = {0};
     mimo_push_note *note = notes_new(1);
-    const mimo_push_context place = {&mimo_device_cuda, 0, note};
+    const mimo_push_context place = {pool(), 0, note};
     char *const bases[] = {to.place, from.place};
     const mimo_messages messages = {
         .bases = bases,
@@ -536,7 +545,7 @@ static void push_to_many(int64_t row_bytes, int ctas)
     MPI_EXPECT(here[0].ready == 0 && here[0].done == 0 && here[0].receives == 0,
                "the own line is left at %d, %d, %d", (int)here[0].ready, (int)here[0].done,
                (int)here[0].receives);
-    mimo_push_program_release(&program, &mimo_device_cuda);
+    mimo_push_program_release(&program);
     cudaFreeHost(note);
     test_room_free(&pages);
     test_room_free(&from);

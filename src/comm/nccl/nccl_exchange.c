@@ -47,7 +47,6 @@ struct mimo_exchange {
     mimo_buffer *fifos;       /* of what is staged; NULL: nothing is */
     mimo_push_program pushes; /* with pushes, it copies rows that stay */
     mimo_buffer *buffer;      /* its flags synchronise the pushes; NULL: there are none */
-    const mimo_device *device;
 };
 
 /* An exchange that is being started. */
@@ -112,7 +111,7 @@ static mimo_status read_messages(nccl_messages *out, const mimo_messages *all,
 
 static mimo_status read_pushes(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    const mimo_push_context context = {comm->device, comm->rank,
+    const mimo_push_context context = {((const nccl_comm *)comm)->programs, comm->rank,
                                        mimo_nccl_buffer_note(all->pushes.buffer)};
     made->buffer = all->pushes.buffer;
     return mimo_push_program_make(&made->pushes, &context, all);
@@ -157,7 +156,6 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
 {
     mimo_exchange *made;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    made->device = comm->device;
     mimo_status status = read_all(made, messages, comm);
     if (status == MIMO_OK)
         *out = made;
@@ -323,8 +321,8 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
         return;
     mimo_packing_release(&exchange->receives.packing);
     mimo_packing_release(&exchange->sends.packing);
-    mimo_push_program_release(&exchange->pushes, exchange->device);
-    mimo_nccl_staged_release(&exchange->staged, exchange->device);
+    mimo_push_program_release(&exchange->pushes);
+    mimo_nccl_staged_release(&exchange->staged);
     mimo_release(exchange->bases);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);

@@ -64,12 +64,16 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family, int size)
     made->family = family;
     mimo_status status = mimo_reserve(&made->ranks, size, sizeof *made->ranks);
     if (status == MIMO_OK)
+        status = mimo_reserve(&made->programs, 1, sizeof *made->programs);
+    if (status == MIMO_OK)
         status = mimo_nccl_requests_prepare(made);
     if (status != MIMO_OK) {
+        mimo_release(made->programs);
         mimo_release(made->ranks);
         mimo_release(made);
         return status;
     }
+    made->programs->stream = family->host_stream;
     mimo_family_retain(&family->base);
     pthread_mutex_lock(&family->base.lock);
     made->next = family->comms;
@@ -91,6 +95,8 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
     mimo_nccl_shared_comm_drop(family, comm->shared);
     pthread_mutex_unlock(&family->base.lock);
     mimo_nccl_requests_free(comm);
+    mimo_program_pool_release(comm->programs);
+    mimo_release(comm->programs);
     mimo_release(comm->ranks);
     mimo_release(comm);
     mimo_family_release(&family->base);

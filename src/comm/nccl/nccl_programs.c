@@ -15,20 +15,3 @@ mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, int cta
         *most = ctas;
     return MIMO_OK;
 }
-
-mimo_status mimo_nccl_upload(void **out, const mimo_device *device, const mimo_list *lists,
-                             int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += lists[i].bytes;
-    MIMO_TRY(device->reserve(out, (int64_t)bytes));
-    char *at = *out;
-    for (int i = 0; i < count; at += lists[i].bytes, i++)
-        if (lists[i].bytes > 0)
-            MIMO_TRY_CUDA(cudaMemcpy(at, lists[i].data, lists[i].bytes, cudaMemcpyHostToDevice));
-    /* From pageable memory these copies may still be in flight on the legacy stream, which the
-     * program's stream does not have to wait for. */
-    MIMO_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-    return MIMO_OK;
-}

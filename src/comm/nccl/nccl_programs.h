@@ -2,23 +2,13 @@
 #ifndef MIMO_COMM_NCCL_PROGRAMS_H
 #define MIMO_COMM_NCCL_PROGRAMS_H
 
-#include <stddef.h>
+#include <stdint.h>
 
-#include "device/device.h"
+#include "core/check.h"
 
 /* The most thread blocks of a launch that waits for peers: one for each of the *multiprocessors of
  * the current device, except for some that are left to NCCL's kernels. At most `ctas` where that is
  * not 0. */
 mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, int ctas);
-
-typedef struct mimo_list {
-    const void *data;
-    size_t bytes;
-} mimo_list;
-
-/* Copy lists into new device memory, one behind the other. Blocking: kernels on any stream see
- * them. Not while a stream is captured. */
-mimo_status mimo_nccl_upload(void **out, const mimo_device *device, const mimo_list *lists,
-                             int count);
 
 #endif

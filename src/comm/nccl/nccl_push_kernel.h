@@ -108,7 +108,7 @@ typedef struct mimo_push_program {
     int32_t ctas; /* 0: nothing to do */
     int32_t base_count;
     bool bulk;
-    void *lists; /* device memory of a large program; NULL: it is small */
+    struct mimo_program_memory *lists; /* of a large program; NULL: it is small */
     union {
         mimo_push_small small;
         mimo_push_large large;

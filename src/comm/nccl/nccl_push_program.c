@@ -370,10 +370,11 @@ static mimo_status set_large(mimo_push_program *out, const builder *it, int64_t 
     const mimo_list lists[] = {{it->blocks, (size_t)it->count * sizeof *it->blocks},
                                {it->peers, (size_t)peers * sizeof *it->peers}};
     mimo_push_large *large = &out->as.large;
-    MIMO_TRY(mimo_nccl_upload(&out->lists, it->context->device, lists, 2));
+    MIMO_TRY(mimo_program_memory_take(&out->lists, it->context->pool, lists, 2));
     large->head = it->head;
-    large->blocks = out->lists;
-    large->peers = (const mimo_push_peer *)(const void *)((char *)out->lists + lists[0].bytes);
+    large->blocks = out->lists->data;
+    large->peers =
+        (const mimo_push_peer *)(const void *)((char *)out->lists->data + lists[0].bytes);
     return MIMO_OK;
 }
 
@@ -403,7 +404,7 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_conte
     mimo_release(it.drafts);
     mimo_release(it.blocks);
     if (status != MIMO_OK)
-        mimo_push_program_release(out, context->device);
+        mimo_push_program_release(out);
     return status;
 }
 
@@ -422,14 +423,16 @@ mimo_status mimo_push_program_run(const mimo_push_program *program, mimo_stream 
 {
     if (program->ctas == 0)
         return MIMO_OK;
+    if (program->lists)
+        MIMO_TRY(mimo_program_memory_enter(program->lists, stream));
     cudaError_t code = (program->bulk ? mimo_push_bulk : mimo_push_load_store)(program, stream);
-    return mimo_cuda_status(code, "zero-copy kernel");
+    MIMO_TRY(mimo_cuda_status(code, "zero-copy kernel"));
+    return program->lists ? mimo_program_memory_leave(program->lists, stream) : MIMO_OK;
 }
 
-void mimo_push_program_release(mimo_push_program *program, const mimo_device *device)
+void mimo_push_program_release(mimo_push_program *program)
 {
-    if (program->lists)
-        device->release(program->lists);
+    mimo_program_memory_give_back(program->lists);
     program->lists = NULL;
     program->ctas = 0;
 }

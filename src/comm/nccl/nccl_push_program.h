@@ -2,11 +2,12 @@
 #ifndef MIMO_COMM_NCCL_PUSH_PROGRAM_H
 #define MIMO_COMM_NCCL_PUSH_PROGRAM_H
 
+#include "comm/nccl/nccl_program_memory.h"
 #include "comm/nccl/nccl_push_kernel.h"
 
-/* The device and the rank that a program runs on. */
+/* The rank that a program runs on, and where a large one finds memory. */
 typedef struct mimo_push_context {
-    const mimo_device *device;
+    mimo_program_pool *pool;
     int rank;
     mimo_push_note *note; /* at its device address */
 } mimo_push_context;
@@ -17,7 +18,7 @@ typedef struct mimo_push_context {
 mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_context *context,
                                    const mimo_messages *messages);
 
-void mimo_push_program_release(mimo_push_program *program, const mimo_device *device);
+void mimo_push_program_release(mimo_push_program *program);
 
 /* Say where the bases lie in the launches that follow, aligned as they were when the program was
  * made, and the signature of these launches. Local; to be called before the first launch. */

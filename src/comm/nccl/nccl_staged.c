@@ -7,6 +7,11 @@
 #include "comm/staged/staged_program.h"
 #include "device/cuda_calls.h"
 
+static mimo_program_pool *pool_of(const mimo_comm *comm)
+{
+    return ((const nccl_comm *)comm)->programs;
+}
+
 static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo_messages *all,
                         const mimo_staged_program *program)
 {
@@ -29,11 +34,11 @@ static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo
     }
     mimo_staged_large *large = &out->as.large;
     const mimo_list lists[] = {{program->messages, messages}, {program->blocks, blocks}};
-    MIMO_TRY(mimo_nccl_upload(&out->lists, comm->device, lists, 2));
+    MIMO_TRY(mimo_program_memory_take(&out->lists, pool_of(comm), lists, 2));
     large->head = program->head;
     large->shared = shared;
-    large->messages = out->lists;
-    large->blocks = (const mimo_staged_block *)(const void *)((char *)out->lists + messages);
+    large->messages = out->lists->data;
+    large->blocks = (const mimo_staged_block *)(const void *)((char *)out->lists->data + messages);
     return MIMO_OK;
 }
 
@@ -61,25 +66,29 @@ void mimo_nccl_staged_bind(mimo_nccl_staged *staged, char *const *bases)
                (size_t)staged->base_count * sizeof *bases);
 }
 
+static cudaError_t launch(const mimo_nccl_staged *staged, mimo_stream stream)
+{
+    const mimo_staged_small *small = &staged->as.small;
+    const mimo_staged_large *large = &staged->as.large;
+    if (staged->lists)
+        return (large->head.warps > 0 ? mimo_staged_bulk_large
+                                      : mimo_staged_load_store_large)(large, stream);
+    return (small->head.warps > 0 ? mimo_staged_bulk_small
+                                  : mimo_staged_load_store_small)(small, stream);
+}
+
 mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream stream)
 {
     if (!staged->runs)
         return MIMO_OK;
-    const mimo_staged_small *small = &staged->as.small;
-    const mimo_staged_large *large = &staged->as.large;
-    cudaError_t code;
     if (staged->lists)
-        code = (large->head.warps > 0 ? mimo_staged_bulk_large
-                                      : mimo_staged_load_store_large)(large, stream);
-    else
-        code = (small->head.warps > 0 ? mimo_staged_bulk_small
-                                      : mimo_staged_load_store_small)(small, stream);
-    return mimo_cuda_status(code, "kernel of staged messages");
+        MIMO_TRY(mimo_program_memory_enter(staged->lists, stream));
+    MIMO_TRY(mimo_cuda_status(launch(staged, stream), "kernel of staged messages"));
+    return staged->lists ? mimo_program_memory_leave(staged->lists, stream) : MIMO_OK;
 }
 
-void mimo_nccl_staged_release(mimo_nccl_staged *staged, const mimo_device *device)
+void mimo_nccl_staged_release(mimo_nccl_staged *staged)
 {
-    if (staged->lists)
-        device->release(staged->lists);
+    mimo_program_memory_give_back(staged->lists);
     *staged = (mimo_nccl_staged){.runs = false};
 }

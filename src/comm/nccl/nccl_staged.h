@@ -2,13 +2,14 @@
 #ifndef MIMO_COMM_NCCL_STAGED_H
 #define MIMO_COMM_NCCL_STAGED_H
 
+#include "comm/nccl/nccl_program_memory.h"
 #include "comm/nccl/nccl_staged_kernel.h"
 #include "comm/nccl/nccl_state.h"
 
 typedef struct mimo_nccl_staged {
     bool runs; /* false: nothing is staged */
     int base_count;
-    void *lists; /* device memory of a large program; NULL: it is small */
+    mimo_program_memory *lists; /* of a large program; NULL: it is small */
     union {
         mimo_staged_small small;
         mimo_staged_large large;
@@ -26,6 +27,6 @@ void mimo_nccl_staged_bind(mimo_nccl_staged *staged, char *const *bases);
 /* Enqueue. */
 mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream stream);
 
-void mimo_nccl_staged_release(mimo_nccl_staged *staged, const mimo_device *device);
+void mimo_nccl_staged_release(mimo_nccl_staged *staged);
 
 #endif

@@ -11,6 +11,7 @@
 #include <mimo/nccl.h>
 
 #include "comm/comm_backend.h"
+#include "comm/nccl/nccl_program_memory.h"
 #include "core/free_list.h"
 #include "device/cuda_calls.h"
 
@@ -36,7 +37,7 @@ typedef struct nccl_family {
     ncclConfig_t config;
     nccl_shared_comm *shared;
     mimo_nccl_report report;
-    cudaStream_t host_stream; /* of host values (nccl_host_messages.c) */
+    cudaStream_t host_stream; /* of host values (nccl_host_messages.c), and lists of programs */
 } nccl_family;
 
 typedef struct nccl_comm {
@@ -52,6 +53,7 @@ typedef struct nccl_comm {
      * before mimo_nccl_connect_same_host. */
     nccl_shared_comm *windows;
     mimo_free_item *free_requests;
+    mimo_program_pool *programs; /* of its exchanges */
 } nccl_comm;
 
 /* ------------------------- NCCL results (nccl_errors.c) ---------------------------- */
