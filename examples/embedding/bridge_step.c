@@ -8,7 +8,7 @@
  *
  * MPI starts the ranks, also on GPUs; docs/gpu.md says how to start without it.
  */
-#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_log_set */
+#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_gradient_prepare, mimo_log_set */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,6 +116,17 @@ static mimo_status backward(training *t, int64_t start)
     return MIMO_OK;
 }
 
+static void list_buckets(mimo_gradient_bucket buckets[2], const training *t)
+{
+    for (int i = 0; i < 2; i++) {
+        buckets[i] = (mimo_gradient_bucket)MIMO_GRADIENT_BUCKET_INIT;
+        buckets[i].name = i == 0 ? "encoder" : "llm";
+        buckets[i].module = i == 0 ? MIMO_SRC : MIMO_DST;
+        buckets[i].grad = t->d_weights + i * HIDDEN;
+        buckets[i].count = HIDDEN;
+    }
+}
+
 /* Local sums become the gradient of the mean loss: summed over ranks, divided once by the number of
  * tokens. */
 static mimo_status finish(training *t)
@@ -123,15 +134,11 @@ static mimo_status finish(training *t)
     double loss, norm;
     int64_t tokens;
     float grads[2][HIDDEN];
-    mimo_gradient_bucket buckets[] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
-    for (int i = 0; i < 2; i++) {
-        buckets[i].name = i == 0 ? "encoder" : "llm";
-        buckets[i].module = i == 0 ? MIMO_SRC : MIMO_DST;
-        buckets[i].grad = t->d_weights + i * HIDDEN;
-        buckets[i].count = HIDDEN;
+    mimo_gradient_bucket buckets[2];
+    list_buckets(buckets, t);
+    for (int i = 0; i < 2; i++)
         TRY(place_copy(&t->at, buckets[i].grad, i == 0 ? t->sums.d_w : t->sums.d_v, HIDDEN,
                        t->at.computing));
-    }
     TRY(mimo_gradient_count(&tokens, &loss, t->gradient));
     TRY(mimo_gradient_finalize(t->gradient, buckets, 2, t->at.computing));
     TRY(mimo_gradient_norm(&norm, t->gradient, buckets, 2, t->at.computing));
@@ -146,6 +153,10 @@ static mimo_status finish(training *t)
 
 static mimo_status train(training *t)
 {
+    mimo_gradient_bucket buckets[2];
+    list_buckets(buckets, t);
+    /* Before the first step: no deadline holds where MPI or NCCL make communicators. */
+    TRY(mimo_gradient_prepare(t->gradient, buckets, 2));
     for (int64_t i = 0; i < MICRO_BATCHES; i++) {
         t->sums.loss = 0;
         t->sums.tokens = 0;

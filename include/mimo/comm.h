@@ -261,7 +261,7 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    of all ranks in the order of their communicator (such as the one of each bridge). What splits:
  *    the creation of groups of a grid and of collective bridges, MIMO_CHECK=replicas in the
  *    creation of a bridge, and a mimo_gradient_finalize that sums over a group for the first time.
- *    So a program makes all of them before its first step.
+ *    So a program makes all of them before its first step, the last by mimo_gradient_prepare.
  */
 
 /** The longest deadline: 30 days, in milliseconds. */

@@ -120,6 +120,17 @@ MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gr
 /* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
 #ifdef MIMO_EXPERIMENTAL
 
+/**
+ * Do what the first mimo_gradient_finalize of these buckets would do beside the sums: compare them
+ * between the ranks, make the groups, and take the memory of a deadline. So no step makes
+ * communicators, where no deadline holds ("Deadlines" in <mimo/comm.h>). The buckets are those of
+ * the finalize to come; no gradient is touched, and no count is needed. To prepare again does no
+ * harm. Collective over the communicator, blocking the host. Errors: those of finalize, except that
+ * a count is missing.
+ */
+MIMO_API mimo_status mimo_gradient_prepare(mimo_gradient *gradient,
+                                           const mimo_gradient_bucket *buckets, int n);
+
 /** The lines of mimo_gradient_explain as text: at most capacity - 1 characters into `text` (always
  *  terminated; NULL where capacity is 0), and the length of the whole into *length (may be NULL).
  *  Local. Errors: MIMO_ERR_ARGUMENT (capacity < 0), and those of mimo_gradient_explain. */

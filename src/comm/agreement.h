@@ -33,6 +33,7 @@ typedef enum mimo_call_kind {
     MIMO_CALL_GRID_CREATE_GROUP,
     MIMO_CALL_GRADIENT_CREATE,
     MIMO_CALL_GRADIENT_COUNT,
+    MIMO_CALL_GRADIENT_PREPARE,
     MIMO_CALL_GRADIENT_FINALIZE,
     MIMO_CALL_GRADIENT_GROUPS, /* the groups that finalize sums over are made */
     MIMO_CALL_GRADIENT_NORM,

@@ -62,7 +62,7 @@ mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call)
     const mimo_gradient *gradient = call->gradient;
     MIMO_CHECK(call->n >= 0 && (call->buckets || call->n == 0), MIMO_ERR_ARGUMENT,
                "gradient: %d buckets at %p", call->n, (const void *)call->buckets);
-    MIMO_CHECK(gradient->counted, MIMO_ERR_STATE,
+    MIMO_CHECK(gradient->counted || call->before_count, MIMO_ERR_STATE,
                "gradient: mimo_gradient_count was not called since the last add (%" PRId64
                " tokens here)",
                gradient->tokens);

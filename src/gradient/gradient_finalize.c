@@ -111,17 +111,35 @@ static mimo_status is_known(bool *out, const mimo_bucket_call *call, mimo_status
 }
 
 /* Agree on the buckets, and make the groups that they need. */
-static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status local)
+static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status local,
+                                   mimo_call_kind kind)
 {
     mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(mimo_bucket_call_agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
+    const char *verb =
+        kind == MIMO_CALL_GRADIENT_PREPARE ? "gradient prepare" : "gradient finalize";
+    MIMO_TRY(mimo_bucket_call_agree(call, local, kind, verb));
     MIMO_TRY(mimo_gradient_agree_on_counts(call));
     MIMO_TRY(make_groups(call));
     MIMO_TRY(mimo_agree_as(gradient->comm, MIMO_AGREE_CALL, prepare_sums(call),
-                           mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
+                           mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), verb));
     gradient->agreed = mimo_bucket_call_hash(call);
     gradient->has_agreed = true;
     return MIMO_OK;
+}
+
+mimo_status mimo_gradient_prepare(mimo_gradient *gradient, const mimo_gradient_bucket *buckets,
+                                  int n)
+{
+    MIMO_RANGE();
+    mimo_bucket_call call = {
+        .gradient = gradient, .buckets = buckets, .n = n, .before_count = true};
+    MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_prepare: gradient is NULL");
+    MIMO_ENTER(gradient->comm, "mimo_gradient_prepare");
+    call.guarded = mimo_is_guarding(gradient->comm);
+    mimo_status status =
+        agree_and_group(&call, mimo_bucket_call_prepare(&call), MIMO_CALL_GRADIENT_PREPARE);
+    mimo_bucket_call_release(&call);
+    return status;
 }
 
 mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_bucket *buckets,
@@ -139,7 +157,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
         status = mimo_finalized_check(&call);
     MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
-        status = agree_and_group(&call, status);
+        status = agree_and_group(&call, status, MIMO_CALL_GRADIENT_FINALIZE);
     if (status == MIMO_OK) {
         mimo_finalized_note(&call);
         status = sum_and_scale(&call, stream);

@@ -54,6 +54,7 @@ typedef struct mimo_bucket_call {
     mimo_bucket_rule *rules;   /* [n] */
     mimo_share *shares;        /* [comm size] */
     bool guarded;
+    bool before_count; /* it needs no N */
 } mimo_bucket_call;
 
 /* Read the buckets and get the memory of a call. Local. Released after an error as well. */

@@ -224,6 +224,12 @@ static mimo_status finalize(fault_bed *bed)
     return mimo_gradient_finalize(bed->gradient, &bucket, 1, NULL);
 }
 
+static mimo_status prepare_gradients(fault_bed *bed)
+{
+    const mimo_gradient_bucket bucket = bucket_of(bed);
+    return mimo_gradient_prepare(bed->gradient, &bucket, 1);
+}
+
 static mimo_status norm(fault_bed *bed)
 {
     double length;
@@ -423,6 +429,7 @@ const fault_call fault_calls[] = {
     {"create", another_bridge, "bridge create src tp=2,dp=2", 0},
     {"fastest", fastest_bridge, "bridge create by measurement: ", 0},
     {"gradient", another_gradient, "gradient create", 0},
+    {"prepare gradients", prepare_gradients, "gradient prepare of 1 buckets: ", FAULT_GRADIENT},
     {"count", count, "gradient count: ", FAULT_GRADIENT},
     {"step", fault_gradient_step, "gradient count: ", FAULT_GRADIENT},
     {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: ", FAULT_PARTITION},

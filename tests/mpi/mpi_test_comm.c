@@ -165,7 +165,7 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *out)
     return PMPI_Comm_split(comm, color, key, out);
 }
 
-/* Split, and use the group. `splits`: how often MPI_Comm_split is called, which no deadline ends. */
+/* Split, and use the group. `splits`: calls of MPI_Comm_split, which no deadline ends. */
 static void expect_splits(int color, int key, int splits)
 {
     mimo_comm *comm = mpi_test_comm(), *made = NULL;

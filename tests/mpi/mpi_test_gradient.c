@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/check.h"
+#include "gradient/gradient_state.h"
 #include "guarded.h"
 #include "mpi_test.h"
 #include "test_memory.h"
@@ -704,6 +706,56 @@ MPI_TEST(gradient, finalized_twice)
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 1, NULL));
     MPI_EXPECT(grad[0] == 0.25f, "gradient %g of a second count", grad[0]);
+    release(&it);
+}
+
+/* ------------------------------------------ prepared ------------------------------------------ */
+
+static mimo_status refuse_split(mimo_comm **out, mimo_comm *parent, int color, int key)
+{
+    (void)out, (void)parent, (void)color, (void)key;
+    return mimo_fail(MIMO_ERR_INTERNAL, "a split");
+}
+
+/* A step of buckets that were prepared makes no communicator. */
+MPI_TEST(gradient, prepared)
+{
+    const grid_pair pair = {4, {{2, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
+    fixture it = fixture_of(&pair);
+    mimo_comm *comm = it.gradient->comm;
+    const mimo_comm_backend *backend = comm->backend;
+    mimo_comm_backend refusing = *backend;
+    refusing.split = refuse_split;
+    float grad[2] = {1, 1};
+    mimo_gradient_bucket list[2] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
+    for (int i = 0; i < 2; i++) {
+        list[i].name = i == 0 ? "encoder" : "llm";
+        list[i].module = i == 0 ? MIMO_SRC : MIMO_DST;
+        list[i].partial = i == 0 ? "tp" : "";
+        list[i].grad = &grad[i];
+        list[i].count = 1;
+    }
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 1));
+    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 1));
+    comm->backend = &refusing;
+    MPI_EXPECT_STATUS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_INTERNAL);
+    comm->backend = backend;
+    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 2));
+    comm->backend = &refusing;
+    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 2));
+    MPI_EXPECT(grad[0] == 1 && grad[1] == 1, "prepare wrote a gradient");
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 2, NULL));
+    MPI_EXPECT(grad[0] == 1 && grad[1] == 1, "gradients %g and %g of 4 ranks with 1 token each",
+               grad[0], grad[1]);
+    comm->backend = backend;
+    if (mpi_test_rank() == 1)
+        list[1].name = NULL;
+    MPI_EXPECT_STATUS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: gradient bucket 1 has no name");
+    MPI_EXPECT_STATUS(mimo_gradient_prepare(NULL, list, 2), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("mimo_gradient_prepare: gradient is NULL");
     release(&it);
 }
 

@@ -64,7 +64,8 @@ static mimo_status build_model(run_state *run)
                             .global_batch = options->global_batch,
                             .seed = options->seed,
                             .lr = options->lr};
-    return mimo_comm_agree(run->world, trainer_create(&run->trainer, &run->model, &trainer));
+    TRY(mimo_comm_agree(run->world, trainer_create(&run->trainer, &run->model, &trainer)));
+    return nn_gradients_prepare(&run->trainer.gradients); /* so that no step makes communicators */
 }
 
 static double now_ms(void)

@@ -303,8 +303,8 @@ static mimo_status rank_in(MPI_Comm handle, int *rank, int *size)
     return MIMO_OK;
 }
 
-/* Wait under the deadline of a communicator. NULL: this rank had no memory for the one that is being
- * made, and waits without a deadline. */
+/* Wait under the deadline of a communicator. NULL: this rank had no memory for the one that is
+ * being made, and waits without a deadline. */
 static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
     mimo_waiter waiter = {.comm = comm ? &comm->base : NULL, .call = call};

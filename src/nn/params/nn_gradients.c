@@ -174,6 +174,13 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     return MIMO_OK;
 }
 
+mimo_status nn_gradients_prepare(const nn_gradients *step)
+{
+    bucket_list list;
+    MIMO_TRY(list_buckets(&list, step));
+    return mimo_gradient_prepare(step->gradient, list.buckets, list.n);
+}
+
 mimo_status nn_gradients_finish(double *norm, const nn_gradients *step, int64_t tokens)
 {
     bucket_list list;

@@ -21,6 +21,10 @@ typedef struct nn_gradients {
     mimo_comm *tp[NN_MOST_STORES];     /* of each store; NULL: one rank */
 } nn_gradients;
 
+/** Make the groups that nn_gradients_finish sums over, before the first step. Collective over the
+ *  world, blocking. Errors: those of mimo_gradient_prepare. */
+mimo_status nn_gradients_prepare(const nn_gradients *step);
+
 /** Finalize all gradients; *norm is over all stores. `tokens` is N of mimo_gradient_count, which
  *  comes before. Collective over the world, blocking. Errors, on all ranks: those of
  *  mimo_gradient_finalize and mimo_gradient_norm; in the fixed order MIMO_ERR_STATE (gradients that
