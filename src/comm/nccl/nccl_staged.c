@@ -73,8 +73,8 @@ static cudaError_t launch(const mimo_nccl_staged *staged, mimo_stream stream)
     if (staged->lists)
         return (large->head.warps > 0 ? mimo_staged_bulk_large
                                       : mimo_staged_load_store_large)(large, stream);
-    return (small->head.warps > 0 ? mimo_staged_bulk_small
-                                  : mimo_staged_load_store_small)(small, stream);
+    return (small->head.warps > 0 ? mimo_staged_bulk_small : mimo_staged_load_store_small)(small,
+                                                                                           stream);
 }
 
 mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream stream)
