@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <mimo/log.h>
 #include <mimo/mpi.h>
 
 #include "captioner/model/blas_kernels.h"
@@ -56,6 +57,14 @@ static int report(mimo_status status, bool lead)
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 
+/* What the library says while it works; above all, that a wait lasts long, and for which ranks. */
+static void print_warning(void *context, mimo_log_level level, const char *text)
+{
+    (void)context;
+    if (level == MIMO_LOG_WARNING)
+        fprintf(stderr, "captioner: warning: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     mimo_comm *world = NULL;
@@ -64,13 +73,16 @@ int main(int argc, char **argv)
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return EXIT_FAILED;
     mimo_status status = mimo_comm_create_mpi(&world, MPI_COMM_WORLD, NULL);
+    bool lead = !world || mimo_comm_rank(world) == 0;
+    if (lead)
+        mimo_log_set(print_warning, NULL);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, options_parse(&options, argc, argv));
     if (status == MIMO_OK)
         status = options_compare(&options, world);
     if (status == MIMO_OK)
         status = act(&options, world);
-    int code = report(status, !world || mimo_comm_rank(world) == 0);
+    int code = report(status, lead);
     mimo_comm_destroy(world);
     if (lost_a_rank(status)) { /* MPI_Finalize would wait for it ("Deadlines" in <mimo/comm.h>) */
         fflush(NULL);
