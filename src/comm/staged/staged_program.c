@@ -18,7 +18,7 @@ enum {
     PIECES = 64, /* of a message that is long enough */
     FLAGS = 2,   /* of an entry */
     WIDEST = 4,  /* a word has at most 1 << 4 bytes, which bulk copies need */
-    /* of bulk copies, in bytes; see choose_kernel and assign_workers */
+    /* of bulk copies, in bytes; see suits_bulk, choose_bulk and assign_workers */
     LEAST_BULK_ROW = 128,
     MOST_BY_LOAD_STORE = 16 << 10, /* of a thread block */
     MOST_SENDING = 3 << 20,
