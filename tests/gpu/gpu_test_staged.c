@@ -154,14 +154,14 @@ MPI_TEST(staged, wrong_bytes)
 /* ------------------------------------------ waits ------------------------------------------- */
 
 /* The last rank does not call: the others wait inside their GPUs, until the deadline ends that. */
-MPI_TEST(staged, late_peer)
+static void wait_for_last(int64_t seq)
 {
     enum { DEADLINE = 500 };
     mimo_comm *comm = NULL;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bool late = mpi_test_rank() == mpi_test_size() - 1;
     MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
-    crossing it = crossing_new(comm, EXECUTOR_STAGED, 64);
+    crossing it = crossing_new(comm, EXECUTOR_STAGED, seq);
     MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &it.to.view, &it.from.view, 1, test_stream()));
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
@@ -174,6 +174,17 @@ MPI_TEST(staged, late_peer)
     MPI_Barrier(MPI_COMM_WORLD);
     crossing_free(&it);
     mimo_comm_destroy(comm);
+}
+
+MPI_TEST(staged, late_peer)
+{
+    wait_for_last(64);
+}
+
+/* Enough rows to move in bulk, where the device can. */
+MPI_TEST(staged, late_peer_of_many_rows)
+{
+    wait_for_last(4096);
 }
 
 /* ------------------------------------------- order ------------------------------------------ */
