@@ -64,8 +64,9 @@ static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_
     return MIMO_OK;
 }
 
-/* Read tensor i. Where routed moves it, or was measured, it must be like tensor 0 in routed's reading
- * (*first). Collective reads each tensor by itself, and one that is flat on both sides as rows. */
+/* Read tensor i. Where routed moves it, or was measured, it must be like tensor 0 in routed's
+ * reading (*first). Collective reads each tensor by itself, and one that is flat on both sides as
+ * rows. */
 static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *const sides[2],
                              mimo_tile_pair *first)
 {

@@ -531,10 +531,11 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
  * this rank's samples. A rank without a role on a side gets 0 samples. `in_buffer` and `any_batch`
  * do not matter.
  *
- * Errors, *out untouched, the same for either side (except src of a ragged batch): MIMO_ERR_ARGUMENT
- * (NULL, no such side, unknown letters or dtype, negative sizes, no batch known), MIMO_ERR_SHAPE
- * (sizes that the bridge can't cut, or that contradict what it was told; a flat side of samples
- * without positions, which would not say how many they are), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY.
+ * Errors, *out untouched, the same for either side (except src of a ragged batch):
+ * MIMO_ERR_ARGUMENT (NULL, no such side, unknown letters or dtype, negative sizes, no batch known),
+ * MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what it was told; a flat side
+ * of samples without positions, which would not say how many they are), MIMO_ERR_OVERFLOW,
+ * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
                                       const mimo_bridge_sizes *sizes);
