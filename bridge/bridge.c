@@ -1,8 +1,8 @@
 /* Creation and release of the bridge. */
 #include <mimo/env.h>
 
-#include "bridge/bridge_types.h"
 #include "bridge/bridge_desc.h"
+#include "bridge/bridge_op.h"
 #include "bridge/verify/verify.h"
 #include "comm/calls.h"
 #include "core/check.h"
@@ -35,14 +35,11 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
 
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
 {
-    MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
-    bridge->comm->used_with = comm;
-    bridge->staging.allocator = bridge->comm->staging.allocator;
-    bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
-    bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;
+    MIMO_TRY(mimo_mover_connect(&bridge->mover, comm, own->checks));
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
     if (bridge->replicated)
-        MIMO_TRY(mimo_grid_split(&bridge->copies, bridge->comm, bridge->src, bridge->replicated));
+        MIMO_TRY(
+            mimo_grid_split(&bridge->copies, bridge->mover.comm, bridge->src, bridge->replicated));
     if (mimo_executor_stages(bridge->executor[0]) || mimo_executor_stages(bridge->executor[1]))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
@@ -50,13 +47,8 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
 
 static void name_bridge(mimo_bridge *bridge, int64_t number, const char *name)
 {
-    mimo_bridge_write_title(bridge->title, name, number);
-    bridge->id = mimo_hash_int(mimo_bridge_hash_name(MIMO_HASH_START, name), number);
-}
-
-static void move_on(void *bridge)
-{
-    mimo_bridge_progress(bridge);
+    mimo_write_title(bridge->mover.title, "bridge", name, number);
+    bridge->mover.id = mimo_hash_int(mimo_bridge_hash_name(MIMO_HASH_START, name), number);
 }
 
 mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
@@ -70,11 +62,11 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)
-        local = mimo_reserve(&bridge->spare, 1, sizeof(mimo_op));
+        local = mimo_mover_create(&bridge->mover, bridge, &mimo_bridge_hooks);
     if (local == MIMO_OK)
         local = fill_local(bridge, comm, &own.desc);
     if (local == MIMO_OK && (own.checks & MIMO_CHECK_REPLICAS) != 0)
-        local = mimo_replicas_prepare(bridge);
+        local = mimo_replicas_find(bridge);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
     mimo_status status = mimo_bridge_request_agree(comm, local, &own);
@@ -84,39 +76,23 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
         mimo_bridge_destroy(bridge);
         return status;
     }
-    bridge->parent = comm;
     name_bridge(bridge, ++comm->bridges, own.desc.name);
-    bridge->callback = (mimo_progress_callback){NULL, move_on, bridge};
-    mimo_comm_retain(comm);
-    mimo_callback_add(comm, &bridge->callback);
+    mimo_mover_open(&bridge->mover, comm);
     *out = bridge;
     return MIMO_OK;
 }
 
 /* ------------------------------------ release ------------------------------------- */
 
-mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
+static void release(void *owner)
 {
-    MIMO_CHECK(bridge->unwaited == 0, MIMO_ERR_STATE,
-               "%s: an operation is in flight (%d were not waited for)", call, bridge->unwaited);
-    return MIMO_OK;
-}
-
-static void release(mimo_bridge *bridge)
-{
-    if (bridge->parent)
-        mimo_callback_remove(bridge->parent, &bridge->callback);
-    for (mimo_op *op; (op = mimo_free_list_take(&bridge->spare, 0, 0));)
-        mimo_op_destroy(op);
+    mimo_bridge *bridge = owner;
     mimo_executors_destroy(bridge);
     mimo_fifos_leave(&bridge->fifos);
-    mimo_staging_release(&bridge->staging);
     mimo_comm_destroy(bridge->copies);
-    mimo_comm_destroy(bridge->comm);
     if (bridge->src)
         mimo_grids_release(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
-    if (bridge->parent)
-        mimo_comm_release(bridge->parent);
+    mimo_mover_release(&bridge->mover);
     mimo_release(bridge->replicated);
     mimo_release(bridge);
 }
@@ -125,11 +101,12 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
 {
     MIMO_RANGE();
     MIMO_CALL_SCOPE(scope);
-    if (!bridge || (bridge->parent && !mimo_release_enter(&scope, bridge->parent)))
+    if (!bridge || (bridge->mover.parent && !mimo_release_enter(&scope, bridge->mover.parent)))
         return;
-    bridge->destroyed = true;
-    if (mimo_bridge_check_idle(bridge, "bridge destroy") == MIMO_OK)
+    if (mimo_mover_check_idle(&bridge->mover, "bridge destroy") == MIMO_OK) {
         release(bridge);
-    else
+    } else {
+        bridge->mover.idle = release;
         mimo_fail_prefix(MIMO_ERR_STATE, "the last mimo_op_wait releases the bridge: ");
+    }
 }

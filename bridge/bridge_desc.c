@@ -125,9 +125,9 @@ static void append_all(char *text, const mimo_bridge_request *own)
 
 static void begin_words(char *text, const mimo_bridge_request *own)
 {
-    char title[MIMO_BRIDGE_TITLE] = "bridge";
+    char title[MIMO_TITLE_TEXT] = "bridge";
     if (own->desc.name)
-        mimo_bridge_write_title(title, own->desc.name, 0);
+        mimo_write_title(title, "bridge", own->desc.name, 0);
     snprintf(text, MIMO_CALL_TEXT, "%s create", title);
 }
 

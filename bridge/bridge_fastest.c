@@ -67,13 +67,13 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 static mimo_status clear_tile(const trial *it, mimo_side side)
 {
     const mimo_rows all = mimo_one_row(it->tile[side].data, it->bytes[side]);
-    return it->bridge->parent->device->zero_rows(&all, NULL);
+    return it->bridge->mover.parent->device->zero_rows(&all, NULL);
 }
 
 /* Collective where tiles lie in buffers: all ranks get the largest size. */
 static mimo_status reserve_tile(trial *it, mimo_side side)
 {
-    mimo_comm *parent = it->bridge->parent;
+    mimo_comm *parent = it->bridge->mover.parent;
     if (it->sizes->in_buffer) {
         MIMO_TRY(mimo_buffer_create_internal(&it->buffer[side], parent, it->bytes[side]));
         it->tile[side].data = mimo_buffer_data(it->buffer[side]);
@@ -85,7 +85,7 @@ static mimo_status reserve_tile(trial *it, mimo_side side)
 
 static mimo_status make_tiles(trial *it)
 {
-    mimo_comm *parent = it->bridge->parent;
+    mimo_comm *parent = it->bridge->mover.parent;
     mimo_status status = shape_tile(it, MIMO_SRC);
     if (status == MIMO_OK)
         status = shape_tile(it, MIMO_DST);
@@ -100,7 +100,7 @@ static void release_tiles(trial *it)
 {
     for (int side = 0; side < 2; side++) {
         if (!it->sizes->in_buffer)
-            mimo_comm_release_moved(it->bridge->comm, it->tile[side].data);
+            mimo_comm_release_moved(it->bridge->mover.comm, it->tile[side].data);
         mimo_buffer_destroy(it->buffer[side]);
     }
 }
@@ -112,11 +112,11 @@ static mimo_status move(uint64_t *ns, const trial *it, int pass, int candidate)
 {
     char byte;
     mimo_bridge *bridge = it->bridge;
-    const mimo_device *device = bridge->comm->device;
+    const mimo_device *device = bridge->mover.comm->device;
     const mimo_tensor *to = &it->tile[pass == 0 ? MIMO_DST : MIMO_SRC];
     const mimo_tensor *from = &it->tile[pass == 0 ? MIMO_SRC : MIMO_DST];
     bridge->executor[pass] = candidates[candidate];
-    MIMO_TRY(mimo_comm_barrier(bridge->parent));
+    MIMO_TRY(mimo_comm_barrier(bridge->mover.parent));
     int64_t begin = mimo_now();
     for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
         MIMO_TRY(
@@ -129,7 +129,7 @@ static mimo_status move(uint64_t *ns, const trial *it, int pass, int candidate)
 /* Replace this rank's times of a repeat by the largest of all ranks. */
 static mimo_status take_slowest(trial *it, int repeat)
 {
-    mimo_comm *parent = it->bridge->parent;
+    mimo_comm *parent = it->bridge->mover.parent;
     mimo_request *request = NULL;
     uint64_t ns[PASSES][CANDIDATES];
     for (int pass = 0; pass < PASSES; pass++)
@@ -199,7 +199,7 @@ static mimo_executor winner(const trial *it, int pass)
     for (int c = 0; c < CANDIDATES; c++)
         times[c] = it->taken[pass][c] ? it->ns[pass][c] : NULL;
     int chosen = mimo_fastest_of(times, CANDIDATES);
-    mimo_log(MIMO_LOG_INFO, "%s: %s was measured as the fastest %s", it->bridge->title,
+    mimo_log(MIMO_LOG_INFO, "%s: %s was measured as the fastest %s", it->bridge->mover.title,
              names[chosen], pass == 0 ? "forward" : "backward");
     return candidates[chosen];
 }
@@ -208,7 +208,7 @@ static mimo_status measure(trial *it)
 {
     mimo_status status = make_tiles(it);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(it->bridge->parent, run(it));
+        status = mimo_comm_agree(it->bridge->mover.parent, run(it));
     release_tiles(it);
     return status;
 }
@@ -248,7 +248,8 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = sizes->batch;
     if (!sizes->in_buffer)
-        MIMO_TRY(mimo_comm_agree(bridge->parent, mimo_fifos_use(&bridge->fifos, bridge->parent)));
+        MIMO_TRY(mimo_comm_agree(bridge->mover.parent,
+                                 mimo_fifos_use(&bridge->fifos, bridge->mover.parent)));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->measured[pass] = bridge->collective && collective_adds(bridge, sizes->dtype, pass);
     if (!has_choice(&it))

@@ -55,6 +55,6 @@ mimo_status mimo_bridge_staging(int64_t *bytes, const mimo_bridge *bridge,
         status = mimo_bridge_executor_of(bridge, backward)->staging(&pass[backward], &it);
     }
     if (status == MIMO_OK)
-        status = sum_areas(bytes, pass, bridge->comm->device->enqueues);
-    return mimo_bridge_prefix_error(bridge, status);
+        status = sum_areas(bytes, pass, bridge->mover.comm->device->enqueues);
+    return mimo_mover_prefix_error(&bridge->mover, status);
 }

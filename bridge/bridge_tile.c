@@ -190,5 +190,5 @@ mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_s
 {
     MIMO_CHECK(out && bridge && sizes, MIMO_ERR_ARGUMENT, "mimo_bridge_tile: %s is NULL",
                !out ? "out" : (!bridge ? "bridge" : "sizes"));
-    return mimo_bridge_prefix_error(bridge, answer_both(out, bridge, side, sizes));
+    return mimo_mover_prefix_error(&bridge->mover, answer_both(out, bridge, side, sizes));
 }

@@ -5,13 +5,9 @@
 #include <mimo/bridge.h>
 #include <mimo/plan.h>
 
-#include "layout/tile.h"
 #include "comm/comm_backend.h"
-
-/* One step of an executor, for one tensor or for all tensors of the operation at once: local work,
- * or a request (op->progress.request) to be waited for before the next step. A list ends with
- * NULL. */
-typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
+#include "layout/tile.h"
+#include "move/mover.h"
 
 /* One pass of one tensor, whose staging is asked for. */
 typedef struct mimo_staged_pass {
@@ -34,7 +30,7 @@ typedef struct mimo_executor_table {
 
     /* What this rank can know by itself. */
     mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
-    /* The groups. Collective over bridge->comm. */
+    /* The groups. Collective over the mover's communicator. */
     mimo_status (*connect)(mimo_bridge *bridge);
     /* Release all that creation made, or began to make; nothing where there was none. */
     void (*destroy)(mimo_bridge *bridge);
@@ -55,7 +51,7 @@ typedef struct mimo_executor_table {
     /* ------ before the agreement, local ------ */
 
     /* Check the views of all tensors, and read the sequence length that they share
-     * (op->tensors.seq). NULL: `read` does. */
+     * (mimo_bridge_op.seq). NULL: `read` does. */
     mimo_status (*read_sequence)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
                                  int n);
     /* Read and check the views of one tensor. */
@@ -79,10 +75,10 @@ typedef struct mimo_executor_table {
 
     /* ------ moving ------ */
 
-    const mimo_step *forward, *backward;
+    const mimo_mover_step *forward, *backward;
     /* The steps of a prepare, of either pass: they move no row. NULL: the steps of the pass, on
      * other memory than the caller's. */
-    const mimo_step *connect_steps;
+    const mimo_mover_step *connect_steps;
     /* The steps run for all tensors at once, one chunk after the other. If not, they run for one
      * tensor after the other, whole: chunks mean nothing to them. */
     bool at_once;

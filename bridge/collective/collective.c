@@ -12,7 +12,7 @@
  */
 #include <inttypes.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_op.h"
 #include "bridge/collective/collective_types.h"
 #include "core/checked.h"
 #include "core/hash.h"
@@ -21,12 +21,12 @@
 
 static const mimo_device *device_of(const mimo_op *op)
 {
-    return op->bridge->comm->device;
+    return op->mover->comm->device;
 }
 
 static const mimo_collective *own_of(const mimo_op *op)
 {
-    return op->bridge->collective;
+    return mimo_bridge_of(op)->collective;
 }
 
 /* The loop order that gives the longest runs at the receiving end. */
@@ -66,7 +66,7 @@ static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
 static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
 {
     bool inner = along_samples(to);
-    int64_t first = from->batch == to->batch ? 0 : op->bridge->slot * to->batch;
+    int64_t first = from->batch == to->batch ? 0 : mimo_bridge_of(op)->slot * to->batch;
     mimo_rows all = mimo_tile_rows(to, 0, to->batch, inner);
     mimo_rows slice = mimo_tile_rows(from, first, to->batch, inner);
     return device_of(op)->copy_rows(&all, &slice, op->call.stream);
@@ -102,7 +102,7 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
  * order, and moves only those that stay. */
 static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    bool fan_in = op->bridge->pairing.fan == MIMO_FAN_IN;
+    bool fan_in = mimo_bridge_of(op)->pairing.fan == MIMO_FAN_IN;
     if (own_of(op)->partition)
         return fan_in ? gather_tiles(op, tiles) : MIMO_OK;
     return fan_in ? gather(op, &tiles->dst, &tiles->src) : narrow(op, &tiles->dst, &tiles->src);
@@ -159,9 +159,10 @@ static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
         pair.dst = fold(dst, samples);
         samples = 1;
     }
-    if (op->bridge->pairing.fan == MIMO_FAN_IN)
+    if (mimo_bridge_of(op)->pairing.fan == MIMO_FAN_IN)
         return keep_gathered(op, &pair);
-    int64_t first = pair.src.batch == pair.dst.batch ? 0 : op->bridge->slot * pair.dst.batch;
+    int64_t first =
+        pair.src.batch == pair.dst.batch ? 0 : mimo_bridge_of(op)->slot * pair.dst.batch;
     return keep(op, &pair, 0, first, pair.dst.batch);
 }
 
@@ -237,7 +238,7 @@ static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->pairing.fan == MIMO_FAN_OUT)
+    if (mimo_bridge_of(op)->pairing.fan == MIMO_FAN_OUT)
         return gather(op, &tiles->src, &full);
     return narrow(op, &tiles->src, &full);
 }
@@ -247,7 +248,8 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
 {
     char text[MIMO_VIEW_TEXT];
     MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
-    int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
+    int64_t batch = mimo_bridge_of(op)->batch,
+            dp = mimo_grid_dim_size(mimo_bridge_of(op)->src, "dp");
     bool rows = mimo_tile_is_flat(src) && mimo_tile_is_flat(dst); /* then no batch describes them */
     MIMO_CHECK(batch < 0 || rows || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
@@ -281,7 +283,7 @@ static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *ti
 static mimo_status prepare_forward(mimo_op *op, const mimo_tile_pair *tiles)
 {
     char *gathered;
-    if (op->bridge->pairing.fan != MIMO_FAN_IN)
+    if (mimo_bridge_of(op)->pairing.fan != MIMO_FAN_IN)
         return MIMO_OK;
     if (own_of(op)->partition)
         MIMO_TRY(gathered_tiles(&gathered, op, tiles));
@@ -294,7 +296,8 @@ static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(joined_tile(&joined, op, tiles));
     MIMO_TRY(guard(op, own_of(op)->sp_join, &tiles->dst));
-    return op->bridge->pairing.fan == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full) : MIMO_OK;
+    return mimo_bridge_of(op)->pairing.fan == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full)
+                                                           : MIMO_OK;
 }
 
 /* Get all the staging that the steps will ask for. */
@@ -315,13 +318,14 @@ static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t ba
 
 static mimo_status op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
-    *out = mimo_collective_side_layout(op->bridge, side);
+    *out = mimo_collective_side_layout(mimo_bridge_of(op), side);
     return mimo_mul(&out->batch, op->tensors.pairs[0].src.batch,
-                    mimo_grid_dim_size(op->bridge->src, "dp"));
+                    mimo_grid_dim_size(mimo_bridge_of(op)->src, "dp"));
 }
 
-static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
-static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
+static const mimo_mover_step forward_steps[] = {bring_samples, keep_shard, NULL};
+static const mimo_mover_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples,
+                                                 NULL};
 
 const mimo_executor_table mimo_collective_executor = {
     .create = mimo_collective_create,

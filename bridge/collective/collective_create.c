@@ -67,8 +67,8 @@ static mimo_status connect_sum(mimo_bridge *bridge)
 {
     mimo_comm **sum = &bridge->collective->cp_sum;
     if (MIMO_MUTATED("sum-over-dp"))
-        return mimo_grid_split(sum, bridge->comm, bridge->dst, "cp,dp");
-    return mimo_grid_split(sum, bridge->comm, bridge->dst, "cp");
+        return mimo_grid_split(sum, bridge->mover.comm, bridge->dst, "cp,dp");
+    return mimo_grid_split(sum, bridge->mover.comm, bridge->dst, "cp");
 }
 
 /* Ranks that hold one another's samples. */
@@ -78,7 +78,7 @@ static mimo_status connect_gather(mimo_bridge *bridge)
     MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));
     if (MIMO_MUTATED("gather-reversed"))
         slot = -slot;
-    return mimo_comm_split(&bridge->collective->gather, bridge->comm, (int)index, (int)slot);
+    return mimo_comm_split(&bridge->collective->gather, bridge->mover.comm, (int)index, (int)slot);
 }
 
 mimo_status mimo_collective_connect(mimo_bridge *bridge)
@@ -87,7 +87,7 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     if (own->cp > 1 && !MIMO_MUTATED("no-cp-sum"))
         MIMO_TRY(connect_sum(bridge));
     if (own->sp)
-        MIMO_TRY(mimo_grid_split(&own->sp_join, bridge->comm, bridge->dst, "tp"));
+        MIMO_TRY(mimo_grid_split(&own->sp_join, bridge->mover.comm, bridge->dst, "tp"));
     return bridge->pairing.fan == MIMO_FAN_EQUAL ? MIMO_OK : connect_gather(bridge);
 }
 

@@ -44,7 +44,8 @@ static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint en
 
 static int64_t bytes_at(const call_maker *maker, mimo_endpoint end, int i)
 {
-    return mimo_routed_bytes_at(maker->op->bridge->routed, end, tile_at(maker->call, end, i));
+    return mimo_routed_bytes_at(mimo_bridge_of(maker->op)->routed, end,
+                                tile_at(maker->call, end, i));
 }
 
 static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
@@ -89,8 +90,8 @@ static void set_routes(call_maker *maker)
     const mimo_op *op = maker->op;
     maker->call->phase_count = 1;
     maker->routes[0] = (mimo_route){(mimo_endpoint)mimo_op_from(op), (mimo_endpoint)mimo_op_to(op)};
-    if (op->call.backward &&
-        mimo_routed_two_phases(op->bridge, mimo_routed_batch_of(op), op->tensors.pairs[0].seq)) {
+    if (op->call.backward && mimo_routed_two_phases(mimo_bridge_of(op), mimo_routed_batch_of(op),
+                                                    op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->routes[0].to = MIMO_AT_SHARDS;
         maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
@@ -149,14 +150,14 @@ static mimo_place place_at(const mimo_prepared_call *call, mimo_endpoint end, in
 
 static bool pushes(const mimo_op *op)
 {
-    return op->bridge->routed->can_push &&
-           mimo_executor_pushes(op->bridge->executor[op->call.backward]);
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    return bridge->routed->can_push && mimo_executor_pushes(bridge->executor[op->call.backward]);
 }
 
 /* What the messages of an operation are staged through; NULL: they are not. */
 static mimo_buffer *fifos_of(const mimo_op *op)
 {
-    const mimo_bridge *bridge = op->bridge;
+    const mimo_bridge *bridge = mimo_bridge_of(op);
     return mimo_executor_stages(bridge->executor[op->call.backward]) ? mimo_fifos_of(&bridge->fifos)
                                                                      : NULL;
 }
@@ -165,7 +166,7 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 {
     if (!pushes(op))
         return NULL;
-    return mimo_buffer_holding(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
+    return mimo_buffer_holding(op->mover->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
 /* The buffer that tensor i of an operation is pushed into. */
@@ -241,16 +242,16 @@ static void set_bases(const mimo_prepared_call *call, const mimo_op *op, char *s
 /* What must be the same on ranks that push to each other: the operation and the batch split. */
 static uint64_t sign_call(const mimo_op *op)
 {
-    return mimo_hash_int(op->claim.signature, (int64_t)op->prepared->split);
+    return mimo_hash_int(op->claim.signature, (int64_t)mimo_prepared_of(op)->split);
 }
 
 /* Have the operation's call move these tensors, through the staging of this operation. */
 static mimo_status bind_call(const mimo_op *op, char *staging)
 {
-    mimo_prepared_call *call = op->prepared;
+    mimo_prepared_call *call = mimo_prepared_of(op);
     set_bases(call, op, staging);
     for (int r = 0; r < call->phase_count; r++)
-        MIMO_TRY(mimo_phase_bind(&call->phases[r], op->bridge->comm, &call->bases,
+        MIMO_TRY(mimo_phase_bind(&call->phases[r], op->mover->comm, &call->bases,
                                  mimo_hash_int(sign_call(op), r)));
     return MIMO_OK;
 }
@@ -262,7 +263,7 @@ static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
     if (!call)
         return;
     for (int r = 0; r < MIMO_PHASES; r++)
-        mimo_phase_release(&call->phases[r], bridge->comm);
+        mimo_phase_release(&call->phases[r], bridge->mover.comm);
     mimo_release(call->pairs);
     mimo_release(call->buffers);
     mimo_release(call->bases.at);
@@ -283,8 +284,8 @@ static mimo_status target_layout(mimo_layout **out, const call_maker *maker)
 static mimo_status compile_phases(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
-    mimo_bridge *bridge = maker->op->bridge;
-    const mimo_phase_context context = {bridge->comm, &bridge->routed->push_rule, call->fifos,
+    mimo_bridge *bridge = mimo_bridge_of(maker->op);
+    const mimo_phase_context context = {bridge->mover.comm, &bridge->routed->push_rule, call->fifos,
                                         &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
@@ -301,7 +302,7 @@ static mimo_status fill_call(call_maker *maker)
     MIMO_TRY(mimo_reserve(&call->pairs, op->tensors.count, sizeof *call->pairs));
     memcpy(call->pairs, op->tensors.pairs, (size_t)op->tensors.count * sizeof *call->pairs);
     call->count = op->tensors.count;
-    MIMO_TRY(reserve_bases(call, op->bridge->comm->backend));
+    MIMO_TRY(reserve_bases(call, op->mover->comm->backend));
     set_routes(maker);
     for (int r = 0; r < call->phase_count; r++)
         MIMO_TRY(plan_phase(maker, r));
@@ -325,7 +326,7 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     if (status == MIMO_OK)
         *out = call;
     else
-        destroy_call(op->bridge, call);
+        destroy_call(mimo_bridge_of(op), call);
     return status;
 }
 
@@ -399,32 +400,32 @@ mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
     mimo_routed_batch *own = mimo_routed_batch_of(op);
     const wanted_call wanted = {op, split->hash};
+    mimo_prepared_call **call = &mimo_bridge_op_of(op)->prepared;
     void *staging;
-    op->prepared = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
-    if (!op->prepared)
-        MIMO_TRY(make_call(&op->prepared, op, split));
+    *call = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
+    if (!*call)
+        MIMO_TRY(make_call(call, op, split));
     mimo_batch_splits_find(&own->splits, split->hash)->users++;
-    MIMO_TRY(
-        mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, op->prepared->staging_bytes));
+    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, (*call)->staging_bytes));
     return bind_call(op, staging);
 }
 
 void mimo_prepared_call_put_back(mimo_op *op)
 {
     mimo_routed_batch *own = mimo_routed_batch_of(op);
-    mimo_prepared_call *call = op->prepared;
-    op->prepared = NULL;
+    mimo_prepared_call *call = mimo_prepared_of(op);
+    mimo_bridge_op_of(op)->prepared = NULL;
     if (!call)
         return;
     mimo_batch_splits_find(&own->splits, call->split)->users--;
     call->failed = op->progress.status != MIMO_OK; /* it may have been in flight */
     if (call->failed && !call->recorded) {
-        destroy_call(op->bridge, call);
+        destroy_call(mimo_bridge_of(op), call);
         return;
     }
     call->asked = call->asked || op->call.prepares;
     mimo_recent_put(&own->prepared, &call->entry);
-    mimo_recent_trim(&own->prepared, CALLS_KEPT, &call_kind, op->bridge);
+    mimo_recent_trim(&own->prepared, CALLS_KEPT, &call_kind, mimo_bridge_of(op));
 }
 
 void mimo_prepared_calls_release(mimo_bridge *bridge, mimo_recent *prepared)

@@ -2,7 +2,7 @@
 #ifndef MIMO_BRIDGE_PREPARED_CALL_H
 #define MIMO_BRIDGE_PREPARED_CALL_H
 
-#include "bridge/op/op_types.h"
+#include "bridge/bridge_op.h"
 #include "bridge/routed/routed_batch.h"
 #include "bridge/routed/routed_phase.h"
 #include "core/recent.h"
@@ -36,14 +36,20 @@ typedef struct mimo_prepared_call {
     mimo_bases bases;      /* of the operation that it serves */
 } mimo_prepared_call;
 
+/* The call that an operation moves by; NULL until its batch split is known. */
+static inline mimo_prepared_call *mimo_prepared_of(const mimo_op *op)
+{
+    return mimo_bridge_op_of(op)->prepared;
+}
+
 /* Whether a backward over sequences of this length takes two phases in this batch. */
 bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq);
 
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
 mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);
 
-/* A call for the operation's tensors and this split, kept or new, into op->prepared. Local.
- * MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */
+/* A call for the operation's tensors and this split, kept or new, into mimo_bridge_op.prepared.
+ * Local. MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split);
 
 /* The operation has ended: keep its call for the next, or release it after an error. */

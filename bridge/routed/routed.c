@@ -26,8 +26,9 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_cell cell;
+    const mimo_bridge *bridge = mimo_bridge_of(op);
     const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
-    bool holds = mimo_layout_cell(&cell, op->bridge->routed->roles[side], op->bridge->rank);
+    bool holds = mimo_layout_cell(&cell, bridge->routed->roles[side], bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
                mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
@@ -44,7 +45,7 @@ static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 /* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    const mimo_layout_desc *layouts = op->bridge->routed->layouts;
+    const mimo_layout_desc *layouts = mimo_bridge_of(op)->routed->layouts;
     bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
                 !mimo_rule_is_packed(layouts[MIMO_DST].partition);
     for (int i = 0; flat && i < op->tensors.count; i++)
@@ -59,15 +60,16 @@ static mimo_status prepare_given(mimo_op *op)
     char text[MIMO_VIEW_TEXT];
     mimo_routed_batch *own = mimo_routed_batch_of(op);
     const mimo_batch_split *split;
-    MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, op->bridge->batch));
+    int64_t batch = mimo_bridge_of(op)->batch;
+    MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, batch));
     for (mimo_side side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
         int64_t samples = mimo_batch_splits_samples(&own->splits, split, side);
         MIMO_CHECK(tile->batch == samples, MIMO_ERR_SHAPE,
                    "%s tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64
                    " samples",
-                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
-                   op->bridge->batch, samples);
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view), batch,
+                   samples);
     }
     return prepare_split(op, split);
 }
@@ -95,8 +97,9 @@ static mimo_status prepare_measured(mimo_op *op)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
     const mimo_tile *src = &op->tensors.pairs[0].src, *dst = &op->tensors.pairs[0].dst;
-    int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp"), batch, dst_batch;
-    int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp"), batch, dst_batch;
+    int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
     const mimo_batch_split *split;
     MIMO_TRY(mimo_mul(&batch, src->batch, src_dp));
     MIMO_TRY(mimo_mul(&dst_batch, dst->batch, dst_dp));
@@ -116,7 +119,7 @@ static mimo_status prepare_measured(mimo_op *op)
 static mimo_status require_agreement(mimo_op *op)
 {
     bool removed;
-    const mimo_comm *comm = op->bridge->comm;
+    const mimo_comm *comm = op->mover->comm;
     const mimo_device *device = comm->device;
     const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
                                          : "tell the batch by mimo_bridge_update or the descriptor";
@@ -138,15 +141,14 @@ static mimo_status require_agreement(mimo_op *op)
 static mimo_status prepare_guess(mimo_op *op)
 {
     const mimo_batch_split *split;
-    mimo_bridge *bridge = op->bridge;
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    mimo_bridge_op *own = mimo_bridge_op_of(op);
     MIMO_TRY(require_agreement(op));
-    if (!op->memory.samples)
-        MIMO_TRY(
-            mimo_reserve(&op->memory.samples, 2 * (1 + bridge->size), sizeof *op->memory.samples));
-    op->memory.samples[MIMO_SRC] = op->tensors.pairs[0].src.batch;
-    op->memory.samples[MIMO_DST] = op->tensors.pairs[0].dst.batch;
-    MIMO_TRY(
-        mimo_batch_splits_guess(&split, &mimo_routed_batch_of(op)->splits, op->memory.samples));
+    if (!own->samples)
+        MIMO_TRY(mimo_reserve(&own->samples, 2 * (1 + bridge->size), sizeof *own->samples));
+    own->samples[MIMO_SRC] = op->tensors.pairs[0].src.batch;
+    own->samples[MIMO_DST] = op->tensors.pairs[0].dst.batch;
+    MIMO_TRY(mimo_batch_splits_guess(&split, &mimo_routed_batch_of(op)->splits, own->samples));
     if (split)
         return prepare_split(op, split);
     op->claim.guess =
@@ -167,8 +169,8 @@ static const mimo_buffer *routed_target(int64_t *offset, const mimo_op *op, int 
 static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    mimo_transport transport = op->bridge->executor[op->call.backward].transport;
-    for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++) {
+    mimo_transport transport = mimo_bridge_of(op)->executor[op->call.backward].transport;
+    for (int i = 0; i < op->tensors.given; i++) {
         int64_t offset;
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op));
         const mimo_buffer *buffer = routed_target(&offset, op, i);
@@ -187,33 +189,33 @@ static mimo_status sign_targets(mimo_op *op)
 
 static mimo_status routed_prepare(mimo_op *op)
 {
+    const mimo_bridge *bridge = mimo_bridge_of(op);
     MIMO_TRY(sign_targets(op));
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));
     bool rows = counts_rows(op);
     if (rows && mimo_routed_batch_of(op)->rows)
         return prepare_told_rows(op);
-    if (!rows && op->bridge->batch >= 0)
+    if (!rows && bridge->batch >= 0)
         return prepare_given(op);
-    return op->bridge->measured[op->call.backward] ? prepare_measured(op) : prepare_guess(op);
+    return bridge->measured[op->call.backward] ? prepare_measured(op) : prepare_guess(op);
 }
 
 /* The samples of all ranks. */
 static mimo_status routed_resolve_start(mimo_op *op)
 {
-    mimo_comm *comm = op->bridge->comm;
-    return comm->backend->host_allgather_start(&op->progress.request, comm, op->memory.samples + 2,
-                                               op->memory.samples,
-                                               2 * (int)sizeof *op->memory.samples);
+    mimo_comm *comm = op->mover->comm;
+    int64_t *samples = mimo_bridge_op_of(op)->samples;
+    return comm->backend->host_allgather_start(&op->progress.request, comm, samples + 2, samples,
+                                               2 * (int)sizeof *samples);
 }
 
 static mimo_status routed_resolve_finish(mimo_op *op)
 {
     const mimo_batch_split *split;
-    mimo_bridge *bridge = op->bridge;
     mimo_prepared_call_put_back(op);
     MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_routed_batch_of(op)->splits,
-                                       op->memory.samples + 2, bridge->size,
+                                       mimo_bridge_op_of(op)->samples + 2, mimo_bridge_of(op)->size,
                                        counts_rows(op) ? "rows" : "samples"));
     return prepare_split(op, split);
 }
@@ -241,7 +243,7 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
     const mimo_batch_split *split =
-        mimo_batch_splits_find(&mimo_routed_batch_of(op)->splits, op->prepared->split);
+        mimo_batch_splits_find(&mimo_routed_batch_of(op)->splits, mimo_prepared_of(op)->split);
     *out = mimo_routed_batch_of(op)->layouts[side];
     out->batch = split->batch;
     out->samples = split->samples[side];
@@ -253,23 +255,23 @@ static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mi
 /* What a phase does for the chunk that moves now; NULL where the call has fewer phases. */
 static const mimo_phase_chunk *chunk_of(const mimo_op *op, int phase)
 {
-    const mimo_prepared_call *call = op->prepared;
+    const mimo_prepared_call *call = mimo_prepared_of(op);
     return phase < call->phase_count ? &call->phases[phase].chunks[op->progress.item] : NULL;
 }
 
 /* A graph that records this call will replay it. */
 static void note_recording(const mimo_op *op)
 {
-    const mimo_device *device = op->bridge->comm->device;
+    const mimo_device *device = op->mover->comm->device;
     if (!device->records || !device->records(op->call.stream))
         return;
-    op->prepared->recorded = true;
+    mimo_prepared_of(op)->recorded = true;
 }
 
 static mimo_status move_phase(mimo_op *op, int phase)
 {
     const mimo_phase_chunk *chunk = chunk_of(op, phase);
-    return chunk ? mimo_phase_move(&op->progress.request, chunk, op->bridge->comm, op->call.stream)
+    return chunk ? mimo_phase_move(&op->progress.request, chunk, op->mover->comm, op->call.stream)
                  : MIMO_OK;
 }
 
@@ -277,14 +279,15 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
     note_recording(op);
-    mimo_batch_splits_touch(&mimo_routed_batch_of(op)->splits, op->prepared->split);
+    mimo_batch_splits_touch(&mimo_routed_batch_of(op)->splits, mimo_prepared_of(op)->split);
     return move_phase(op, 0);
 }
 
 static mimo_status add_contributions(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, &op->prepared->bases, op->call.stream);
+    return mimo_phase_add(chunk_of(op, 0), op->mover->comm, &mimo_prepared_of(op)->bases,
+                          op->call.stream);
 }
 
 static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
@@ -297,14 +300,14 @@ static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status connect_phases(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    for (int phase = 0; phase < op->prepared->phase_count; phase++)
-        MIMO_TRY(mimo_phase_connect(chunk_of(op, phase), op->bridge->comm, op->call.stream));
+    for (int phase = 0; phase < mimo_prepared_of(op)->phase_count; phase++)
+        MIMO_TRY(mimo_phase_connect(chunk_of(op, phase), op->mover->comm, op->call.stream));
     return MIMO_OK;
 }
 
-static const mimo_step connect_steps[] = {connect_phases, NULL};
-static const mimo_step forward_steps[] = {move_rows, NULL};
-static const mimo_step backward_steps[] = {move_rows, add_contributions, move_sums, NULL};
+static const mimo_mover_step connect_steps[] = {connect_phases, NULL};
+static const mimo_mover_step forward_steps[] = {move_rows, NULL};
+static const mimo_mover_step backward_steps[] = {move_rows, add_contributions, move_sums, NULL};
 
 const mimo_executor_table mimo_routed_executor = {
     .create = mimo_routed_create,

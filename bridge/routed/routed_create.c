@@ -111,9 +111,9 @@ mimo_status mimo_routed_connect(mimo_bridge *bridge)
     bool wanted =
         mimo_executor_pushes(bridge->executor[0]) || mimo_executor_pushes(bridge->executor[1]);
     own->can_push = true;
-    if (!wanted || bridge->comm->device->enqueues)
+    if (!wanted || bridge->mover.comm->device->enqueues)
         return MIMO_OK;
-    mimo_status status = mimo_buffer_create_internal(&own->push_rule.flags, bridge->comm, 0);
+    mimo_status status = mimo_buffer_create_internal(&own->push_rule.flags, bridge->mover.comm, 0);
     if (status != MIMO_ERR_UNSUPPORTED || mimo_bridge_wants_buffers(bridge))
         return status;
     own->can_push = false;

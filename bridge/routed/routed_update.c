@@ -92,7 +92,7 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
 static uint64_t hash_batches(const void *context, int64_t k)
 {
     const update_maker *it = context;
-    uint64_t hash = mimo_hash_int(it->bridge->id, MIMO_CALL_BRIDGE_UPDATE);
+    uint64_t hash = mimo_hash_int(it->bridge->mover.id, MIMO_CALL_BRIDGE_UPDATE);
     hash = mimo_hash_int(hash, it->told.count);
     for (int64_t i = 0; i < k; i++) {
         const mimo_batch_desc *desc = &it->told.descs[i];
@@ -118,7 +118,7 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
     MIMO_CHECK(!it->bridge->collective, MIMO_ERR_UNSUPPORTED,
                "update: forward is %s; backward is %s; updates take bridges that are routed alone",
                pass_text(it->bridge, false), pass_text(it->bridge, true));
-    MIMO_TRY(mimo_bridge_check_idle(it->bridge, "update"));
+    MIMO_TRY(mimo_mover_check_idle(&it->bridge->mover, "update"));
     told->count = n > 0 ? n : 1;
     MIMO_TRY(read_descs(it, descs, n));
     MIMO_TRY(mimo_routed_batches_create(&told->batches, it->bridge, told->count));
@@ -134,7 +134,7 @@ static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64
 {
     const update_maker *it = context;
     const mimo_batch_desc *desc = &it->told.descs[i];
-    snprintf(call, MIMO_CALL_TEXT, "%s update", it->bridge->title);
+    snprintf(call, MIMO_CALL_TEXT, "%s update", it->bridge->mover.title);
     if (it->told.count > 1)
         mimo_call_append(call, " to %d micro-batches, %d", it->told.count, (int)i);
     if (desc->ragged)
@@ -153,17 +153,17 @@ static mimo_status agree(update_maker *it, mimo_status local)
 {
     int64_t count = local == MIMO_OK ? it->told.count : 0;
     const mimo_call_items items = {count, hash_batches, describe_batch, it};
-    snprintf(it->call, sizeof it->call, "%s update", it->bridge->title);
+    snprintf(it->call, sizeof it->call, "%s update", it->bridge->mover.title);
     if (count == 1)
         describe_batch(it->call, it, 0);
     else
         mimo_call_append(it->call, " to %d micro-batches", it->told.count);
     const mimo_claim claim = {.kind = MIMO_AGREE_CALL,
-                              .local = mimo_bridge_prefix_error(it->bridge, local),
+                              .local = mimo_mover_prefix_error(&it->bridge->mover, local),
                               .signature = hash_batches(it, count),
                               .call = it->call,
                               .items = items};
-    return mimo_agree_on(it->bridge->parent, &claim);
+    return mimo_agree_on(it->bridge->mover.parent, &claim);
 }
 
 /* ------------------------------------------ update ------------------------------------------ */
@@ -189,7 +189,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs
 {
     MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
-    MIMO_ENTER(bridge->parent, "bridge update");
+    MIMO_ENTER(bridge->mover.parent, "bridge update");
     update_maker it = {.bridge = bridge, .told = {.bridge = bridge, .call = it.call}};
     mimo_status status = agree(&it, prepare(&it, descs, n));
     if (status == MIMO_OK)
@@ -206,9 +206,9 @@ mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)
 {
     MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge select: bridge is NULL");
-    MIMO_ENTER(bridge->parent, "bridge select");
+    MIMO_ENTER(bridge->mover.parent, "bridge select");
     MIMO_CHECK(i >= 0 && i < bridge->batch_count, MIMO_ERR_ARGUMENT,
-               "%s: select: no micro-batch %d of %d", bridge->title, i, bridge->batch_count);
+               "%s: select: no micro-batch %d of %d", bridge->mover.title, i, bridge->batch_count);
     if (bridge->routed)
         select_batch(bridge, i);
     return MIMO_OK;

@@ -90,7 +90,7 @@ static void write_record(const mimo_told_batches *it)
 static mimo_status reserve_records(mimo_told_batches *it, int64_t bytes)
 {
     int64_t all;
-    mimo_comm *comm = it->bridge->parent;
+    mimo_comm *comm = it->bridge->mover.parent;
     release_records(it);
     MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "update: %" PRId64 " bytes from one rank",
                bytes);
@@ -130,7 +130,7 @@ mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
     MIMO_TRY(count_needs(it, &batch));
     if (!it->ragged && !it->counted)
         return MIMO_OK;
-    MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->parent->size, sizeof *it->rows));
+    MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->mover.parent->size, sizeof *it->rows));
     MIMO_TRY(mimo_reserve(&it->samples, batch, sizeof *it->samples));
     return reserve_records(it, bridge->routed->told_bytes);
 }
@@ -139,7 +139,7 @@ mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
 
 static mimo_status gather_records(const mimo_told_batches *it)
 {
-    mimo_comm *comm = it->bridge->parent;
+    mimo_comm *comm = it->bridge->mover.parent;
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, it->all, it->own, (int)it->bytes));
     return mimo_wait(comm, &request, it->call);
@@ -150,7 +150,7 @@ static mimo_status gather_records(const mimo_told_batches *it)
 static mimo_status compare_heads(int64_t *needs, const mimo_told_batches *it)
 {
     *needs = 0;
-    for (int r = 0; r < it->bridge->parent->size; r++) {
+    for (int r = 0; r < it->bridge->mover.parent->size; r++) {
         const told_head *head = head_of(it, r);
         MIMO_CHECK(head->signature == head_of(it, 0)->signature, MIMO_ERR_MISMATCH,
                    "update: ranks 0 and %d tell of other numbers of micro-batches or samples", r);
@@ -166,13 +166,14 @@ static mimo_status gather_all(mimo_told_batches *it)
     mimo_routed *own = it->bridge->routed;
     int64_t needs, bytes = it->bytes;
     MIMO_TRY(gather_records(it));
-    MIMO_TRY(mimo_bridge_prefix_error(it->bridge, compare_heads(&needs, it)));
+    MIMO_TRY(mimo_mover_prefix_error(&it->bridge->mover, compare_heads(&needs, it)));
     while (bytes < needs)
         MIMO_TRY(mimo_mul(&bytes, bytes, 2));
     if (bytes == it->bytes)
         return MIMO_OK;
-    MIMO_TRY(mimo_comm_agree(it->bridge->parent,
-                             mimo_bridge_prefix_error(it->bridge, reserve_records(it, bytes))));
+    MIMO_TRY(
+        mimo_comm_agree(it->bridge->mover.parent,
+                        mimo_mover_prefix_error(&it->bridge->mover, reserve_records(it, bytes))));
     own->told_bytes = bytes;
     return gather_records(it);
 }
@@ -246,7 +247,7 @@ static mimo_status merge(mimo_told_batches *it, int i)
 {
     sample_table table = {.told = it, .samples = it->samples, .batch = it->descs[i].batch};
     memset(it->samples, 0, (size_t)table.batch * sizeof *it->samples);
-    for (int r = 0; r < it->bridge->parent->size; r++)
+    for (int r = 0; r < it->bridge->mover.parent->size; r++)
         MIMO_TRY(take_rank(&table, r, i));
     list_spans(it->merged[i], &table);
     mimo_routed_batch_set_spans(&it->batches[i], it->merged[i], table.sum);
@@ -258,7 +259,7 @@ static mimo_status merge(mimo_told_batches *it, int i)
 
 static mimo_status count_rows(mimo_told_batches *it, int i)
 {
-    int ranks = it->bridge->parent->size;
+    int ranks = it->bridge->mover.parent->size;
     for (int r = 0; r < ranks; r++)
         for (int side = MIMO_SRC; side <= MIMO_DST; side++)
             it->rows[2 * r + side] = number_of(it, r, i, side);
@@ -284,6 +285,6 @@ mimo_status mimo_told_batches_gather(mimo_told_batches *it)
     if (!it->ragged && !it->counted)
         return MIMO_OK;
     MIMO_TRY(gather_all(it));
-    mimo_status told = mimo_bridge_prefix_error(it->bridge, tell(it));
-    return it->counted ? mimo_comm_agree(it->bridge->parent, told) : told;
+    mimo_status told = mimo_mover_prefix_error(&it->bridge->mover, tell(it));
+    return it->counted ? mimo_comm_agree(it->bridge->mover.parent, told) : told;
 }

@@ -15,7 +15,7 @@ static bool is_replicated(const mimo_layout_desc *src, int i)
     return dim.size > 1 && mimo_layout_replicates(src, dim.name);
 }
 
-mimo_status mimo_replicas_prepare(mimo_bridge *bridge)
+mimo_status mimo_replicas_find(mimo_bridge *bridge)
 {
     size_t length = 0;
     char *dims;
@@ -38,7 +38,7 @@ mimo_status mimo_replicas_prepare(mimo_bridge *bridge)
 /* Hashes on the host, piece by piece: a device's tensor is fetched for it. */
 static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile *tile)
 {
-    const mimo_device *device = op->bridge->comm->device;
+    const mimo_device *device = op->mover->comm->device;
     enum { PIECE = 1 << 14 };
     char piece[PIECE];
     int64_t bytes = mimo_tile_bytes(tile);
@@ -50,26 +50,42 @@ static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile 
     return MIMO_OK;
 }
 
-mimo_status mimo_replicas_start(mimo_op *op)
+mimo_status mimo_replicas_prepare(mimo_op *op)
 {
-    mimo_comm *copies = op->bridge->copies;
-    if (!copies)
+    const mimo_comm *copies = mimo_bridge_of(op)->copies;
+    mimo_bridge_op *own = mimo_bridge_op_of(op);
+    if (!copies || own->hashes)
         return MIMO_OK;
-    uint64_t hash = MIMO_HASH_START;
-    MIMO_TRY(mimo_comm_synchronize(copies, op->call.stream));
-    for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++)
-        MIMO_TRY(hash_tile(&hash, op, &op->tensors.pairs[i].src));
-    op->memory.hashes[0] = hash;
-    return copies->backend->host_allgather_start(
-        &op->progress.request, copies, op->memory.hashes + 1, op->memory.hashes, (int)sizeof hash);
+    return mimo_reserve(&own->hashes, 1 + (int64_t)copies->size, sizeof *own->hashes);
 }
 
-mimo_status mimo_replicas_outcome(const mimo_op *op)
+/* On every rank alike, whatever its part in the src grid. */
+static bool is_checked(const mimo_op *op)
 {
-    const mimo_bridge *bridge = op->bridge;
+    return mimo_bridge_of(op)->replicated && !op->call.backward && !op->call.prepares;
+}
+
+mimo_status mimo_replicas_start(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_comm *copies = mimo_bridge_of(op)->copies;
+    uint64_t *hashes = mimo_bridge_op_of(op)->hashes;
+    if (!copies || !is_checked(op))
+        return MIMO_OK;
+    MIMO_TRY(mimo_comm_synchronize(copies, op->call.stream));
+    hashes[0] = MIMO_HASH_START;
+    for (int i = 0; i < op->tensors.given; i++)
+        MIMO_TRY(hash_tile(&hashes[0], op, &tiles[i].src));
+    return copies->backend->host_allgather_start(&op->progress.request, copies, hashes + 1, hashes,
+                                                 (int)sizeof *hashes);
+}
+
+static mimo_status outcome(const mimo_op *op)
+{
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    const uint64_t *hashes = mimo_bridge_op_of(op)->hashes;
     const mimo_comm *copies = bridge->copies;
     int64_t group, *ranks;
-    if (!copies || op->memory.hashes[1 + copies->rank] == op->memory.hashes[1])
+    if (!copies || hashes[1 + copies->rank] == hashes[1])
         return MIMO_OK;
     MIMO_TRY(mimo_grid_group_of(&group, NULL, bridge->src, bridge->replicated, bridge->rank));
     MIMO_TRY(mimo_reserve(&ranks, copies->size, sizeof *ranks));
@@ -81,4 +97,12 @@ mimo_status mimo_replicas_outcome(const mimo_op *op)
                            op->claim.words, bridge->replicated, bridge->rank, ranks[0]);
     mimo_release(ranks);
     return status;
+}
+
+mimo_status mimo_replicas_compare(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    if (is_checked(op))
+        mimo_op_agree_on(op, outcome(op), "replica check");
+    return MIMO_OK;
 }

@@ -39,11 +39,11 @@ static mimo_status find_class(one_class *out, const mimo_op *op, int64_t seq)
 {
     mimo_layout *layout;
     mimo_cell cell = {0, 0, 0, 0};
-    mimo_bridge *bridge = op->bridge;
+    mimo_bridge *bridge = mimo_bridge_of(op);
     *out = (one_class){0, 1};
     if (!op->call.backward)
         return MIMO_OK;
-    mimo_layout_desc desc = op->executor->side_layout(bridge, MIMO_DST);
+    mimo_layout_desc desc = mimo_bridge_op_of(op)->executor->side_layout(bridge, MIMO_DST);
     desc.batch = 0; /* only who holds rows matters here */
     desc.seq = seq;
     desc.ragged = MIMO_RAGGED_NOT;
@@ -58,8 +58,9 @@ static mimo_status find_class(one_class *out, const mimo_op *op, int64_t seq)
 static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, one_class own)
 {
     for (int64_t row = 0; row < rows; row++)
-        tags[row] = row % own.classes == own.klass ? (row_tag){op->bridge->rank + 1, row + 1}
-                                                   : (row_tag){0, 0};
+        tags[row] = row % own.classes == own.klass
+                        ? (row_tag){mimo_bridge_of(op)->rank + 1, row + 1}
+                        : (row_tag){0, 0};
 }
 
 /* A view like one of the call's, of tags in staging. They begin as `tags`. */
@@ -74,7 +75,7 @@ static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slo
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_op_get_staging(&out->data, op, slot, bytes));
-    return op->bridge->comm->device->upload(out->data, tags, bytes, op->call.stream);
+    return op->mover->comm->device->upload(out->data, tags, bytes, op->call.stream);
 }
 
 static mimo_status add_pair(mimo_op *op, row_tag *tags)
@@ -88,11 +89,10 @@ static mimo_status add_pair(mimo_op *op, row_tag *tags)
     MIMO_TRY(find_class(&own, op, first->seq));
     write_tags(tags, op, rows_of(from), own);
     MIMO_TRY(put_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
-    MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
-                                op->call.backward ? &received : &sent,
-                                op->call.backward ? &sent : &received));
+    MIMO_TRY(mimo_bridge_op_of(op)->executor->read(&op->tensors.pairs[op->tensors.count], op,
+                                                   op->call.backward ? &received : &sent,
+                                                   op->call.backward ? &sent : &received));
     op->tensors.count++;
-    op->tensors.tagged = true;
     return MIMO_OK;
 }
 
@@ -100,6 +100,8 @@ mimo_status mimo_origins_prepare(mimo_op *op)
 {
     row_tag *tags;
     const mimo_tile_pair *first = &op->tensors.pairs[0];
+    if (!mimo_bridge_of(op)->check_samples)
+        return MIMO_OK;
     int64_t src = rows_of(&first->src), dst = rows_of(&first->dst);
     MIMO_TRY(mimo_reserve(&tags, src > dst ? src : dst, sizeof *tags));
     mimo_status status = add_pair(op, tags);
@@ -175,7 +177,7 @@ static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side s
     mimo_layout_desc desc;
     const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_tile *tile = mimo_tile_of(pair, side);
-    MIMO_TRY(op->executor->op_layout(&desc, op, side));
+    MIMO_TRY(mimo_bridge_op_of(op)->executor->op_layout(&desc, op, side));
     desc.order = mimo_tile_order(tile);
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);
@@ -184,20 +186,20 @@ static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side s
 static mimo_status fetch_and_check(tag_check *it)
 {
     const mimo_op *op = it->op;
-    const mimo_comm *comm = op->bridge->comm;
+    const mimo_comm *comm = op->mover->comm;
     const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[op->tensors.count - 1], mimo_op_to(op));
     int64_t bytes = rows_of(tile) * (int64_t)sizeof(row_tag);
     MIMO_TRY(make_layout(&it->from, op, mimo_op_from(op)));
     MIMO_TRY(make_layout(&it->to, op, mimo_op_to(op)));
-    if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, op->bridge->rank))
+    if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, mimo_bridge_of(op)->rank))
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->tags, rows_of(tile), sizeof *it->tags));
-    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->call.stream));
+    MIMO_TRY(mimo_comm_synchronize(op->mover->comm, op->call.stream));
     MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->call.stream));
     return check_rows(it);
 }
 
-mimo_status mimo_origins_outcome(const mimo_op *op)
+static mimo_status outcome(const mimo_op *op)
 {
     tag_check it = {.op = op};
     mimo_status status = fetch_and_check(&it);
@@ -205,4 +207,12 @@ mimo_status mimo_origins_outcome(const mimo_op *op)
     mimo_layout_destroy(it.from);
     mimo_layout_destroy(it.to);
     return status;
+}
+
+mimo_status mimo_origins_compare(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    if (mimo_bridge_of(op)->check_samples && !op->call.prepares)
+        mimo_op_agree_on(op, outcome(op), "samples check");
+    return MIMO_OK;
 }

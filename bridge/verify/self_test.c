@@ -132,7 +132,7 @@ static mimo_status reserve_tiles(mimo_tensor tile[TENSORS], const test_side *sid
 static mimo_status create_side(test_side *out, const self_test *test, const mimo_layout_desc *desc)
 {
     mimo_layout_desc full = *desc;
-    const mimo_comm *comm = test->bridge->comm;
+    const mimo_comm *comm = test->bridge->mover.comm;
     full.batch = test->batch;
     full.seq = test->seq;
     MIMO_TRY(mimo_layout_create(&out->layout, &full));
@@ -167,7 +167,7 @@ static void fill(const self_test *test, mimo_side side)
 /* The numbers to send; and NaN where rows are received, so that a row which nobody writes shows. */
 static mimo_status upload(const self_test *test, const test_side *side)
 {
-    const mimo_device *device = test->bridge->comm->device;
+    const mimo_device *device = test->bridge->mover.comm->device;
     if (side->rows == 0)
         return MIMO_OK;
     for (int64_t i = 0; i < side->rows * WIDTH; i++)
@@ -178,7 +178,7 @@ static mimo_status upload(const self_test *test, const test_side *side)
 
 static mimo_status download(const self_test *test, const test_side *side)
 {
-    const mimo_device *device = test->bridge->comm->device;
+    const mimo_device *device = test->bridge->mover.comm->device;
     if (side->rows == 0)
         return MIMO_OK;
     return device->download(side->received, side->receive[0].data, bytes_of(side->rows), NULL);
@@ -206,11 +206,11 @@ static mimo_status reserve_received(self_test *test)
     for (int i = 0; i < 2; i++) {
         test_side *side = &test->side[i];
         if (!mimo_bridge_wants_buffers(test->bridge)) {
-            MIMO_TRY(reserve_tiles(side->receive, side, test->bridge->comm->device));
+            MIMO_TRY(reserve_tiles(side->receive, side, test->bridge->mover.comm->device));
             continue;
         }
-        MIMO_TRY(
-            mimo_buffer_create_internal(&side->buffer, test->bridge->parent, bytes_of(side->full)));
+        MIMO_TRY(mimo_buffer_create_internal(&side->buffer, test->bridge->mover.parent,
+                                             bytes_of(side->full)));
         set_tiles(side->receive, side, mimo_buffer_data(side->buffer));
     }
     return MIMO_OK;
@@ -227,9 +227,9 @@ static void release(self_test *test)
 {
     for (int side = 0; side < 2; side++) {
         test_side *it = &test->side[side];
-        mimo_comm_release_moved(test->bridge->comm, it->send[0].data);
+        mimo_comm_release_moved(test->bridge->mover.comm, it->send[0].data);
         if (!it->buffer)
-            mimo_comm_release_moved(test->bridge->comm, it->receive[0].data);
+            mimo_comm_release_moved(test->bridge->mover.comm, it->receive[0].data);
         mimo_buffer_destroy(it->buffer);
         mimo_release(it->sent);
         mimo_release(it->received);
@@ -332,7 +332,7 @@ static mimo_status check_sums(const self_test *test, const test_sums *all)
 
 static mimo_status compare_sums(const self_test *test, test_sums *all)
 {
-    mimo_comm *comm = test->bridge->comm;
+    mimo_comm *comm = test->bridge->mover.comm;
     mimo_request *request = NULL;
     test_sums mine = own_sums(test);
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, all, &mine, (int)sizeof mine));
@@ -358,8 +358,9 @@ static mimo_status run(const self_test *test, test_sums *all)
     mimo_status status = fetch_and_check(test, MIMO_DST);
     if (status == MIMO_OK)
         status = fetch_and_check(test, MIMO_SRC);
-    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_prefix_error(test->bridge, status)));
-    return mimo_bridge_prefix_error(test->bridge, compare_sums(test, all));
+    MIMO_TRY(mimo_comm_agree(test->bridge->mover.comm,
+                             mimo_mover_prefix_error(&test->bridge->mover, status)));
+    return mimo_mover_prefix_error(&test->bridge->mover, compare_sums(test, all));
 }
 
 /* With the other calls of the bridge, and under MIMO_CHECK=calls first with those of all objects.
@@ -369,13 +370,13 @@ static mimo_status agree(const self_test *test, mimo_status local)
     const mimo_bridge *bridge = test->bridge;
     const mimo_claim claim = {
         .kind = MIMO_AGREE_ALWAYS,
-        .local = mimo_bridge_prefix_error(bridge, local),
-        .signature = mimo_hash_int(mimo_hash_int(bridge->id, MIMO_CALL_BRIDGE_SELF_TEST),
+        .local = mimo_mover_prefix_error(&bridge->mover, local),
+        .signature = mimo_hash_int(mimo_hash_int(bridge->mover.id, MIMO_CALL_BRIDGE_SELF_TEST),
                                    (int64_t)test->seed),
         .call = test->call};
-    if (bridge->compares_calls)
-        MIMO_TRY(mimo_bridge_compare_call(bridge, &claim));
-    return mimo_agree_on(bridge->comm, &claim);
+    if (bridge->mover.compares_calls)
+        MIMO_TRY(mimo_mover_compare_call(&bridge->mover, &claim));
+    return mimo_agree_on(bridge->mover.comm, &claim);
 }
 
 mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
@@ -383,18 +384,20 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
     MIMO_RANGE();
     test_sums *all = NULL;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
-    MIMO_ENTER(bridge->comm, "mimo_bridge_self_test");
+    MIMO_ENTER(bridge->mover.comm, "mimo_bridge_self_test");
     self_test test = {.bridge = bridge, .seed = seed};
-    mimo_bridge_finish(bridge); /* their agreements come before this one on every rank */
-    mimo_status status = mimo_bridge_check_idle(bridge, "self-test");
+    mimo_mover_finish(&bridge->mover); /* their agreements come before this one on every rank */
+    mimo_status status = mimo_mover_check_idle(&bridge->mover, "self-test");
     if (status == MIMO_OK)
         status = mimo_reserve(&all, bridge->size, sizeof *all);
     if (status == MIMO_OK)
         status = prepare(&test);
-    snprintf(test.call, sizeof test.call, "%s self-test with seed %" PRIu64, bridge->title, seed);
+    snprintf(test.call, sizeof test.call, "%s self-test with seed %" PRIu64, bridge->mover.title,
+             seed);
     status = agree(&test, status);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(bridge->comm, mimo_bridge_prefix_error(bridge, make_tiles(&test)));
+        status = mimo_comm_agree(bridge->mover.comm,
+                                 mimo_mover_prefix_error(&bridge->mover, make_tiles(&test)));
     if (status == MIMO_OK) {
         int64_t batch = bridge->batch;
         bridge->batch = test.batch; /* the moves of the test have their own */

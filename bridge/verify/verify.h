@@ -2,18 +2,21 @@
 #ifndef MIMO_BRIDGE_VERIFY_H
 #define MIMO_BRIDGE_VERIFY_H
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_op.h"
 
-/* MIMO_CHECK=samples (row_origins.c): move tags along with the rows, and, once they have moved,
- * compare where they came from with the layouts. Prepare is local, before the agreement. */
+/* Each is prepared before the agreement, which is local, and takes steps. Where the check is off,
+ * these do nothing. */
+
+/* MIMO_CHECK=samples (row_origins.c): tags move along with the rows. Behind them, one step compares
+ * where they came from with the layouts. */
 mimo_status mimo_origins_prepare(mimo_op *op);
-mimo_status mimo_origins_outcome(const mimo_op *op);
+mimo_status mimo_origins_compare(mimo_op *op, const mimo_tile_pair *tiles);
 
-/* MIMO_CHECK=replicas (replicas.c). Prepare sets bridge->replicated; local, once the executors are
- * created. Then, of an operation: begin to compare the sources of copies (op->progress.request),
- * and the outcome. */
-mimo_status mimo_replicas_prepare(mimo_bridge *bridge);
-mimo_status mimo_replicas_start(mimo_op *op);
-mimo_status mimo_replicas_outcome(const mimo_op *op);
+/* MIMO_CHECK=replicas (replicas.c): before the rows, two steps compare the sources of copies. Find
+ * sets bridge->replicated; local, once the executors are created. */
+mimo_status mimo_replicas_find(mimo_bridge *bridge);
+mimo_status mimo_replicas_prepare(mimo_op *op);
+mimo_status mimo_replicas_start(mimo_op *op, const mimo_tile_pair *tiles);
+mimo_status mimo_replicas_compare(mimo_op *op, const mimo_tile_pair *tiles);
 
 #endif

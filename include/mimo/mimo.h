@@ -14,6 +14,7 @@
 #include <mimo/gradient.h>
 #include <mimo/grid.h>
 #include <mimo/log.h>
+#include <mimo/op.h>
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
 #include <mimo/plan.h>

@@ -278,8 +278,8 @@ MPI_TEST(threads, forwards_at_once)
         MPI_EXPECT(lone[i].moved + lone[i].refused == lone[i].calls,
                    "of %d, %d moved, and %d were refused", lone[i].calls, lone[i].moved,
                    lone[i].refused);
-        MPI_EXPECT(lone[i].bridge->unwaited == 0, "%d operations are left",
-                   lone[i].bridge->unwaited);
+        MPI_EXPECT(lone[i].bridge->mover.unwaited == 0, "%d operations are left",
+                   lone[i].bridge->mover.unwaited);
     }
     MPI_EXPECT(met, "no call met another one");
     for (int i = 0; i < 2; i++)

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_op.h"
 #include "comm/buffer_state.h"
 #include "executors.h"
 #include "gradient/gradient_state.h"
@@ -197,7 +197,7 @@ static void set(int64_t *word, int64_t number)
 /* Calls on other objects do not agree here, so their first wait is amid the messages. */
 static bool is_in_the_midst(const torn *it)
 {
-    const mimo_op *op = it->bridge ? it->bridge->queue : NULL;
+    const mimo_op *op = it->bridge ? it->bridge->mover.queue : NULL;
     return !it->bridge || (op && op->progress.state == MIMO_OP_MOVING && op->progress.request);
 }
 
@@ -495,7 +495,7 @@ static mimo_op_state state_of_op(const torn *it)
     const mimo_progress_callback *callback = it->comm->callbacks;
     while (callback && callback->context == it)
         callback = callback->next;
-    const mimo_op *op = callback ? ((const mimo_bridge *)callback->context)->queue : NULL;
+    const mimo_op *op = callback ? ((const mimo_mover *)callback->context)->queue : NULL;
     return op ? op->progress.state : MIMO_OP_ENDED;
 }
 

@@ -77,7 +77,7 @@ def find_cycles(needs):
 
 def source_of(thing, sources):
     """The file that an object was compiled from, or None. Meson writes the folder before the name,
-    and file names are unique: "bridge_op_op_words.c.o"."""
+    and file names are unique: "move_op_words.c.o"."""
     fits = [s for s in sources if ("_" + thing).endswith("_" + os.path.basename(s) + ".o")]
     return max(fits, key=lambda s: len(os.path.basename(s)), default=None)
 
@@ -108,10 +108,10 @@ def check(listing, sources):
 
 def self_test():
     sources = ["src/core/status.c", "src/comm/wait.c", "grid/grid.c", "grid/groups/split.c",
-               "bridge/op/op.c", "bridge/op/words.c", "bridge/op/op_words.c", "bridge/routed/routed.c",
+               "move/op.c", "move/words.c", "move/op_words.c", "bridge/routed/routed.c",
                "bridge/collective/collective.c", "bridge/bridge.c", "src/comm/nccl/push.cu"]
     core, wait, grid = "src_core_status.c.o", "src_comm_wait.c.o", "grid_grid.c.o"
-    split, op, words = "grid_groups_split.c.o", "bridge_op_op.c.o", "bridge_op_op_words.c.o"
+    split, op, words = "grid_groups_split.c.o", "move_op.c.o", "move_op_words.c.o"
     routed, collective = "bridge_routed_routed.c.o", "bridge_collective_collective.c.o"
     bridge, push = "bridge_bridge.c.o", "push.cu.o"
 
@@ -120,8 +120,8 @@ def self_test():
             ["0000000000000000 T " + d for d in has] + ["                 U " + u for u in uses])
             for name, has, uses in files), sources)
 
-    fine = [(op, ["o"], ["w", "memcpy"]), (words, ["w"], ["g"]), (grid, ["g"], ["s"]),
-            (routed, ["r"], ["o"]), (bridge, ["b"], ["r", "s"]), (core, ["s"], [])]
+    fine = [(op, ["o"], ["w", "memcpy"]), (words, ["w"], ["s"]), (grid, ["g"], ["s"]),
+            (routed, ["r"], ["o", "g"]), (bridge, ["b"], ["r", "s"]), (core, ["s"], [])]
     wrong = [f"a chain of files: {f}" for f in found(*fine)]
     # What is planted, words of the only finding.
     planted = [
@@ -131,7 +131,7 @@ def self_test():
         ([(grid, ["g"], ["a"]), (wait, ["a"], [])], "which is not pure"),
         ([(grid, ["g"], ["p"]), (split, ["p"], [])],
          "grid/grid.c needs p of grid/groups/split.c, which is not pure"),
-        ([(op, ["o"], ["r"]), (routed, ["r"], [])], "bridge/op may not need bridge/routed"),
+        ([(op, ["o"], ["r"]), (routed, ["r"], [])], "move may not need bridge/routed"),
         ([(collective, ["c"], ["r"]), (routed, ["r"], [])],
          "bridge/collective may not need bridge/routed"),
         ([(routed, ["r"], ["c"]), (collective, ["c"], [])],

@@ -64,8 +64,8 @@ def check(root):
 
 def self_test():
     tree = {
-        "bridge/op/begin.c": "int begin(void)\n{\n    return start();\n}\n",
-        "docs/good.md": "See `op/begin.c` and `begin.c`.\n| 1 | it begins | `begin` | `op/begin.c` |\n",
+        "move/begin.c": "int begin(void)\n{\n    return start();\n}\n",
+        "docs/good.md": "See `move/begin.c` and `begin.c`.\n| 1 | it begins | `begin` | `move/begin.c` |\n",
     }
     bad = {"docs/bad.md": "See `op/gone.c`.\n", "docs/row.md": "| 1 | it | `other` | `begin.c` |\n"}
     wrong = [f"the good tree: {f}" for f in check_sample(tree, check)]

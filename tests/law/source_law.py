@@ -20,7 +20,7 @@ import tempfile
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
-OP, VERIFY, BRIDGE = "bridge/op", "bridge/verify", "bridge"
+MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
 GRADIENT = "gradient"
 OPS, KERNELS, EXCHANGE = "nn/ops", "nn/kernels", "nn/exchange"
 PARAMS, LAYERS, NN = "nn/params", "nn/layers", "nn"
@@ -28,10 +28,10 @@ SUPPORT, DATA, FORMATS = "captioner/support", "captioner/data", "captioner/forma
 PICTURES, DIFF = "captioner/pictures", "captioner/diff"
 MODEL, TRAINING = "captioner/model", "captioner/training"
 
-# What everything behind the plan may include. An operation reaches its executor by the table alone, and
-# neither executor knows the other.
-BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, OP, VERIFY, GRADIENT}
+# What all of the bridge may include. An operation reaches its executor by the table alone, and no
+# executor knows another one.
+BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
+LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
@@ -43,11 +43,11 @@ MAY_INCLUDE = {
     ALIGNMENT: {CORE, DEVICE},
     LAYOUT: {CORE, GRID, PARTITION},
     PLAN: {CORE, GRID, PARTITION, LAYOUT},
-    ROUTED: BELOW_CALLS | {PLAN, OP},
-    COLLECTIVE: BELOW_CALLS | {OP},
-    OP: BELOW_CALLS | {VERIFY},
-    VERIFY: BELOW_CALLS | {OP},
-    BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, OP, VERIFY},
+    MOVE: {CORE, DEVICE, COMM, LAYOUT},
+    ROUTED: BELOW_CALLS | {PLAN},
+    COLLECTIVE: BELOW_CALLS,
+    VERIFY: BELOW_CALLS,
+    BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
     OPS: LIBRARY | {KERNELS},  # a runtime chooses its table
     KERNELS: LIBRARY | {OPS},
@@ -79,8 +79,8 @@ FOLDERS = [
     ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
-    ("layout/", LAYOUT), ("plan/", PLAN), ("bridge/routed/", ROUTED),
-    ("bridge/collective/", COLLECTIVE), ("bridge/op/", OP), ("bridge/verify/", VERIFY),
+    ("layout/", LAYOUT), ("plan/", PLAN), ("move/", MOVE), ("bridge/routed/", ROUTED),
+    ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
     ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"),
     *((f"examples/{part}/", part) for part in (SUPPORT, DATA, FORMATS, PICTURES, DIFF, MODEL, TRAINING)),
     ("examples/", "examples"), ("bench/", "bench"),
@@ -91,7 +91,7 @@ HEADERS = {
     "version": CORE,
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
-    "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "bridge": BRIDGE,
+    "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
     "gradient": GRADIENT,
 }
 UMBRELLA = "include/mimo/mimo.h"
@@ -453,13 +453,14 @@ SAMPLES = [
     ("src/nn/layers/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a layer calls a communicator"),
     ("src/nn/params/up.c", '#include "nn/layers/linear.h"\n', "nn/params may not include nn/layers"),
-    ("plan/up.c", '#include "bridge/op/steps.h"\n', "plan may not include bridge"),
-    ("bridge/op/down.c", '#include "bridge/routed/phases.h"\n',
-     "bridge/op may not include bridge/routed"),
+    ("plan/up.c", '#include "move/steps.h"\n', "plan may not include move"),
+    ("move/up.c", '#include "bridge/routed/phases.h"\n', "move may not include bridge/routed"),
+    ("move/object.c", "#include <mimo/bridge.h>\n", "move may not include bridge"),
+    ("move/planned.c", '#include "plan/plan_walk.h"\n', "move may not include plan"),
     ("bridge/verify/down.c", '#include "bridge/routed/phases.h"\n',
      "bridge/verify may not include bridge/routed"),
-    ("bridge/op/across.c", '#include "bridge/collective/groups.h"\n',
-     "bridge/op may not include bridge/collective"),
+    ("bridge/verify/across.c", '#include "bridge/collective/groups.h"\n',
+     "bridge/verify may not include bridge/collective"),
     ("bridge/collective/across.c", '#include "bridge/routed/phases.h"\n',
      "bridge/collective may not include bridge/routed"),
     ("bridge/collective/planned.c", '#include "plan/plan_walk.h"\n',
@@ -473,8 +474,8 @@ SAMPLES = [
     ("include/mimo/stray.h", "int x;\n", "the file belongs to no part"),
     ("src/nowhere/a.c", "int x;\n", "the file belongs to no part"),
     ("bridge/linear.h", "int x;\n", "file name linear.h is taken"),
-    ("examples/captioner/deep.c", '#include "bridge/op/steps.h"\n',
-     "an example reaches a private header: bridge/op/steps.h"),
+    ("examples/captioner/deep.c", '#include "move/steps.h"\n',
+     "an example reaches a private header: move/steps.h"),
     ("examples/captioner/core.c", '#include "core/inner.h"\n',
      "an example reaches a private header: core/inner.h"),
     ("examples/captioner/far.c", '#include "nn/params/inside.h"\n',
@@ -528,9 +529,9 @@ GOOD = {
                                         "#include <mpi.h>\n",
     "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
     "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',
-    "bridge/op/steps.h": "int x;\n",
-    "bridge/routed/phases.h": '#include "bridge/op/steps.h"\n#include "plan/plan_walk.h"\n',
-    "bridge/collective/groups.h": '#include "bridge/op/steps.h"\n',
+    "move/steps.h": "int x;\n",
+    "bridge/routed/phases.h": '#include "move/steps.h"\n#include "plan/plan_walk.h"\n',
+    "bridge/collective/groups.h": '#include "move/steps.h"\n',
     "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
     "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
     "tests/mpi/kept.c": "MPI_TEST(kept, test_that_runs)\n{\n}\n",

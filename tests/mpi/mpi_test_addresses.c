@@ -150,7 +150,7 @@ BED_TEST(addresses, of_small_calls)
     bed_case c = case_of(buffer);
     bridge_bed bed;
     bed_create(&bed, &c);
-    count_exchanges(bed.bridge->comm);
+    count_exchanges(bed.bridge->mover.comm);
     arena sources[2], targets[2];
     for (int i = 0; i < 2; i++) {
         sources[i] = arena_new(&bed, MIMO_SRC, false, SPREAD);
@@ -187,7 +187,7 @@ BED_TEST(addresses, of_many_shapes)
     bridge_bed bed;
     c.hidden = SHAPES;
     bed_create(&bed, &c);
-    count_exchanges(bed.bridge->comm);
+    count_exchanges(bed.bridge->mover.comm);
     int64_t took = 0;
     for (int turn = 0; turn < TURNS; turn++)
         for (int shape = 0; shape < 2 * SHAPES; shape++) {
@@ -226,7 +226,7 @@ BED_TEST(addresses, alignments)
         bed_case c = case_of(buffer);
         bridge_bed bed;
         bed_create(&bed, &c);
-        count_exchanges(bed.bridge->comm);
+        count_exchanges(bed.bridge->mover.comm);
         arena from = arena_new(&bed, MIMO_SRC, false, SPREAD);
         arena to = arena_new(&bed, MIMO_DST, buffer, SPREAD);
         int64_t first = -(intptr_t)(end ? to.room.place : from.room.place) & 15;
@@ -258,7 +258,7 @@ BED_TEST(addresses, that_swap)
     bed_case c = case_of(buffer);
     bridge_bed bed;
     bed_create(&bed, &c);
-    count_exchanges(bed.bridge->comm);
+    count_exchanges(bed.bridge->mover.comm);
     test_tile from[2], to[2];
     for (int i = 0; i < 2; i++) {
         from[i] = bed_tile_new(&bed, MIMO_SRC);
@@ -370,7 +370,7 @@ BED_TEST(addresses, at_random)
             c.src.grid = copies;
         }
         bed_create(&bed, &c);
-        count_exchanges(bed.bridge->comm);
+        count_exchanges(bed.bridge->mover.comm);
         for (int i = 0; i < CALLS; i++, ran++) {
             const random_call call = draw_call(&state, &c);
             int before = exchange_counter.created;
@@ -391,7 +391,7 @@ BED_TEST(addresses, past_the_most_bases)
     bed_case c = case_of(buffer);
     bridge_bed bed;
     bed_create(&bed, &c);
-    count_exchanges(bed.bridge->comm);
+    count_exchanges(bed.bridge->mover.comm);
     exchange_counter.table.most_bases = 4;
     test_tile from[3], to[3];
     for (int i = 0; i < 3; i++) {

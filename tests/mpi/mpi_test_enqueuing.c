@@ -95,13 +95,13 @@ MPI_TEST(enqueuing, flat_rows_of_one_side)
     desc.src = src;
     desc.dst = dst;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
-    bridge->comm->device = &device;
+    bridge->mover.comm->device = &device;
     const mimo_tensor source = mimo_tensor_2d(from, MIMO_F32, "th", rows, 1);
     const mimo_tensor target = mimo_tensor_2d(to, MIMO_F32, "th", rank == 2 ? ROWS : 0, 1);
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
     for (int i = 0; rank == 2 && i < ROWS; i++)
         MPI_EXPECT(to[i] == (float)i, "row %d is %g", i, (double)to[i]);
-    bridge->comm->device = &mimo_device_host;
+    bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);
     mimo_grid_destroy(src);
@@ -165,7 +165,7 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     desc.dst = dst;
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
-    bridge->comm->device = &device;
+    bridge->mover.comm->device = &device;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         expect_samples(bridge, cuts[i]);
     device.records = always_records;
@@ -177,7 +177,7 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     votes = 0;
     expect_samples(bridge, cuts[0]);
     MPI_EXPECT(votes == 0, "a call whose batch is told votes %d times", votes);
-    bridge->comm->device = &mimo_device_host;
+    bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);
     mimo_grid_destroy(src);
@@ -227,14 +227,14 @@ MPI_TEST(enqueuing, rows_that_are_told)
     MPI_EXPECT_OK(mimo_bridge_update(bridge, descs, SPLITS));
     MPI_EXPECT(votes == 2, "an update votes %d times", votes);
     device.records = always_records;
-    bridge->comm->device = &device;
+    bridge->mover.comm->device = &device;
     votes = 0;
     for (int i = 0; i < 2 * SPLITS; i++) {
         MPI_EXPECT_OK(mimo_bridge_select(bridge, i % SPLITS));
         expect_rows(bridge, cuts[i % SPLITS]);
     }
     MPI_EXPECT(votes == 0, "calls whose rows are told vote %d times", votes);
-    bridge->comm->device = &mimo_device_host;
+    bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);
     mimo_grid_destroy(src);

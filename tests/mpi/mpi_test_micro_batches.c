@@ -131,7 +131,7 @@ BED_TEST(micro_batches, told_at_once)
     begin(&it, buffer);
     bed_create(&other, &it.bed.c);
     MPI_EXPECT_OK(mimo_bridge_update(it.bed.bridge, it.descs, COUNT));
-    count_exchanges(it.bed.bridge->comm);
+    count_exchanges(it.bed.bridge->mover.comm);
     setenv("MIMO_AGREE", "0", 1);
     for (int round = 0; round < 3; round++) {
         shuffle(&random, order);
@@ -149,7 +149,7 @@ BED_TEST(micro_batches, told_at_once)
     }
     MPI_EXPECT(made >= 2 * COUNT, "%d exchanges", made);
     setenv("MIMO_AGREE", "1", 1);
-    it.bed.bridge->comm->backend = exchange_counter.real;
+    it.bed.bridge->mover.comm->backend = exchange_counter.real;
     bed_destroy(&other);
     end(&it);
 }

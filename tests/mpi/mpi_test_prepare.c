@@ -66,7 +66,7 @@ static void change_buffers(const bridge_bed *bed, mimo_buffer **other)
     if (*other)
         mimo_buffer_destroy(*other);
     else
-        MPI_EXPECT_OK(mimo_buffer_create(other, bed->bridge->parent, 64));
+        MPI_EXPECT_OK(mimo_buffer_create(other, bed->bridge->mover.parent, 64));
 }
 
 /* Prepare with one pair of tiles, call with another one. */
@@ -113,7 +113,7 @@ static void each_way(const char *checks)
         setenv("MIMO_CHECK", checks, 1);
         bed_create(&bed, &c);
         unsetenv("MIMO_CHECK");
-        count_exchanges(bed.bridge->comm);
+        count_exchanges(bed.bridge->mover.comm);
         prepare_and_call(&bed, false, !*checks);
         prepare_and_call(&bed, true, !*checks);
         bed_destroy(&bed);
@@ -175,8 +175,8 @@ static void in_any_order(const random_calls *it, uint64_t *seed)
 {
     int order[RANDOM_CALLS];
     mimo_op *running = NULL;
-    count_exchanges(it->bridge->comm);
-    count_memory(it->bridge->comm);
+    count_exchanges(it->bridge->mover.comm);
+    count_memory(it->bridge->mover.comm);
     random_calls_order(seed, order);
     random_calls_poison(it, order[0]);
     random_calls_begin(&running, it, order[0]);
@@ -210,7 +210,7 @@ MPI_TEST(prepare, more_than_are_kept)
     bridge_bed bed;
     c.hidden = SHAPES;
     bed_create(&bed, &c);
-    count_exchanges(bed.bridge->comm);
+    count_exchanges(bed.bridge->mover.comm);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     mimo_move_desc move = describe(&bed, &to, &from);
     for (int made = 0; made < 2; made++) {
@@ -368,8 +368,8 @@ MPI_TEST(prepare, where_calls_enqueue)
         bridge_bed bed;
         mimo_device device = enqueuing();
         bed_create(&bed, &c);
-        bed.bridge->comm->device = &device;
-        count_exchanges(bed.bridge->comm);
+        bed.bridge->mover.comm->device = &device;
+        count_exchanges(bed.bridge->mover.comm);
         test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
         const mimo_move_desc right = describe(&bed, &to, &from);
         mimo_move_desc wrong = right;

@@ -50,11 +50,11 @@ static mimo_status recording_create(mimo_exchange **out, mimo_comm *comm,
  * other objects' calls are not recorded. */
 static void record_bridge(mimo_bridge *bridge, mimo_comm_backend *table)
 {
-    record.real = bridge->comm->backend;
+    record.real = bridge->mover.comm->backend;
     record.count = 0;
     *table = *record.real;
     table->exchange_create = recording_create;
-    bridge->comm->backend = table;
+    bridge->mover.comm->backend = table;
 }
 
 /* --------------------------------------- thread blocks -------------------------------------- */

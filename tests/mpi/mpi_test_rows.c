@@ -177,7 +177,7 @@ BED_TEST(rows, after_many_splits)
 static void expect_messages(const bridge_bed *bed, const mimo_bridge_sizes *sizes)
 {
     int64_t bytes = -1;
-    mimo_comm *comm = bed->bridge->comm;
+    mimo_comm *comm = bed->bridge->mover.comm;
     const mimo_device *real = comm->device;
     mimo_device device = *real;
     device.enqueues = true;

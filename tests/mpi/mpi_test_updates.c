@@ -56,7 +56,7 @@ MPI_TEST(updates, take_two_exchanges)
 {
     enum { STEPS = 6 };
     ragged_steps *it = ragged_begin(EXECUTOR_P2P, false);
-    count_host_values(it->bed.bridge->parent);
+    count_host_values(it->bed.bridge->mover.parent);
     for (int most = FEW; most <= RAGGED_IMAGES; most = 2 * most) {
         int larger = 0;
         for (int i = 0; i < STEPS; i++) {
@@ -67,7 +67,7 @@ MPI_TEST(updates, take_two_exchanges)
         }
         MPI_EXPECT(larger <= 1, "%d of %d updates gather twice", larger, STEPS);
     }
-    it->bed.bridge->parent->backend = host_counter.real;
+    it->bed.bridge->mover.parent->backend = host_counter.real;
     ragged_end(it);
 }
 

@@ -1,30 +1,31 @@
-/* The words of a bridge: its title, and the sentences and calls that begin with it. */
+/* The words of a mover: its title, and the sentences and calls that begin with it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "bridge/bridge_types.h"
 #include "core/check.h"
+#include "move/mover.h"
 
-void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number)
+void mimo_write_title(char title[MIMO_TITLE_TEXT], const char *kind, const char *name,
+                      int64_t number)
 {
-    static const char quotes[] = "bridge '...'";
-    int space = MIMO_BRIDGE_TITLE - (int)sizeof quotes, length = space;
+    static const char quotes[] = " '...'";
+    int space = MIMO_TITLE_TEXT - (int)(sizeof quotes + strlen(kind)), length = space;
     if (!name) {
-        snprintf(title, MIMO_BRIDGE_TITLE, "bridge %" PRId64, number);
+        snprintf(title, MIMO_TITLE_TEXT, "%s %" PRId64, kind, number);
     } else if (strlen(name) <= (size_t)space) {
-        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%s'", name);
+        snprintf(title, MIMO_TITLE_TEXT, "%s '%s'", kind, name);
     } else {
         while (length > 0 && (name[length] & 0xc0) == 0x80) /* not inside a character of UTF-8 */
             length--;
-        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%.*s...'", length, name);
+        snprintf(title, MIMO_TITLE_TEXT, "%s '%.*s...'", kind, length, name);
     }
 }
 
-mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status status)
+mimo_status mimo_mover_prefix_error(const mimo_mover *mover, mimo_status status)
 {
-    const char *title = bridge->title;
-    if (status == MIMO_OK || mimo_family_status(bridge->comm->family) != MIMO_OK ||
+    const char *title = mover->title;
+    if (status == MIMO_OK || mimo_family_status(mover->comm->family) != MIMO_OK ||
         strncmp(mimo_last_error(), title, strlen(title)) == 0)
         return status;
     return mimo_fail_prefix(status, "%s: ", title);

@@ -1,8 +1,8 @@
-/* Substitutes: memory that a prepare moves where its executor has no other way to take what a call
- * takes for the first time. */
-#include "bridge/bridge_types.h"
+/* Substitutes: memory that a prepare moves in place of the caller's tensors, where its steps have
+ * no other way to take what they take for the first time. */
 #include "core/checked.h"
 #include "core/memory.h"
+#include "move/op_types.h"
 
 enum { ALIGNMENT = 256 };
 
@@ -32,7 +32,7 @@ mimo_status mimo_op_take_substitutes(mimo_op *op)
 {
     int64_t bytes;
     void *memory;
-    const mimo_device *device = op->bridge->comm->device;
+    const mimo_device *device = op->mover->comm->device;
     MIMO_TRY(place_all(op, NULL, &bytes));
     MIMO_TRY(device->reserve(&memory, bytes));
     op->memory.substitutes = memory;
@@ -44,7 +44,7 @@ mimo_status mimo_op_take_substitutes(mimo_op *op)
 /* On the host, a transport may still use the memory of a prepare that failed. */
 void mimo_op_release_substitutes(mimo_op *op)
 {
-    const mimo_device *device = op->bridge->comm->device;
+    const mimo_device *device = op->mover->comm->device;
     void *memory = op->memory.substitutes;
     op->memory.substitutes = NULL;
     if (op->progress.status == MIMO_OK || device->enqueues)

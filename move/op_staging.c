@@ -1,14 +1,14 @@
 /* Staging of operations. */
-#include "bridge/bridge_types.h"
+#include "move/op_types.h"
 
 static mimo_staging *staging_of(mimo_op *op)
 {
-    return op->bridge->comm->device->enqueues ? &op->bridge->staging : &op->memory.staging;
+    return op->mover->comm->device->enqueues ? &op->mover->staging : &op->memory.staging;
 }
 
 static mimo_staging_key key_of(const mimo_op *op, mimo_staging_slot slot)
 {
-    return (mimo_staging_key){op->bridge->comm->device, op->call.stream, slot};
+    return (mimo_staging_key){op->mover->comm->device, op->call.stream, slot};
 }
 
 mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes)

@@ -2,19 +2,19 @@
  * its signature, its status, its words. */
 #include <stdio.h>
 
-#include "bridge/bridge_types.h"
 #include "comm/buffer_state.h"
 #include "core/hash.h"
+#include "move/op_types.h"
 
 /* ----------------------------------- signature ------------------------------------ */
 
 void mimo_op_begin_signature(mimo_op *op, int n)
 {
-    op->claim.head = mimo_hash_int(op->bridge->id, MIMO_CALL_BRIDGE_MOVE);
+    op->claim.head = mimo_hash_int(op->mover->id, MIMO_CALL_BRIDGE_MOVE);
     op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.prepares);
-    op->claim.head = mimo_hash_int(op->claim.head, op->call.batch);
+    op->claim.head = op->mover->hooks->sign_call(op->claim.head, op);
     op->claim.signature = op->claim.head;
 }
 
@@ -26,11 +26,12 @@ uint64_t mimo_target_sign(uint64_t hash, const mimo_buffer *buffer, int64_t offs
 static uint64_t hash_tensors(const void *context, int64_t k)
 {
     const mimo_op *op = context;
+    const mimo_mover_hooks *hooks = op->mover->hooks;
     uint64_t hash = op->claim.head;
     for (int i = 0; i < k; i++) {
         int64_t offset;
-        const mimo_buffer *buffer = mimo_op_target(&offset, op, i);
-        hash = mimo_target_sign(op->executor->sign(hash, &op->tensors.pairs[i]), buffer, offset);
+        const mimo_buffer *buffer = hooks->target(&offset, op, i);
+        hash = mimo_target_sign(hooks->sign(hash, op, i), buffer, offset);
     }
     return hash;
 }
@@ -39,13 +40,14 @@ static uint64_t hash_tensors(const void *context, int64_t k)
 
 static mimo_call_items tensors_of(const mimo_op *op)
 {
-    int64_t count = op->claim.local == MIMO_OK ? op->tensors.count - op->tensors.tagged : 0;
+    int64_t count = op->claim.local == MIMO_OK ? op->tensors.given : 0;
     return (mimo_call_items){count, hash_tensors, mimo_op_write_tensor, op};
 }
 
-void mimo_op_keep_sentence(mimo_op *op)
+void mimo_op_keep_local(mimo_op *op, mimo_status local)
 {
-    if (op->claim.local != MIMO_OK)
+    op->claim.local = mimo_mover_prefix_error(op->mover, local);
+    if (local != MIMO_OK)
         snprintf(op->progress.sentence, sizeof op->progress.sentence, "%s", mimo_last_error());
 }
 
@@ -74,12 +76,12 @@ mimo_claim mimo_op_claim_of(const mimo_op *op)
                         .items = tensors_of(op)};
 }
 
-/* Each bridge agrees on a communicator of its own. If one rank called bridge A and another bridge
+/* Each object agrees on a communicator of its own. If one rank called bridge A and another bridge
  * B, each would wait for the other ranks of its own bridge. Over the parent the two calls meet, and
  * the ranks see that they differ. */
-mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
+mimo_status mimo_mover_compare_call(const mimo_mover *mover, const mimo_claim *claim)
 {
     mimo_claim whole = *claim;
     whole.kind = MIMO_AGREE_ALWAYS;
-    return mimo_agree_on(bridge->parent, &whole);
+    return mimo_agree_on(mover->parent, &whole);
 }

@@ -1,15 +1,10 @@
-/* An operation of a bridge: what the caller asked for, what the ranks agree on, how far it has got,
+/* An operation of a mover: what the caller asked for, what the ranks agree on, how far it has got,
  * and the memory that it keeps for the next one. */
-#ifndef MIMO_BRIDGE_OP_TYPES_H
-#define MIMO_BRIDGE_OP_TYPES_H
+#ifndef MIMO_MOVE_OP_TYPES_H
+#define MIMO_MOVE_OP_TYPES_H
 
-#include <mimo/bridge.h>
-
-#include "layout/tile.h"
-#include "comm/agreement.h"
-#include "comm/comm_backend.h"
 #include "comm/waiter.h"
-#include "core/free_list.h"
+#include "move/mover.h"
 
 /* What the caller asked for. */
 typedef struct mimo_op_call {
@@ -18,7 +13,6 @@ typedef struct mimo_op_call {
     bool chunked;  /* its chunks can be waited for */
     bool prepares; /* it makes a call ready, and moves none of the tensors */
     int chunks;    /* 1 where it is not chunked */
-    int batch;     /* which of the micro-batches that an update told it moves */
     mimo_stream stream;
 } mimo_op_call;
 
@@ -26,9 +20,8 @@ typedef struct mimo_op_call {
 typedef struct mimo_op_tensors {
     mimo_tile_pair *pairs; /* pairs[count], in memory for `capacity` */
     int count;
+    int given; /* the first ones, which are the caller's */
     int64_t capacity;
-    int64_t seq; /* routed: S of the full sequences; 1 where all tiles are flat */
-    bool tagged; /* the last pair is the samples check's, not the caller's */
 } mimo_op_tensors;
 
 /* What this rank brings to the agreement of all ranks. */
@@ -37,7 +30,7 @@ typedef struct mimo_op_claim {
     uint64_t signature; /* see mimo_claim */
     uint64_t guess;     /* see mimo_claim */
     uint64_t head;      /* the signature without the tensors */
-    bool unsure;        /* the batch split is a guess, so the ranks agree on devices as well */
+    bool unsure;        /* the guess must be compared, so the ranks agree on devices as well */
     char words[MIMO_CALL_TEXT];
     uint64_t worded; /* what `words` describe where they name no tensors */
     mimo_agreement agreement;
@@ -46,20 +39,33 @@ typedef struct mimo_op_claim {
 typedef enum mimo_op_state {
     MIMO_OP_QUEUED,
     MIMO_OP_AGREEING,
-    MIMO_OP_RESOLVING,         /* the ranks guessed different splits: gathering their samples */
-    MIMO_OP_HASHING_REPLICAS,  /* replica check: gathering hashes of copies of the source */
-    MIMO_OP_AGREEING_REPLICAS, /* replica check: agreeing on its outcome */
     MIMO_OP_MOVING,
-    MIMO_OP_AGREEING_ORIGINS, /* samples check: agreeing on its outcome */
-    MIMO_OP_ENDED,
+    MIMO_OP_ENDED
 } mimo_op_state;
+
+/* Steps come in three parts: once before all rows, for each item, and once behind all rows. */
+typedef enum mimo_op_part {
+    MIMO_OP_BEFORE,
+    MIMO_OP_ITEMS,
+    MIMO_OP_BEHIND,
+    MIMO_OP_PARTS
+} mimo_op_part;
+
+typedef struct mimo_op_steps {
+    const mimo_mover_step *part[MIMO_OP_PARTS];
+    /* An item is a chunk of all tensors. If not, it is a whole tensor: chunks mean nothing to the
+     * steps. */
+    bool at_once;
+} mimo_op_steps;
 
 /* How far it has got. */
 typedef struct mimo_op_progress {
     mimo_op_state state;
-    int item; /* MOVING: the tensor that moves, or the chunk of all tensors */
-    int step; /* MOVING: the next step of that item */
+    mimo_op_part part; /* MOVING: what follows next */
+    int item, step;    /* of that part */
+    /* In flight: one of the two, or none. */
     mimo_request *request;
+    bool agreeing;      /* on claim.agreement */
     mimo_waiter waiter; /* of the host, for it */
     mimo_status status;
     char sentence[MIMO_SENTENCE_TEXT]; /* of `status` or claim.local: a wait may come much later */
@@ -70,22 +76,20 @@ typedef struct mimo_op_memory {
     mimo_staging staging; /* on the host; see mimo_op_get_staging */
     mimo_event **events;  /* events[event_count]: on a device, when each chunk has arrived */
     int64_t event_count;  /* as many as the operation with the most chunks had */
-    uint64_t *hashes;     /* replica check: the own hash, then those of all ranks with copies */
     char *substitutes;    /* of a prepare: see mimo_op_take_substitutes */
-    int64_t *samples;     /* routed: this rank's samples of either side, then those of all ranks */
 } mimo_op_memory;
 
 struct mimo_op {
     mimo_free_item item; /* while it is spare */
-    mimo_bridge *bridge;
-    const struct mimo_executor_table *executor; /* of its pass */
-    mimo_op *next;                              /* in the bridge's queue */
+    mimo_mover *mover;
+    mimo_op *next; /* in the mover's queue */
+    void *own;     /* what the mover's owner keeps in it */
+    mimo_op_steps steps;
     mimo_op_call call;
     mimo_op_tensors tensors;
     mimo_op_claim claim;
     mimo_op_progress progress;
     mimo_op_memory memory;
-    struct mimo_prepared_call *prepared; /* routed: NULL until the batch split is known */
 };
 
 /* The side that an operation reads, and the one that it writes. */
@@ -127,8 +131,8 @@ void mimo_op_begin_signature(mimo_op *op, int n);
  * where it lies in none. */
 uint64_t mimo_target_sign(uint64_t hash, const mimo_buffer *buffer, int64_t offset);
 
-/* Keep the sentence of an error of this rank's own checks, until the agreement reads it. */
-void mimo_op_keep_sentence(mimo_op *op);
+/* Keep the outcome of this rank's own checks, with its sentence, until the agreement reads it. */
+void mimo_op_keep_local(mimo_op *op, mimo_status local);
 
 mimo_claim mimo_op_claim_of(const mimo_op *op);
 
@@ -146,6 +150,11 @@ mimo_status mimo_op_record_item(mimo_op *op);
 mimo_status mimo_op_wait_event(const mimo_op *op, int chunk, mimo_stream stream);
 void mimo_op_release_events(mimo_op *op);
 
+/* ------------------------------------- the end (op.c) --------------------------------------- */
+
+/* mimo_op_wait, inside of a call on the mover's parent, which outlives the object. */
+mimo_status mimo_op_finish(mimo_op **handle);
+
 /* ------------------------------- prepares (op_substitutes.c) -------------------------------- */
 
 /* Let a prepare move memory of the library, all zero, in place of the caller's tensors. Local. */
@@ -156,27 +165,25 @@ void mimo_op_release_substitutes(mimo_op *op);
 
 /* ---------------------------------- beginning (op_begin.c) ---------------------------------- */
 
-/* What a public call asks for. */
-typedef struct mimo_op_request {
-    bool backward, chunked, prepares;
-    mimo_move_desc move;
-    mimo_status read; /* whether the descriptor could be read; if not, see mimo_last_error() */
-} mimo_op_request;
+/* Memory for this number of pairs. Those that are there stay. */
+mimo_status mimo_op_reserve_pairs(mimo_op *op, int64_t pairs);
 
-/* An operation with this rank's checks done, in no queue yet. Local. Only what leaves nothing to
- * agree on is an error here; all else is in claim.local. */
-mimo_status mimo_op_begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request);
+/* An operation that has not begun. */
+mimo_status mimo_op_create(mimo_op **out, mimo_mover *mover);
 void mimo_op_destroy(mimo_op *op);
 
 /* ---------------------------------- progress (op_progress.c) -------------------------------- */
 
-/* Move an operation of its bridge's queue to its end, with this status. */
+/* Move an operation of its mover's queue to its end, with this status. */
 void mimo_op_end(mimo_op *op, mimo_status status);
 
-/* Move the operations of a bridge on, without blocking; until one has ended, or this number of its
- * chunks has arrived; until all have ended. */
-void mimo_bridge_progress(mimo_bridge *bridge);
+/* Leave an agreement in flight: on the operation's claim again, which has changed; on this rank's
+ * outcome of a check. */
+void mimo_op_agree(mimo_op *op);
+void mimo_op_agree_on(mimo_op *op, mimo_status outcome, const char *check);
+
+/* Move the mover's operations on until this one has ended, or this number of its chunks has
+ * arrived. */
 void mimo_op_progress_to(mimo_op *op, int chunks);
-void mimo_bridge_finish(mimo_bridge *bridge);
 
 #endif

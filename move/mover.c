@@ -1,0 +1,58 @@
+/* Creation and release of a mover. */
+#include <mimo/env.h>
+
+#include "comm/calls.h"
+#include "core/check.h"
+#include "move/op_types.h"
+
+mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_hooks *hooks)
+{
+    mimo_op *first;
+    mover->owner = owner;
+    mover->hooks = hooks;
+    MIMO_TRY(mimo_op_create(&first, mover));
+    mimo_free_list_put(&mover->spare, &first->item);
+    return MIMO_OK;
+}
+
+mimo_status mimo_mover_connect(mimo_mover *mover, mimo_comm *parent, int64_t checks)
+{
+    MIMO_TRY(mimo_comm_split(&mover->comm, parent, 0, parent->rank));
+    mover->comm->used_with = parent;
+    mover->staging.allocator = mover->comm->staging.allocator;
+    mover->compares_calls = (checks & MIMO_CHECK_CALLS) != 0;
+    mover->names_tensors = !parent->device->enqueues || mover->compares_calls;
+    return MIMO_OK;
+}
+
+static void move_on(void *mover)
+{
+    mimo_mover_progress(mover);
+}
+
+void mimo_mover_open(mimo_mover *mover, mimo_comm *parent)
+{
+    mover->parent = parent;
+    mover->callback = (mimo_progress_callback){NULL, move_on, mover};
+    mimo_comm_retain(parent);
+    mimo_callback_add(parent, &mover->callback);
+}
+
+mimo_status mimo_mover_check_idle(const mimo_mover *mover, const char *call)
+{
+    MIMO_CHECK(mover->unwaited == 0, MIMO_ERR_STATE,
+               "%s: an operation is in flight (%d were not waited for)", call, mover->unwaited);
+    return MIMO_OK;
+}
+
+void mimo_mover_release(mimo_mover *mover)
+{
+    if (mover->parent)
+        mimo_callback_remove(mover->parent, &mover->callback);
+    for (mimo_op *op; (op = mimo_free_list_take(&mover->spare, 0, 0));)
+        mimo_op_destroy(op);
+    mimo_staging_release(&mover->staging);
+    mimo_comm_destroy(mover->comm);
+    if (mover->parent)
+        mimo_comm_release(mover->parent);
+}
