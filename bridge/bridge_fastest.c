@@ -13,6 +13,7 @@
 #include "comm/buffer_state.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
+#include "core/dtype_kind.h"
 #include "core/fastest.h"
 #include "core/hash.h"
 #include "core/logging.h"
@@ -213,10 +214,10 @@ static mimo_status measure(trial *it)
     return status;
 }
 
-/* Collective adds up full sequences in backward, which f8 can't be. */
+/* Collective adds up full sequences in backward, which not every dtype can be. */
 static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int pass)
 {
-    return pass == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
+    return pass == 0 || mimo_dtype_can_add(dtype) || mimo_grid_dim_size(bridge->dst, "cp") == 1;
 }
 
 /* Whether there is more than one candidate. */

@@ -15,6 +15,7 @@
 #include "bridge/bridge_op.h"
 #include "bridge/collective/collective_types.h"
 #include "core/checked.h"
+#include "core/dtype_kind.h"
 #include "core/hash.h"
 #include "core/mutation.h"
 #include "partition/shard/partition_rows.h"
@@ -254,9 +255,9 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     MIMO_CHECK(batch < 0 || rows || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
                mimo_tensor_text(text, sizeof text, src), batch, batch / dp);
-    MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8,
-               MIMO_ERR_UNSUPPORTED, "%s: f8 can be moved, not summed over cp = %lld",
-               op->claim.words, (long long)own_of(op)->cp);
+    MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || mimo_dtype_can_add(src->dtype),
+               MIMO_ERR_UNSUPPORTED, "%s: %s can be moved, not summed over cp = %" PRId64,
+               op->claim.words, mimo_dtype_name(src->dtype), own_of(op)->cp);
     return op->call.backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
 }
 

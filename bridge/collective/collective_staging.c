@@ -3,6 +3,7 @@
 #include "bridge/collective/collective_types.h"
 #include "comm/comm_backend.h"
 #include "core/checked.h"
+#include "core/dtype_kind.h"
 
 /* An all-gather of `bytes` bytes a rank, packed at this end and unpacked there. */
 static mimo_status add_gather(mimo_staging_bytes *out, const mimo_comm *comm, int64_t bytes)
@@ -20,7 +21,7 @@ static mimo_status add_sum(mimo_staging_bytes *out, const mimo_collective *own,
     int64_t elements, wide;
     mimo_dtype dtype = full->view.dtype;
     if (!own->cp_sum || own->partition || !own->cp_sum->backend->widens_sums ||
-        (dtype != MIMO_F16 && dtype != MIMO_BF16))
+        !mimo_dtype_is_half(dtype))
         return MIMO_OK;
     elements = mimo_tile_bytes(full) / mimo_dtype_size(dtype);
     MIMO_TRY(mimo_mul(&wide, elements, (int64_t)sizeof(float)));

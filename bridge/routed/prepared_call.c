@@ -16,6 +16,7 @@
 
 #include "bridge/routed/routed_types.h"
 #include "core/checked.h"
+#include "core/dtype_kind.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -114,9 +115,9 @@ static mimo_status plan_phase(const call_maker *maker, int r)
         transfer->row_bytes = to->row_bytes;
         transfer->bytes = bytes_at(maker, maker->routes[r].to, i);
         transfer->dtype = to->view.dtype;
-        MIMO_CHECK(phase->classes == 1 || transfer->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-                   "%s: f8 can be moved, not summed over %" PRId64 " contributions",
-                   maker->op->claim.words, phase->classes);
+        MIMO_CHECK(phase->classes == 1 || mimo_dtype_can_add(transfer->dtype), MIMO_ERR_UNSUPPORTED,
+                   "%s: %s can be moved, not summed over %" PRId64 " contributions",
+                   maker->op->claim.words, mimo_dtype_name(transfer->dtype), phase->classes);
         if (phase->classes > 1)
             MIMO_TRY(mimo_tile_check_addresses(&maker->call->pairs[i].src.view,
                                                &maker->call->pairs[i].dst.view));

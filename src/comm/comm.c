@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
+#include "core/dtype_kind.h"
 #include "core/hash.h"
 #include "device/profile.h"
 
@@ -91,8 +92,9 @@ static mimo_status combination_check(int64_t *bytes, const char *call, int64_t c
     MIMO_CHECK(count >= 0, MIMO_ERR_ARGUMENT, "%s: count %" PRId64 " is negative", call, count);
     MIMO_CHECK(mimo_dtype_size(dtype) > 0, MIMO_ERR_ARGUMENT, "%s: unknown dtype %d", call,
                (int)dtype);
-    MIMO_CHECK(dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-               "%s: f8 can be moved, not combined (count %" PRId64 ")", call, count);
+    MIMO_CHECK(mimo_dtype_can_add(dtype), MIMO_ERR_UNSUPPORTED,
+               "%s: %s can be moved, not combined (count %" PRId64 ")", call,
+               mimo_dtype_name(dtype), count);
     MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "%s: unknown op %d", call,
                (int)op);
     return mimo_mul(bytes, count, (int64_t)mimo_dtype_size(dtype));

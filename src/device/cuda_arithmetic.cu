@@ -142,7 +142,9 @@ cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double 
     case MIMO_BF16:
         scale<<<blocks, kThreads, 0, stream>>>((__nv_bfloat16 *)data, count, factor);
         break;
-    default:
+    case MIMO_I32:
+    case MIMO_I64:
+    case MIMO_F8:
         return cudaErrorInvalidValue;
     }
     return cudaGetLastError();
@@ -172,9 +174,10 @@ cudaError_t mimo_cuda_accumulate(const mimo_addends *addends, cudaStream_t strea
         return accumulate_as<uint32_t>(addends, stream);
     case MIMO_I64:
         return accumulate_as<uint64_t>(addends, stream);
-    default:
-        return cudaErrorInvalidValue;
+    case MIMO_F8:
+        break;
     }
+    return cudaErrorInvalidValue;
 }
 
 cudaError_t mimo_cuda_sum_squares(double *partials, const void *data, int64_t count,
@@ -194,7 +197,9 @@ cudaError_t mimo_cuda_sum_squares(double *partials, const void *data, int64_t co
     case MIMO_BF16:
         square_sums<<<blocks, kThreads, 0, stream>>>(partials, (const __nv_bfloat16 *)data, count);
         break;
-    default:
+    case MIMO_I32:
+    case MIMO_I64:
+    case MIMO_F8:
         return cudaErrorInvalidValue;
     }
     total<<<1, kThreads, 0, stream>>>(partials, (int)blocks);
@@ -207,8 +212,10 @@ cudaError_t mimo_cuda_widen(float *to, const void *from, int64_t count, mimo_dty
     unsigned blocks = blocks_for(count, kMostBlocks);
     if (dtype == MIMO_F16)
         convert<<<blocks, kThreads, 0, stream>>>(to, (const __half *)from, count);
-    else
+    else if (dtype == MIMO_BF16)
         convert<<<blocks, kThreads, 0, stream>>>(to, (const __nv_bfloat16 *)from, count);
+    else
+        return cudaErrorInvalidValue;
     return cudaGetLastError();
 }
 
@@ -218,7 +225,9 @@ cudaError_t mimo_cuda_narrow(void *to, const float *from, int64_t count, mimo_dt
     unsigned blocks = blocks_for(count, kMostBlocks);
     if (dtype == MIMO_F16)
         convert<<<blocks, kThreads, 0, stream>>>((__half *)to, from, count);
-    else
+    else if (dtype == MIMO_BF16)
         convert<<<blocks, kThreads, 0, stream>>>((__nv_bfloat16 *)to, from, count);
+    else
+        return cudaErrorInvalidValue;
     return cudaGetLastError();
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/dtype_kind.h"
 #include "device/cuda_calls.h"
 #include "device/cuda_kernels.h"
 
@@ -192,9 +193,9 @@ static mimo_status cuda_scatter_rows(void *to, const void *from, const mimo_row_
 
 static mimo_status check_float(mimo_dtype dtype)
 {
-    MIMO_CHECK(dtype == MIMO_F32 || dtype == MIMO_F64 || dtype == MIMO_F16 || dtype == MIMO_BF16,
-               MIMO_ERR_UNSUPPORTED, "dtype %s is not a float that can be scaled",
-               mimo_dtype_name(dtype));
+    mimo_dtype_kind kind = mimo_dtype_kind_of(dtype);
+    MIMO_CHECK(kind == MIMO_DTYPE_FLOAT || kind == MIMO_DTYPE_HALF, MIMO_ERR_UNSUPPORTED,
+               "dtype %s is not a float that can be scaled", mimo_dtype_name(dtype));
     return MIMO_OK;
 }
 

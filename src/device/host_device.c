@@ -157,9 +157,12 @@ static mimo_status host_scale(void *data, int64_t count, mimo_dtype dtype, doubl
         for (int64_t i = 0; i < count; i++)
             ((uint16_t *)data)[i] = mimo_bf16_from(mimo_bf16_to(((uint16_t *)data)[i]) * narrow);
         return MIMO_OK;
-    default:
-        return not_a_float(dtype);
+    case MIMO_I32:
+    case MIMO_I64:
+    case MIMO_F8:
+        break;
     }
+    return not_a_float(dtype);
 }
 
 static mimo_status host_finished(bool *out, mimo_stream stream)
@@ -175,7 +178,7 @@ static mimo_status host_sum_squares(double *out, const void *data, int64_t count
     (void)stream;
     double sum = 0;
     for (int64_t i = 0; i < count; i++) {
-        double x;
+        double x = 0;
         switch (dtype) {
         case MIMO_F32:
             x = ((const float *)data)[i];
@@ -189,7 +192,9 @@ static mimo_status host_sum_squares(double *out, const void *data, int64_t count
         case MIMO_BF16:
             x = mimo_bf16_to(((const uint16_t *)data)[i]);
             break;
-        default:
+        case MIMO_I32:
+        case MIMO_I64:
+        case MIMO_F8:
             return not_a_float(dtype);
         }
         sum += x * x;

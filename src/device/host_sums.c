@@ -44,10 +44,11 @@ static mimo_status add_stretch(const mimo_addends *it, int64_t first)
         ADD_HALF_TERMS(mimo_f16_to, mimo_f16_from);
     case MIMO_BF16:
         ADD_HALF_TERMS(mimo_bf16_to, mimo_bf16_from);
-    default:
-        return mimo_fail(MIMO_ERR_UNSUPPORTED, "dtype %s can be moved, not summed",
-                         mimo_dtype_name(it->dtype));
+    case MIMO_F8:
+        break;
     }
+    return mimo_fail(MIMO_ERR_UNSUPPORTED, "dtype %s can be moved, not summed",
+                     mimo_dtype_name(it->dtype));
 }
 
 mimo_status mimo_host_accumulate(const mimo_addends *addends, mimo_stream stream)

@@ -6,7 +6,7 @@
 
 Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
-parameter lists, which files are compiled again for tests, that every test of several ranks is
+parameter lists, switches over dtypes, which files are compiled again for tests, that every test of several ranks is
 launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers.
 object_law.py has the rules of what files need.
 """
@@ -116,6 +116,8 @@ DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;"
 SCOPE = re.compile(r"\b(MIMO_ENTER|mimo_release_enter)\(")
 NO_RANGES = "src/comm/mpi/"  # a library of its own, for the host
 
+DTYPE_SWITCH = re.compile(r"^([ \t]*)switch \([^;{]*\bdtype\) \{", re.M)
+
 MAY_REPEAT = {"meson.build", "README.md"}
 MAX_LINES, MAX_PARAMETERS, MAX_COLUMNS = 80, 6, 100
 # Functions that take what their namesakes in MPI and NCCL take.
@@ -209,6 +211,7 @@ class Law:
             self.backends(name)
             self.exchanges(name)
             self.functions(name)
+            self.dtypes(name)
             self.hooks(name)
         self.launches()
         self.ranges()
@@ -369,6 +372,14 @@ class Law:
             if planted > 1:
                 self.find(name, line, f"{function} has {planted} planted bugs, at most 1")
 
+    def dtypes(self, name):
+        """A new dtype is a warning in each switch over dtypes, which a default would take away."""
+        text = blank(self.files[name])
+        for match in DTYPE_SWITCH.finditer(text):
+            body = text[match.end():text.find("\n" + match.group(1) + "}", match.end())]
+            if part_of(name) in HOOKED_PARTS and re.search(r"\bdefault\s*:", body):
+                self.find(name, text.count("\n", 0, match.end()) + 1, "a switch over dtypes has a default")
+
     def leftovers(self, name, text):
         for number, line in enumerate(text.splitlines(), 1):
             for pattern, what in LEFTOVERS:
@@ -507,6 +518,8 @@ SAMPLES = [
     ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),
     ("grid/own.c", "mimo_status mimo_own(int a)\n{\n    MIMO_ENTER(a);\n    return a;\n}\n",
      "mimo_own has no MIMO_RANGE"),
+    ("src/device/kinds.c", "int f(void)\n{\n    switch (it->dtype) {\n    case 1:\n        return 2;\n"
+     "    default:\n        return 0;\n    }\n}\n", "a switch over dtypes has a default"),
     ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
 # A tree that keeps every rule, with text that looks like a broken rule.

@@ -48,9 +48,10 @@ static double value_of(mimo_dtype dtype, uint64_t bits)
         return (double)(int32_t)(uint32_t)bits;
     case MIMO_I64:
         return (double)(int64_t)bits;
-    default:
-        return (double)bits; /* an opaque byte */
+    case MIMO_F8: /* an opaque byte */
+        break;
     }
+    return (double)bits;
 }
 
 /* Between whole numbers it is exact up to 2^53. */

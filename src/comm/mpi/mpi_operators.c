@@ -67,11 +67,14 @@ void mimo_mpi_operators_pick(const mimo_mpi_operators *operators, mimo_dtype dty
         *type = MPI_UINT16_T;
         *mpi_op = op == MIMO_MAX ? operators->f16_max : operators->f16_sum;
         return;
-    default:
+    case MIMO_BF16:
         *type = MPI_UINT16_T;
         *mpi_op = op == MIMO_MAX ? operators->bf16_max : operators->bf16_sum;
         return;
+    case MIMO_F8: /* no caller combines it */
+        break;
     }
+    *type = MPI_DATATYPE_NULL;
 }
 
 /* -------------------------------- reductions in pieces -------------------------------- */

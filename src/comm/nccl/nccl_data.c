@@ -1,6 +1,7 @@
 /* Collectives on tensors: enqueued on the caller's stream, with staging of the communicator. */
 #include "comm/nccl/nccl_state.h"
 #include "core/checked.h"
+#include "core/dtype_kind.h"
 #include "device/cuda_kernels.h"
 
 static const nccl_shared_comm *shared_of(const mimo_comm *comm)
@@ -15,15 +16,35 @@ static mimo_status get_staging(void **out, mimo_comm *comm, mimo_stream stream,
     return mimo_staging_get(out, &comm->staging, &key, bytes);
 }
 
+static ncclDataType_t type_of(mimo_dtype dtype)
+{
+    switch (dtype) {
+    case MIMO_F32:
+        return ncclFloat32;
+    case MIMO_F16:
+        return ncclFloat16;
+    case MIMO_BF16:
+        return ncclBfloat16;
+    case MIMO_F64:
+        return ncclFloat64;
+    case MIMO_I32:
+        return ncclInt32;
+    case MIMO_I64:
+        return ncclInt64;
+    case MIMO_F8: /* no caller combines it */
+        break;
+    }
+    return ncclNumTypes; /* which NCCL refuses */
+}
+
 /* ------------------------------------ all-reduce ----------------------------------- */
 
 static mimo_status reduce(mimo_comm *comm, const mimo_reduction *reduction, mimo_stream stream)
 {
     nccl_comm *own = (nccl_comm *)comm;
     ncclRedOp_t op = reduction->op == MIMO_MAX ? ncclMax : ncclSum;
-    MIMO_TRY_NCCL(own,
-                  ncclAllReduce(reduction->data, reduction->data, (size_t)reduction->count,
-                                mimo_nccl_type(reduction->dtype), op, own->shared->handle, stream));
+    MIMO_TRY_NCCL(own, ncclAllReduce(reduction->data, reduction->data, (size_t)reduction->count,
+                                     type_of(reduction->dtype), op, own->shared->handle, stream));
     return MIMO_OK;
 }
 
@@ -44,7 +65,7 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
 
 static bool rounds_at_each_step(mimo_dtype dtype, mimo_reduce op)
 {
-    return (dtype == MIMO_F16 || dtype == MIMO_BF16) && op == MIMO_SUM;
+    return mimo_dtype_is_half(dtype) && op == MIMO_SUM;
 }
 
 mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
@@ -66,9 +87,8 @@ static mimo_status reduce_blocks(mimo_comm *comm, const mimo_block_reduction *it
 {
     nccl_comm *own = (nccl_comm *)comm;
     ncclRedOp_t op = it->op == MIMO_MAX ? ncclMax : ncclSum;
-    MIMO_TRY_NCCL(own,
-                  ncclReduceScatter(it->from, it->to, (size_t)it->count, mimo_nccl_type(it->dtype),
-                                    op, own->shared->handle, stream));
+    MIMO_TRY_NCCL(own, ncclReduceScatter(it->from, it->to, (size_t)it->count, type_of(it->dtype),
+                                         op, own->shared->handle, stream));
     return MIMO_OK;
 }
 

@@ -1,4 +1,4 @@
-/* NCCL results as statuses, and dtypes. */
+/* NCCL results as statuses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -57,31 +57,4 @@ mimo_status mimo_nccl_check(const nccl_shared_comm *shared)
         met = polled;
     return met == ncclInProgress ? MIMO_OK
                                  : mimo_nccl_status(met, NULL, shared->handle, "NCCL, earlier");
-}
-
-int64_t mimo_nccl_free_bytes(void)
-{
-    size_t free = 0, total = 0;
-    (void)cudaMemGetInfo(&free, &total);
-    return (int64_t)free;
-}
-
-ncclDataType_t mimo_nccl_type(mimo_dtype dtype)
-{
-    switch (dtype) {
-    case MIMO_F32:
-        return ncclFloat32;
-    case MIMO_F16:
-        return ncclFloat16;
-    case MIMO_BF16:
-        return ncclBfloat16;
-    case MIMO_F64:
-        return ncclFloat64;
-    case MIMO_I32:
-        return ncclInt32;
-    case MIMO_I64:
-        return ncclInt64;
-    default:
-        return ncclUint8;
-    }
 }

@@ -4,6 +4,13 @@
 #include "comm/nccl/nccl_state.h"
 #include "core/memory.h"
 
+int64_t mimo_nccl_free_bytes(void)
+{
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return (int64_t)free;
+}
+
 mimo_status mimo_nccl_shared_comm_add(nccl_shared_comm **out, nccl_family *family,
                                       ncclComm_t handle, const int *ranks, int size)
 {

@@ -79,13 +79,10 @@ mimo_status mimo_nccl_end_group(nccl_comm *comm, ncclResult_t inside);
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
 mimo_status mimo_nccl_check(const nccl_shared_comm *shared);
 
+/* -------------------- shared communicators (nccl_shared_comm.c) --------------------- */
+
 /* Free memory of the device. What creations take of it is NCCL's memory. */
 int64_t mimo_nccl_free_bytes(void);
-
-/* The NCCL type of a dtype; f8 moves as bytes. */
-ncclDataType_t mimo_nccl_type(mimo_dtype dtype);
-
-/* -------------------- shared communicators (nccl_shared_comm.c) --------------------- */
 
 /* Add one to the family's list, with one user. It owns the handle, which may be NULL for now. */
 mimo_status mimo_nccl_shared_comm_add(nccl_shared_comm **out, nccl_family *family,
