@@ -234,7 +234,7 @@ static bool has_choice(const trial *it)
 static void release_losers(mimo_bridge *bridge)
 {
     const mimo_executor *chosen = bridge->executor;
-    if (bridge->collective && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
+    if (mimo_collective_of(bridge) && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
         chosen[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
         mimo_collective_disconnect(bridge);
     if (!mimo_executor_stages(chosen[0]) && !mimo_executor_stages(chosen[1]))
@@ -252,16 +252,17 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
         MIMO_TRY(mimo_comm_agree(bridge->mover.parent,
                                  mimo_fifos_use(&bridge->fifos, bridge->mover.parent)));
     for (int pass = 0; pass < PASSES; pass++)
-        bridge->measured[pass] = bridge->collective && collective_adds(bridge, sizes->dtype, pass);
+        bridge->measured[pass] =
+            mimo_collective_of(bridge) && collective_adds(bridge, sizes->dtype, pass);
     if (!has_choice(&it))
         return MIMO_OK;
-    if (!bridge->collective)
+    if (!mimo_collective_of(bridge))
         MIMO_TRY(mimo_bridge_update(bridge, &batch, 1));
     MIMO_TRY(measure(&it));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->executor[pass] = winner(&it, pass);
     release_losers(bridge);
-    return bridge->collective ? MIMO_OK : mimo_bridge_update(bridge, NULL, 0);
+    return mimo_collective_of(bridge) ? MIMO_OK : mimo_bridge_update(bridge, NULL, 0);
 }
 
 static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)

@@ -58,17 +58,24 @@ static mimo_status check_alike(const mimo_tile_pair *first, const mimo_tile_pair
     return MIMO_OK;
 }
 
-/* What a measured bridge accepts must not depend on which executor was faster: so both look at the
- * tensors. */
+/* What a measured bridge accepts must not depend on which executor was faster: so the others look
+ * at the tensors as well. */
+static const mimo_executor_table *next_reader(const mimo_op *op, const mimo_executor_table *it)
+{
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    if (!bridge->measured[op->call.backward])
+        return NULL;
+    it = mimo_bridge_next_executor(bridge, it);
+    return it == mimo_bridge_op_of(op)->executor ? mimo_bridge_next_executor(bridge, it) : it;
+}
+
 static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
-    const mimo_executor_table *executor = mimo_bridge_op_of(op)->executor;
-    const mimo_executor_table *other = mimo_executor_other(executor);
-    if (executor->read_sequence)
-        MIMO_TRY(executor->read_sequence(op, to, from, n));
-    if (mimo_bridge_of(op)->measured[op->call.backward] && other->read_sequence)
-        MIMO_TRY(other->read_sequence(op, to, from, n));
-    return MIMO_OK;
+    const mimo_executor_table *own = mimo_bridge_op_of(op)->executor, *it = NULL;
+    while ((it = next_reader(op, it)))
+        if (it->read_sequence)
+            MIMO_TRY(it->read_sequence(op, to, from, n));
+    return own->read_sequence ? own->read_sequence(op, to, from, n) : MIMO_OK;
 }
 
 /* Read tensor i. Where routed moves it, or was measured, it must be like tensor 0 in routed's
@@ -77,18 +84,24 @@ static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_
 static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *const sides[2],
                              mimo_tile_pair *first)
 {
-    mimo_tile_pair *own = &op->tensors.pairs[i], other;
-    const mimo_executor_table *executor = mimo_bridge_op_of(op)->executor;
-    bool measured = mimo_bridge_of(op)->measured[op->call.backward];
-    if (measured)
-        MIMO_TRY(mimo_executor_other(executor)->read(&other, op, sides[MIMO_SRC], sides[MIMO_DST]));
-    MIMO_TRY(executor->read(own, op, sides[MIMO_SRC], sides[MIMO_DST]));
-    const mimo_tile_pair *routed = executor->at_once ? own : (measured ? &other : NULL);
-    if (!routed)
+    const mimo_executor_table *own = mimo_bridge_op_of(op)->executor, *it = NULL;
+    mimo_tile_pair *pair = &op->tensors.pairs[i], other, judged;
+    bool judges = own->at_once;
+    while ((it = next_reader(op, it))) {
+        MIMO_TRY(it->read(&other, op, sides[MIMO_SRC], sides[MIMO_DST]));
+        if (it->at_once) {
+            judged = other;
+            judges = true;
+        }
+    }
+    MIMO_TRY(own->read(pair, op, sides[MIMO_SRC], sides[MIMO_DST]));
+    if (own->at_once)
+        judged = *pair;
+    if (!judges)
         return MIMO_OK;
     if (i == 0)
-        *first = *routed;
-    return check_alike(first, routed, i);
+        *first = judged;
+    return check_alike(first, &judged, i);
 }
 
 static mimo_status read_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)

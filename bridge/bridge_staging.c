@@ -30,6 +30,7 @@ static mimo_status read_pass(mimo_staged_pass *it, const mimo_bridge_sizes *give
     mimo_bridge_sizes sizes;
     mimo_tensor view;
     const mimo_bridge *bridge = it->bridge;
+    const mimo_executor_table *stricter = mimo_bridge_stricter_executor(bridge);
     MIMO_TRY(mimo_bridge_read_sizes(&sizes, bridge, given));
     it->batch = sizes.batch;
     it->seq = sizes.seq;
@@ -37,7 +38,7 @@ static mimo_status read_pass(mimo_staged_pass *it, const mimo_bridge_sizes *give
     it->in_buffer = sizes.in_buffer;
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(mimo_bridge_tile(&view, bridge, (mimo_side)side, given));
-        MIMO_TRY(mimo_tile_read(&it->tile[side], &view, bridge->collective ? it->seq : 1));
+        MIMO_TRY(mimo_tile_read(&it->tile[side], &view, stricter->whole_sequences ? it->seq : 1));
     }
     return MIMO_OK;
 }

@@ -20,7 +20,7 @@ typedef struct tile_question {
 
 static bool is_ragged(const mimo_bridge *bridge)
 {
-    return bridge->routed && mimo_routed_batch_now(bridge)->ragged;
+    return mimo_routed_of(bridge) && mimo_routed_batch_now(bridge)->ragged;
 }
 
 static bool is_flat(const char *letters)
@@ -31,7 +31,7 @@ static bool is_flat(const char *letters)
 const mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
                                               const mimo_bridge_sizes *sizes)
 {
-    if (!bridge->routed || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
+    if (!mimo_routed_of(bridge) || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
         return NULL;
     return mimo_routed_batch_now(bridge)->rows;
 }
@@ -67,8 +67,8 @@ static mimo_status read_batch(mimo_bridge_sizes *sizes, const mimo_bridge *bridg
 /* S of the sizes, or T of a packing. */
 static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *bridge)
 {
-    for (int side = 0; bridge->routed && side < 2; side++) {
-        const mimo_partition_rule *rule = bridge->routed->layouts[side].partition;
+    for (int side = 0; mimo_routed_of(bridge) && side < 2; side++) {
+        const mimo_partition_rule *rule = mimo_routed_of(bridge)->layouts[side].partition;
         if (!mimo_rule_is_packed(rule))
             continue;
         int64_t positions = mimo_rule_positions(rule);
@@ -123,10 +123,9 @@ static mimo_status count(int64_t *samples, int64_t *positions, const tile_questi
     const mimo_executor_table *executor = mimo_bridge_stricter_executor(it->bridge);
     mimo_layout_desc desc = executor->side_layout(it->bridge, it->side);
     bool cut = desc.partition != NULL;
-    MIMO_CHECK(!it->flat || it->side == MIMO_SRC || !cut || executor != &mimo_collective_executor,
-               MIMO_ERR_SHAPE,
-               "tile: letters '%s' of dst: with a partition, collective takes sbh and bsh",
-               it->letters);
+    MIMO_CHECK(!it->flat || it->side == MIMO_SRC || !cut || !executor->whole_sequences,
+               MIMO_ERR_SHAPE, "tile: letters '%s' of dst: with a partition, %s takes sbh and bsh",
+               it->letters, executor->name);
     MIMO_CHECK(!it->flat || it->sizes.seq > 0 || it->sizes.batch == 0, MIMO_ERR_SHAPE,
                "tile: letters '%s' of %s, and a sequence of 0 positions: a flat tile without rows "
                "does not say how many of the %" PRId64 " samples it has",

@@ -17,10 +17,10 @@ struct mimo_bridge {
     int64_t slot;         /* this rank's index in its gather group */
 
     /* By pass: forward, backward. */
-    mimo_executor executor[2]; /* its algorithm is never AUTO */
-    bool measured[2];          /* chosen by measurement, and keeps the rules of both executors */
-    struct mimo_collective *collective; /* NULL where neither pass is collective */
-    struct mimo_routed *routed;         /* NULL where neither pass is routed */
+    mimo_executor executor[2];   /* its algorithm is never AUTO */
+    bool measured[2];            /* chosen by measurement, and keeps the rules of both executors */
+    void *state[MIMO_EXECUTORS]; /* of each executor, by mimo_algorithm; NULL where it moves neither
+                                    pass */
 
     int64_t batch;      /* of the calls to come, as the caller gave it; -1: not given */
     int batch_count;    /* micro-batches that the last update told; 1 where it told one or none */
@@ -30,6 +30,16 @@ struct mimo_bridge {
                          NULL where there are none, or they are not checked */
     mimo_comm *copies; /* this rank's group along these; NULL outside the src grid as well */
 };
+
+static inline struct mimo_collective *mimo_collective_of(const mimo_bridge *bridge)
+{
+    return bridge->state[MIMO_ALGORITHM_COLLECTIVE];
+}
+
+static inline struct mimo_routed *mimo_routed_of(const mimo_bridge *bridge)
+{
+    return bridge->state[MIMO_ALGORITHM_ROUTED];
+}
 
 /* Whether a destination must lie in a buffer of the parent, in either pass. */
 static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)

@@ -25,14 +25,21 @@ typedef struct mimo_staging_bytes {
     int64_t arriving, leaving;           /* the backend's: rows of messages and gathers, packed */
 } mimo_staging_bytes;
 
+/* Executors by mimo_algorithm: AUTO, which is none; those of the library; one of the tests. */
+enum { MIMO_EXECUTORS = MIMO_ALGORITHM_ROUTED + 2 };
+
 typedef struct mimo_executor_table {
+    const char *name;
+    bool has_transports;  /* otherwise it takes MIMO_TRANSPORT_AUTO alone */
+    bool whole_sequences; /* it moves these: S of flat tiles matters as well, so none is cut */
+
     /* ------ creation ------ */
 
-    /* What this rank can know by itself. */
+    /* What this rank can know by itself, into bridge->state. */
     mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
     /* The groups. Collective over the mover's communicator. */
     mimo_status (*connect)(mimo_bridge *bridge);
-    /* Release all that creation made, or began to make; nothing where there was none. */
+    /* Release all that creation made, or began to make. */
     void (*destroy)(mimo_bridge *bridge);
 
     /* ------ layouts ------ */
@@ -88,6 +95,9 @@ typedef struct mimo_executor_table {
 
 extern const mimo_executor_table mimo_collective_executor;
 extern const mimo_executor_table mimo_routed_executor;
+#ifdef MIMO_TEST_HOOKS
+extern const mimo_executor_table mimo_loopback_executor;
+#endif
 
 /* Whether the caller left the choice to the library. */
 static inline bool mimo_executor_is_auto(mimo_executor executor)
@@ -115,12 +125,16 @@ static inline bool mimo_executor_stages(mimo_executor executor)
 /* What moves one pass. */
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
 
-/* What decides which samples a rank holds, for both passes. Where one pass is collective, that is
- * collective: its rules are the stricter ones. */
-const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge);
+/* The executors that a bridge has, those with stricter rules first: the one behind `executor`, or
+ * NULL. NULL comes before the first one. */
+const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
+                                                     const mimo_executor_table *executor);
 
-/* The other one of the two. */
-const mimo_executor_table *mimo_executor_other(const mimo_executor_table *executor);
+/* What decides which samples a rank holds, for both passes: the first one. */
+static inline const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
+{
+    return mimo_bridge_next_executor(bridge, NULL);
+}
 
 /* Read the passes' executors from the description, then create, connect and destroy those that are
  * used. */

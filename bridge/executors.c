@@ -2,38 +2,52 @@
 #include "bridge/bridge_types.h"
 #include "core/check.h"
 
-static const mimo_executor_table *const executors[] = {&mimo_collective_executor,
-                                                       &mimo_routed_executor};
-enum { EXECUTORS = sizeof executors / sizeof executors[0] };
+/* By mimo_algorithm, those with stricter rules first. */
+static const mimo_executor_table *const executors[MIMO_EXECUTORS] = {
+    [MIMO_ALGORITHM_COLLECTIVE] = &mimo_collective_executor,
+    [MIMO_ALGORITHM_ROUTED] = &mimo_routed_executor,
+#ifdef MIMO_TEST_HOOKS
+    [MIMO_EXECUTORS - 1] = &mimo_loopback_executor,
+#endif
+};
 
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward)
 {
-    return executors[bridge->executor[backward].algorithm != MIMO_ALGORITHM_COLLECTIVE];
+    return executors[bridge->executor[backward].algorithm];
 }
 
-const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
+const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
+                                                     const mimo_executor_table *executor)
 {
-    return executors[!bridge->collective];
+    bool behind = !executor;
+    for (int i = 0; i < MIMO_EXECUTORS; i++) {
+        if (behind && bridge->state[i])
+            return executors[i];
+        behind = behind || executors[i] == executor;
+    }
+    return NULL;
 }
 
-static bool is_used(const mimo_bridge *bridge, const mimo_executor_table *executor)
+static bool is_used(const mimo_bridge *bridge, int algorithm)
 {
-    return mimo_bridge_executor_of(bridge, false) == executor ||
-           mimo_bridge_executor_of(bridge, true) == executor;
+    return (int)bridge->executor[0].algorithm == algorithm ||
+           (int)bridge->executor[1].algorithm == algorithm;
 }
 
 static mimo_status check(const mimo_executor *given)
 {
-    MIMO_CHECK((unsigned)given->algorithm <= MIMO_ALGORITHM_ROUTED, MIMO_ERR_ARGUMENT,
-               "bridge: unknown algorithm %d", (int)given->algorithm);
+    unsigned algorithm = given->algorithm;
+    bool known =
+        algorithm < MIMO_EXECUTORS && (algorithm == MIMO_ALGORITHM_AUTO || executors[algorithm]);
+    MIMO_CHECK(known, MIMO_ERR_ARGUMENT, "bridge: unknown algorithm %d", (int)given->algorithm);
     MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                "bridge: unknown transport %d", (int)given->transport);
-    MIMO_CHECK(given->algorithm != MIMO_ALGORITHM_COLLECTIVE ||
-                   given->transport == MIMO_TRANSPORT_AUTO,
+    const mimo_executor_table *executor = executors[algorithm];
+    MIMO_CHECK(!executor || executor->has_transports || given->transport == MIMO_TRANSPORT_AUTO,
                MIMO_ERR_ARGUMENT,
-               "bridge: transport %d is asked for with the collective algorithm, which takes "
+               "bridge: transport %d is asked for with the %s algorithm, which takes "
                "MIMO_TRANSPORT_AUTO alone",
-               (int)given->transport);
+               (int)given->transport, executor->name);
     return MIMO_OK;
 }
 
@@ -56,27 +70,23 @@ static mimo_status read_passes(mimo_bridge *bridge, const mimo_bridge_desc *desc
 mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     MIMO_TRY(read_passes(bridge, desc));
-    for (int i = 0; i < EXECUTORS; i++)
-        if (is_used(bridge, executors[i]))
+    for (int i = 0; i < MIMO_EXECUTORS; i++)
+        if (is_used(bridge, i))
             MIMO_TRY(executors[i]->create(bridge, desc));
     return MIMO_OK;
 }
 
 mimo_status mimo_executors_connect(mimo_bridge *bridge)
 {
-    for (int i = 0; i < EXECUTORS; i++)
-        if (is_used(bridge, executors[i]))
+    for (int i = 0; i < MIMO_EXECUTORS; i++)
+        if (is_used(bridge, i))
             MIMO_TRY(executors[i]->connect(bridge));
     return MIMO_OK;
 }
 
 void mimo_executors_destroy(mimo_bridge *bridge)
 {
-    for (int i = 0; i < EXECUTORS; i++)
-        executors[i]->destroy(bridge);
-}
-
-const mimo_executor_table *mimo_executor_other(const mimo_executor_table *executor)
-{
-    return executors[executor == executors[0]];
+    for (int i = 0; i < MIMO_EXECUTORS; i++)
+        if (bridge->state[i])
+            executors[i]->destroy(bridge);
 }

@@ -54,7 +54,7 @@ typedef enum mimo_op_part {
 typedef struct mimo_op_steps {
     const mimo_mover_step *part[MIMO_OP_PARTS];
     /* An item is a chunk of all tensors. If not, it is a whole tensor: chunks mean nothing to the
-     * steps. */
+     * steps. One whose src tile is empty, here and so on every rank, is passed over. */
     bool at_once;
 } mimo_op_steps;
 

@@ -27,7 +27,7 @@ static const mimo_device *device_of(const mimo_op *op)
 
 static const mimo_collective *own_of(const mimo_op *op)
 {
-    return mimo_bridge_of(op)->collective;
+    return mimo_collective_of(mimo_bridge_of(op));
 }
 
 /* The loop order that gives the longest runs at the receiving end. */
@@ -329,6 +329,8 @@ static const mimo_mover_step backward_steps[] = {join_sp, spread, sum_over_cp, r
                                                  NULL};
 
 const mimo_executor_table mimo_collective_executor = {
+    .name = "collective",
+    .whole_sequences = true,
     .create = mimo_collective_create,
     .connect = mimo_collective_connect,
     .destroy = mimo_collective_destroy,

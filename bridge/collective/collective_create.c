@@ -50,8 +50,9 @@ static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bri
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     MIMO_TRY(check_desc(bridge, desc));
-    MIMO_TRY(mimo_reserve(&bridge->collective, 1, sizeof *bridge->collective));
-    mimo_collective *own = bridge->collective;
+    mimo_collective *own;
+    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
+    bridge->state[MIMO_ALGORITHM_COLLECTIVE] = own;
     own->cp = mimo_grid_dim_size(bridge->dst, "cp");
     own->rules.memory = bridge->memory;
     MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
@@ -65,7 +66,7 @@ mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *
 /* Ranks that hold contributions to the same gradients. */
 static mimo_status connect_sum(mimo_bridge *bridge)
 {
-    mimo_comm **sum = &bridge->collective->cp_sum;
+    mimo_comm **sum = &mimo_collective_of(bridge)->cp_sum;
     if (MIMO_MUTATED("sum-over-dp"))
         return mimo_grid_split(sum, bridge->mover.comm, bridge->dst, "cp,dp");
     return mimo_grid_split(sum, bridge->mover.comm, bridge->dst, "cp");
@@ -78,12 +79,13 @@ static mimo_status connect_gather(mimo_bridge *bridge)
     MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));
     if (MIMO_MUTATED("gather-reversed"))
         slot = -slot;
-    return mimo_comm_split(&bridge->collective->gather, bridge->mover.comm, (int)index, (int)slot);
+    return mimo_comm_split(&mimo_collective_of(bridge)->gather, bridge->mover.comm, (int)index,
+                           (int)slot);
 }
 
 mimo_status mimo_collective_connect(mimo_bridge *bridge)
 {
-    mimo_collective *own = bridge->collective;
+    mimo_collective *own = mimo_collective_of(bridge);
     if (own->cp > 1 && !MIMO_MUTATED("no-cp-sum"))
         MIMO_TRY(connect_sum(bridge));
     if (own->sp)
@@ -93,7 +95,7 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
 
 void mimo_collective_disconnect(mimo_bridge *bridge)
 {
-    mimo_collective *own = bridge->collective;
+    mimo_collective *own = mimo_collective_of(bridge);
     mimo_comm_destroy(own->gather);
     mimo_comm_destroy(own->sp_join);
     mimo_comm_destroy(own->cp_sum);
@@ -102,18 +104,16 @@ void mimo_collective_disconnect(mimo_bridge *bridge)
 
 void mimo_collective_destroy(mimo_bridge *bridge)
 {
-    mimo_collective *own = bridge->collective;
-    if (!own)
-        return;
+    mimo_collective *own = mimo_collective_of(bridge);
     mimo_collective_disconnect(bridge);
     mimo_partition_destroy(own->partition);
     mimo_release(own);
-    bridge->collective = NULL;
+    bridge->state[MIMO_ALGORITHM_COLLECTIVE] = NULL;
 }
 
 mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side)
 {
-    const mimo_collective *own = bridge->collective;
+    const mimo_collective *own = mimo_collective_of(bridge);
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     desc.grid = side == MIMO_SRC ? bridge->src : bridge->dst;
     if (side == MIMO_DST) {

@@ -30,7 +30,7 @@ static mimo_status add_sum(mimo_staging_bytes *out, const mimo_collective *own,
 
 static mimo_status stage_forward(mimo_staging_bytes *out, const mimo_staged_pass *it)
 {
-    const mimo_collective *own = it->bridge->collective;
+    const mimo_collective *own = mimo_collective_of(it->bridge);
     int64_t bytes = mimo_tile_bytes(&it->tile[MIMO_SRC]);
     if (it->bridge->pairing.fan != MIMO_FAN_IN)
         return MIMO_OK;
@@ -40,7 +40,7 @@ static mimo_status stage_forward(mimo_staging_bytes *out, const mimo_staged_pass
 
 static mimo_status stage_backward(mimo_staging_bytes *out, const mimo_staged_pass *it)
 {
-    const mimo_collective *own = it->bridge->collective;
+    const mimo_collective *own = mimo_collective_of(it->bridge);
     const mimo_tile *dst = &it->tile[MIMO_DST];
     mimo_tile full = mimo_tile_like(dst, NULL, it->seq);
     if (own->partition || own->cp_sum)

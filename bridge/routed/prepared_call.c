@@ -45,7 +45,7 @@ static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint en
 
 static int64_t bytes_at(const call_maker *maker, mimo_endpoint end, int i)
 {
-    return mimo_routed_bytes_at(mimo_bridge_of(maker->op)->routed, end,
+    return mimo_routed_bytes_at(mimo_routed_of(mimo_bridge_of(maker->op)), end,
                                 tile_at(maker->call, end, i));
 }
 
@@ -79,7 +79,7 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
  */
 bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq)
 {
-    const mimo_routed *own = bridge->routed;
+    const mimo_routed *own = mimo_routed_of(bridge);
     int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
     bool possible = !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
@@ -152,7 +152,8 @@ static mimo_place place_at(const mimo_prepared_call *call, mimo_endpoint end, in
 static bool pushes(const mimo_op *op)
 {
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    return bridge->routed->can_push && mimo_executor_pushes(bridge->executor[op->call.backward]);
+    return mimo_routed_of(bridge)->can_push &&
+           mimo_executor_pushes(bridge->executor[op->call.backward]);
 }
 
 /* What the messages of an operation are staged through; NULL: they are not. */
@@ -286,8 +287,8 @@ static mimo_status compile_phases(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
     mimo_bridge *bridge = mimo_bridge_of(maker->op);
-    const mimo_phase_context context = {bridge->mover.comm, &bridge->routed->push_rule, call->fifos,
-                                        &call->bases};
+    const mimo_phase_context context = {bridge->mover.comm, &mimo_routed_of(bridge)->push_rule,
+                                        call->fifos, &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
     for (int r = 0; r < call->phase_count && status == MIMO_OK; r++)

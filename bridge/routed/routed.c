@@ -28,7 +28,7 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
     mimo_cell cell;
     const mimo_bridge *bridge = mimo_bridge_of(op);
     const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
-    bool holds = mimo_layout_cell(&cell, bridge->routed->roles[side], bridge->rank);
+    bool holds = mimo_layout_cell(&cell, mimo_routed_of(bridge)->roles[side], bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
                mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
@@ -45,7 +45,7 @@ static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 /* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    const mimo_layout_desc *layouts = mimo_bridge_of(op)->routed->layouts;
+    const mimo_layout_desc *layouts = mimo_routed_of(mimo_bridge_of(op))->layouts;
     bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
                 !mimo_rule_is_packed(layouts[MIMO_DST].partition);
     for (int i = 0; flat && i < op->tensors.count; i++)
@@ -224,7 +224,7 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
                                   int64_t *first, int64_t *count)
 {
     mimo_cell cell;
-    mimo_layout layout = *bridge->routed->roles[side];
+    mimo_layout layout = *mimo_routed_of(bridge)->roles[side];
     mimo_range samples = {0, 0};
     const mimo_routed_batch *now = mimo_routed_batch_now(bridge);
     bool told = batch == -1 && now->rows;
@@ -310,6 +310,8 @@ static const mimo_mover_step forward_steps[] = {move_rows, NULL};
 static const mimo_mover_step backward_steps[] = {move_rows, add_contributions, move_sums, NULL};
 
 const mimo_executor_table mimo_routed_executor = {
+    .name = "routed",
+    .has_transports = true,
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,

@@ -7,7 +7,7 @@
 
 static mimo_status fill(mimo_routed_batch *batch, const mimo_bridge *bridge)
 {
-    const mimo_routed *own = bridge->routed;
+    const mimo_routed *own = mimo_routed_of(bridge);
     batch->batch = -1;
     for (int at = 0; at < MIMO_ENDPOINTS; at++)
         batch->layouts[at] = own->layouts[at];

@@ -86,8 +86,9 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
 {
     MIMO_TRY(check_ranks(bridge, desc->src, "src"));
     MIMO_TRY(check_ranks(bridge, desc->dst, "dst"));
-    MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
-    mimo_routed *own = bridge->routed;
+    mimo_routed *own;
+    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
+    bridge->state[MIMO_ALGORITHM_ROUTED] = own;
     own->first_batch = desc->batch;
     own->told_bytes = TOLD_BYTES;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
@@ -107,7 +108,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
  * no buffers, so nothing is pushed. */
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
-    mimo_routed *own = bridge->routed;
+    mimo_routed *own = mimo_routed_of(bridge);
     bool wanted =
         mimo_executor_pushes(bridge->executor[0]) || mimo_executor_pushes(bridge->executor[1]);
     own->can_push = true;
@@ -122,9 +123,7 @@ mimo_status mimo_routed_connect(mimo_bridge *bridge)
 
 void mimo_routed_destroy(mimo_bridge *bridge)
 {
-    mimo_routed *own = bridge->routed;
-    if (!own)
-        return;
+    mimo_routed *own = mimo_routed_of(bridge);
     mimo_routed_batches_destroy(bridge, own->batches, bridge->batch_count);
     mimo_buffer_destroy(own->push_rule.flags);
     for (int side = 0; side < 2; side++) {
@@ -132,5 +131,5 @@ void mimo_routed_destroy(mimo_bridge *bridge)
         mimo_release(own->packed[side]);
     }
     mimo_release(own);
-    bridge->routed = NULL;
+    bridge->state[MIMO_ALGORITHM_ROUTED] = NULL;
 }

@@ -70,7 +70,7 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
     }
     if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it */
         return MIMO_OK;
-    return full_sequence(&mimo_bridge_op_of(op)->seq, mimo_bridge_of(op)->routed, tiles, n);
+    return full_sequence(&mimo_bridge_op_of(op)->seq, mimo_routed_of(mimo_bridge_of(op)), tiles, n);
 }
 
 static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
@@ -98,7 +98,7 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mim
                                const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    const mimo_routed *own = mimo_bridge_of(op)->routed;
+    const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
     int64_t rows = mimo_routed_batch_src_rows(mimo_routed_batch_of(op));
     MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
@@ -115,7 +115,7 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mim
 static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst)
 {
-    const mimo_routed *own = mimo_bridge_of(op)->routed;
+    const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
     out->seq = mimo_bridge_op_of(op)->seq;
     MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);

@@ -49,12 +49,12 @@ static inline int64_t mimo_routed_bytes_at(const mimo_routed *own, mimo_endpoint
 /* The micro-batch that an operation moves, and the one that the next calls move. */
 static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
 {
-    return &mimo_bridge_of(op)->routed->batches[mimo_bridge_op_of(op)->batch];
+    return &mimo_routed_of(mimo_bridge_of(op))->batches[mimo_bridge_op_of(op)->batch];
 }
 
 static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *bridge)
 {
-    return &bridge->routed->batches[bridge->selected];
+    return &mimo_routed_of(bridge)->batches[bridge->selected];
 }
 
 #endif

@@ -33,7 +33,7 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
                "%" PRId64 " src rows are told, and the spans of a ragged batch say these", rows[0]);
     for (int side = MIMO_SRC; tells_rows(desc) && side <= MIMO_DST; side++) {
         mimo_cell cell;
-        bool holds = mimo_layout_cell(&cell, bridge->routed->roles[side], bridge->rank);
+        bool holds = mimo_layout_cell(&cell, mimo_routed_of(bridge)->roles[side], bridge->rank);
         MIMO_CHECK(holds || rows[side] == 0, MIMO_ERR_SHAPE,
                    "this rank tells %" PRId64 " %s rows, and it has no role on that side",
                    rows[side], mimo_side_names[side]);
@@ -43,7 +43,7 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
 
 static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *desc)
 {
-    const mimo_routed *own = bridge->routed;
+    const mimo_routed *own = mimo_routed_of(bridge);
     MIMO_CHECK(desc->batch >= -1, MIMO_ERR_ARGUMENT, "a batch of %" PRId64, desc->batch);
     MIMO_CHECK(desc->span_count >= 0 && (desc->spans || desc->span_count == 0), MIMO_ERR_ARGUMENT,
                "%" PRId64 " spans%s", desc->span_count, desc->spans ? "" : ", NULL");
@@ -76,7 +76,7 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     mimo_told_batches *told = &it->told;
     MIMO_TRY(mimo_reserve(&told->descs, told->count, sizeof *told->descs));
     told->descs[0] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
-    told->descs[0].batch = it->bridge->routed->first_batch;
+    told->descs[0].batch = mimo_routed_of(it->bridge)->first_batch;
     for (int i = 0; i < n; i++) {
         told->descs[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
         mimo_status status =
@@ -104,9 +104,8 @@ static uint64_t hash_batches(const void *context, int64_t k)
 
 static const char *pass_text(const mimo_bridge *bridge, bool backward)
 {
-    if (mimo_bridge_executor_of(bridge, backward) != &mimo_routed_executor)
-        return "collective";
-    return bridge->measured[backward] ? "routed, measured against collective" : "routed";
+    return bridge->measured[backward] ? "routed, measured against collective"
+                                      : mimo_bridge_executor_of(bridge, backward)->name;
 }
 
 /* What this rank can check and take by itself. */
@@ -115,7 +114,9 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
     mimo_told_batches *told = &it->told;
     MIMO_CHECK(n >= 0 && (descs || n == 0), MIMO_ERR_ARGUMENT, "update: %d micro-batches%s", n,
                descs ? "" : ", NULL");
-    MIMO_CHECK(!it->bridge->collective, MIMO_ERR_UNSUPPORTED,
+    const mimo_executor_table *first = mimo_bridge_next_executor(it->bridge, NULL);
+    bool alone = first == &mimo_routed_executor && !mimo_bridge_next_executor(it->bridge, first);
+    MIMO_CHECK(alone, MIMO_ERR_UNSUPPORTED,
                "update: forward is %s; backward is %s; updates take bridges that are routed alone",
                pass_text(it->bridge, false), pass_text(it->bridge, true));
     MIMO_TRY(mimo_mover_check_idle(&it->bridge->mover, "update"));
@@ -171,13 +172,13 @@ static mimo_status agree(update_maker *it, mimo_status local)
 static void select_batch(mimo_bridge *bridge, int i)
 {
     bridge->selected = i;
-    bridge->batch = bridge->routed->batches[i].batch;
+    bridge->batch = mimo_routed_of(bridge)->batches[i].batch;
 }
 
 /* Calls move by these batches from now on. What was prepared by the last ones is released. */
 static void take(mimo_bridge *bridge, mimo_told_batches *told)
 {
-    mimo_routed *own = bridge->routed;
+    mimo_routed *own = mimo_routed_of(bridge);
     mimo_routed_batches_destroy(bridge, own->batches, bridge->batch_count);
     own->batches = told->batches;
     bridge->batch_count = told->count;
@@ -209,7 +210,7 @@ mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)
     MIMO_ENTER(bridge->mover.parent, "bridge select");
     MIMO_CHECK(i >= 0 && i < bridge->batch_count, MIMO_ERR_ARGUMENT,
                "%s: select: no micro-batch %d of %d", bridge->mover.title, i, bridge->batch_count);
-    if (bridge->routed)
+    if (mimo_routed_of(bridge))
         select_batch(bridge, i);
     return MIMO_OK;
 }

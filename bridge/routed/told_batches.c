@@ -132,7 +132,7 @@ mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->mover.parent->size, sizeof *it->rows));
     MIMO_TRY(mimo_reserve(&it->samples, batch, sizeof *it->samples));
-    return reserve_records(it, bridge->routed->told_bytes);
+    return reserve_records(it, mimo_routed_of(bridge)->told_bytes);
 }
 
 /* ------------------------------------------ gather ------------------------------------------ */
@@ -163,7 +163,7 @@ static mimo_status compare_heads(int64_t *needs, const mimo_told_batches *it)
  * old size, as a little more may be needed soon. */
 static mimo_status gather_all(mimo_told_batches *it)
 {
-    mimo_routed *own = it->bridge->routed;
+    mimo_routed *own = mimo_routed_of(it->bridge);
     int64_t needs, bytes = it->bytes;
     MIMO_TRY(gather_records(it));
     MIMO_TRY(mimo_mover_prefix_error(&it->bridge->mover, compare_heads(&needs, it)));

@@ -182,7 +182,7 @@ MPI_TEST(choice, mixed_tensors)
     snprintf(dst, sizeof dst, "tp=2,dp=%d", mpi_test_size() / 2);
     set_up(&c, src, dst, false);
     MPI_EXPECT_OK(create(&bridge, &c));
-    if (!bridge->collective->gather) /* collective lost, and its groups are gone */
+    if (!mimo_collective_of(bridge)->gather) /* collective lost, and its groups are gone */
         MPI_EXPECT_OK(mimo_collective_connect(bridge));
     for (int64_t samples = 1; samples <= 2; samples++) { /* tensor 0 has 2 */
         test_tile by_routed[2], by_collective[2];

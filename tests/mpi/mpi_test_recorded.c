@@ -277,8 +277,8 @@ static void sum_in_phases(const bed_case *c, int phases)
     bridge_bed bed;
     mimo_comm_backend table;
     bed_create(&bed, c);
-    if (phases == 1)
-        bed.bridge->routed->shards = 1; /* one phase, as where no shards can be made of a tile */
+    if (phases == 1) /* as where no shards can be made of a tile */
+        mimo_routed_of(bed.bridge)->shards = 1;
     record_bridge(bed.bridge, &table);
     test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
     fill_terms(&bed, &from);

@@ -16,10 +16,13 @@ typedef enum executor_id {
 } executor_id;
 
 /* With MIMO_TEST_STAGED in the environment EXECUTOR_P2P stages, so that every test of messages is a
- * test of staged ones. */
+ * test of staged ones. With MIMO_TEST_LOOPBACK these and EXECUTOR_ROUTED are an executor of the
+ * tests (loopback_executor.c). */
 static inline mimo_executor executor_of(executor_id id)
 {
     mimo_executor out = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO};
+    if ((id == EXECUTOR_ROUTED || id == EXECUTOR_P2P) && getenv("MIMO_TEST_LOOPBACK"))
+        return (mimo_executor){(mimo_algorithm)(MIMO_ALGORITHM_ROUTED + 1), MIMO_TRANSPORT_AUTO};
     if (id == EXECUTOR_AUTO || id == EXECUTOR_COLLECTIVE)
         out.algorithm = id == EXECUTOR_AUTO ? MIMO_ALGORITHM_AUTO : MIMO_ALGORITHM_COLLECTIVE;
     if (id == EXECUTOR_P2P)
