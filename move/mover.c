@@ -21,7 +21,6 @@ mimo_status mimo_mover_connect(mimo_mover *mover, mimo_comm *parent, int64_t che
     mover->comm->used_with = parent;
     mover->staging.allocator = mover->comm->staging.allocator;
     mover->compares_calls = (checks & MIMO_CHECK_CALLS) != 0;
-    mover->names_tensors = !parent->device->enqueues || mover->compares_calls;
     return MIMO_OK;
 }
 

@@ -67,8 +67,6 @@ struct mimo_mover {
     mimo_comm *parent;           /* borrowed; NULL until the object is complete */
     char title[MIMO_TITLE_TEXT]; /* "bridge 'images'" or "bridge 2": begins its sentences */
     uint64_t id;                 /* a hash of name and number: begins its signatures */
-    bool names_tensors;          /* words of calls name tensors: not where calls only enqueue, and
-                                    nobody compares them */
     bool compares_calls;         /* with all other calls of the parent (MIMO_CHECK=calls) */
     mimo_progress_callback callback;
 

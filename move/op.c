@@ -22,7 +22,7 @@ mimo_status mimo_op_test(bool *done, mimo_op *op)
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     MIMO_ENTER(op->mover->comm, "mimo_op_test");
     mimo_mover_progress(op->mover);
-    if (op->progress.state != MIMO_OP_ENDED && mimo_waiter_check(&op->progress.waiter) != MIMO_OK)
+    if (op->progress.state != MIMO_OP_ENDED && mimo_op_check(op) != MIMO_OK)
         mimo_mover_progress(op->mover); /* ends it */
     *done = op->progress.state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;
@@ -33,9 +33,11 @@ mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
     MIMO_RANGE();
     MIMO_CHECK(op, MIMO_ERR_ARGUMENT, "mimo_op_wait_chunk: op is NULL");
     MIMO_ENTER(op->mover->comm, "mimo_op_wait_chunk");
-    MIMO_CHECK(op->call.chunked, MIMO_ERR_STATE, "%s was not begun in chunks", op->claim.words);
+    char call[MIMO_CALL_TEXT];
+    MIMO_CHECK(op->call.chunked, MIMO_ERR_STATE, "%s was not begun in chunks",
+               mimo_op_text(call, op));
     MIMO_CHECK(chunk >= 0 && chunk < op->call.chunks, MIMO_ERR_ARGUMENT,
-               "%s: there is no chunk %d of %d", op->claim.words, chunk, op->call.chunks);
+               "%s: there is no chunk %d of %d", mimo_op_text(call, op), chunk, op->call.chunks);
     mimo_op_progress_to(op, chunk + 1);
     MIMO_TRY(outcome(op));
     return mimo_op_wait_event(op, chunk, stream);

@@ -74,21 +74,22 @@ static mimo_status read_tensors(mimo_op *op, const mimo_tensor *to, const mimo_t
     for (int i = 0; i < n; i++)
         op->claim.signature = hooks->sign(op->claim.signature, op, i);
     MIMO_TRY(check_apart(to, from, n));
-    op->tensors.count = op->tensors.given = n;
+    op->tensors.count = n;
     return MIMO_OK;
 }
 
 /* Check the call and prepare it. */
 static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
+    char call[MIMO_CALL_TEXT];
     const mimo_device *device = op->mover->comm->device;
     bool recorded = op->call.prepares && device->records && device->records(op->call.stream);
     MIMO_CHECK(!recorded, MIMO_ERR_STATE, "%s: its stream is being captured; prepare comes before",
-               op->claim.words);
-    MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->claim.words, n);
-    MIMO_CHECK(op->call.chunks > 0, MIMO_ERR_ARGUMENT, "%s: %d chunks", op->claim.words,
+               mimo_op_text(call, op));
+    MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", mimo_op_text(call, op), n);
+    MIMO_CHECK(op->call.chunks > 0, MIMO_ERR_ARGUMENT, "%s: %d chunks", mimo_op_text(call, op),
                op->call.chunks);
-    MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", op->claim.words,
+    MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", mimo_op_text(call, op),
                to ? "from" : "to");
     MIMO_TRY(read_tensors(op, to, from, n));
     MIMO_TRY(mimo_op_reserve_events(op));
@@ -106,16 +107,22 @@ static void reset(mimo_op *op, const mimo_op_request *request)
                               .guarded = mimo_is_guarding(op->mover->comm),
                               .chunked = request->chunked,
                               .prepares = request->prepares,
+                              .n = move->n,
                               .chunks = move->chunks,
-                              .stream = move->stream};
-    op->tensors.count = op->tensors.given = 0;
+                              .stream = move->stream,
+                              .named = move->to && move->from && move->n > 0};
+    if (op->call.named) {
+        op->call.to = move->to[0];
+        op->call.from = move->from[0];
+    }
+    op->tensors.count = 0;
     op->claim.guess = 0;
     op->claim.unsure = false;
     op->progress.state = MIMO_OP_QUEUED;
     op->progress.part = MIMO_OP_BEFORE;
     op->progress.item = op->progress.step = 0;
     op->progress.status = MIMO_OK;
-    op->progress.waiter = (mimo_waiter){.comm = op->mover->comm, .call = op->claim.words};
+    op->progress.waiter = (mimo_waiter){.comm = op->mover->comm};
     op->mover->hooks->begin(op);
 }
 
@@ -127,8 +134,7 @@ static mimo_status make_op(mimo_op **out, mimo_mover *mover, const mimo_op_reque
     const mimo_move_desc *move = &request->move;
     MIMO_TRY(take_op(&op, mover));
     reset(op, request);
-    mimo_op_begin_signature(op, move->n);
-    mimo_op_begin_words(op, move->to, move->from, move->n);
+    mimo_op_begin_signature(op);
     op->claim.local = request->read;
     if (op->claim.local == MIMO_OK)
         op->claim.local = mimo_comm_check(mover->comm);

@@ -8,10 +8,10 @@
 
 /* ----------------------------------- signature ------------------------------------ */
 
-void mimo_op_begin_signature(mimo_op *op, int n)
+void mimo_op_begin_signature(mimo_op *op)
 {
     op->claim.head = mimo_hash_int(op->mover->id, MIMO_CALL_BRIDGE_MOVE);
-    op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), n);
+    op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), op->call.n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.prepares);
     op->claim.head = op->mover->hooks->sign_call(op->claim.head, op);
@@ -40,8 +40,8 @@ static uint64_t hash_tensors(const void *context, int64_t k)
 
 static mimo_call_items tensors_of(const mimo_op *op)
 {
-    int64_t count = op->claim.local == MIMO_OK ? op->tensors.given : 0;
-    return (mimo_call_items){count, hash_tensors, mimo_op_write_tensor, op};
+    int64_t count = op->claim.local == MIMO_OK ? op->call.n : 0;
+    return (mimo_call_items){count, hash_tensors, mimo_op_describe, op};
 }
 
 void mimo_op_keep_local(mimo_op *op, mimo_status local)
@@ -71,7 +71,6 @@ mimo_claim mimo_op_claim_of(const mimo_op *op)
     return (mimo_claim){.kind = kind_of(op),
                         .local = recall_local(op),
                         .signature = op->claim.signature,
-                        .call = op->claim.words,
                         .guess = op->claim.guess,
                         .items = tensors_of(op)};
 }
@@ -81,7 +80,12 @@ mimo_claim mimo_op_claim_of(const mimo_op *op)
  * the ranks see that they differ. */
 mimo_status mimo_mover_compare_call(const mimo_mover *mover, const mimo_claim *claim)
 {
+    char call[MIMO_CALL_TEXT];
     mimo_claim whole = *claim;
+    if (!whole.call) {
+        whole.items.describe(call, whole.items.context, -1);
+        whole.call = call;
+    }
     whole.kind = MIMO_AGREE_ALWAYS;
     return mimo_agree_on(mover->parent, &whole);
 }

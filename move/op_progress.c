@@ -156,6 +156,19 @@ void mimo_mover_progress(mimo_mover *mover)
     }
 }
 
+/* The words of the call, from now on, where the waiter will read them. */
+static void name_call(mimo_op *op)
+{
+    if (!op->progress.waiter.call)
+        op->progress.waiter.call = mimo_op_text(op->claim.words, op);
+}
+
+mimo_status mimo_op_check(mimo_op *op)
+{
+    name_call(op);
+    return mimo_waiter_check(&op->progress.waiter);
+}
+
 void mimo_op_progress_to(mimo_op *op, int chunks)
 {
     for (;;) {
@@ -163,6 +176,8 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
         op->progress.waiter.request = op->mover->queue->progress.request;
+        if (mimo_waiter_is_due(&op->progress.waiter))
+            name_call(op);
         (void)mimo_waiter_step(&op->progress.waiter, op->mover->parent); /* progress ends it */
     }
 }

@@ -12,15 +12,17 @@ typedef struct mimo_op_call {
     bool guarded;  /* a deadline was in force when it began: see comm_backend.h */
     bool chunked;  /* its chunks can be waited for */
     bool prepares; /* it makes a call ready, and moves none of the tensors */
+    int n;         /* tensors */
     int chunks;    /* 1 where it is not chunked */
     mimo_stream stream;
+    bool named; /* there is a first tensor, of these views */
+    mimo_tensor to, from;
 } mimo_op_call;
 
 /* The tensors that move. */
 typedef struct mimo_op_tensors {
-    mimo_tile_pair *pairs; /* pairs[count], in memory for `capacity` */
+    mimo_tile_pair *pairs; /* pairs[count], in memory for `capacity`: the caller's come first */
     int count;
-    int given; /* the first ones, which are the caller's */
     int64_t capacity;
 } mimo_op_tensors;
 
@@ -31,8 +33,7 @@ typedef struct mimo_op_claim {
     uint64_t guess;     /* see mimo_claim */
     uint64_t head;      /* the signature without the tensors */
     bool unsure;        /* the guess must be compared, so the ranks agree on devices as well */
-    char words[MIMO_CALL_TEXT];
-    uint64_t worded; /* what `words` describe where they name no tensors */
+    char words[MIMO_CALL_TEXT]; /* of the waiter, once it has waited for long */
     mimo_agreement agreement;
 } mimo_op_claim;
 
@@ -113,19 +114,17 @@ mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot,
 
 /* --------------------------- the call in words (op_words.c) --------------------------------- */
 
-/* Begin the words of a call of n tensors. */
-void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
+/* Write the call as a whole, with its first tensor. Returns `call`. */
+const char *mimo_op_text(char call[MIMO_CALL_TEXT], const mimo_op *op);
 
-/* Append to the words, where they name tensors. */
-MIMO_PRINTF(2, 3) void mimo_op_append(mimo_op *op, const char *format, ...);
-
-/* The words of a call with those of one tensor. `context` is the operation: see mimo_call_items. */
-void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t tensor);
+/* Write the call with one tensor; -1: as a whole. `context` is the operation: see
+ * mimo_call_items. */
+void mimo_op_describe(char call[MIMO_CALL_TEXT], const void *context, int64_t tensor);
 
 /* ---------------------- what the ranks compare and agree on (op_claim.c) -------------------- */
 
-/* Begin the signature of a call of n tensors. */
-void mimo_op_begin_signature(mimo_op *op, int n);
+/* Begin the signature. */
+void mimo_op_begin_signature(mimo_op *op);
 
 /* A destination on top of `hash`: the buffer that it lies in and the offset there; NULL and -1
  * where it lies in none. */
@@ -181,6 +180,9 @@ void mimo_op_end(mimo_op *op, mimo_status status);
  * outcome of a check. */
 void mimo_op_agree(mimo_op *op);
 void mimo_op_agree_on(mimo_op *op, mimo_status outcome, const char *check);
+
+/* For a caller that looks once whether the operation has ended: mimo_waiter_check. */
+mimo_status mimo_op_check(mimo_op *op);
 
 /* Move the mover's operations on until this one has ended, or this number of its chunks has
  * arrived. */

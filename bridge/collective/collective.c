@@ -247,7 +247,7 @@ static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                         const mimo_tensor *dst)
 {
-    char text[MIMO_VIEW_TEXT];
+    char text[MIMO_VIEW_TEXT], call[MIMO_CALL_TEXT];
     MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
     int64_t batch = mimo_bridge_of(op)->batch,
             dp = mimo_grid_dim_size(mimo_bridge_of(op)->src, "dp");
@@ -257,7 +257,7 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
                mimo_tensor_text(text, sizeof text, src), batch, batch / dp);
     MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || mimo_dtype_can_add(src->dtype),
                MIMO_ERR_UNSUPPORTED, "%s: %s can be moved, not summed over cp = %" PRId64,
-               op->claim.words, mimo_dtype_name(src->dtype), own_of(op)->cp);
+               mimo_op_text(call, op), mimo_dtype_name(src->dtype), own_of(op)->cp);
     return op->call.backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
 }
 

@@ -101,6 +101,7 @@ static void set_routes(call_maker *maker)
 
 static mimo_status plan_phase(const call_maker *maker, int r)
 {
+    char call[MIMO_CALL_TEXT];
     mimo_phase *phase = &maker->call->phases[r];
     int count = maker->call->count;
     MIMO_TRY(mimo_reserve(&phase->transfers, count, sizeof *phase->transfers));
@@ -117,7 +118,7 @@ static mimo_status plan_phase(const call_maker *maker, int r)
         transfer->dtype = to->view.dtype;
         MIMO_CHECK(phase->classes == 1 || mimo_dtype_can_add(transfer->dtype), MIMO_ERR_UNSUPPORTED,
                    "%s: %s can be moved, not summed over %" PRId64 " contributions",
-                   maker->op->claim.words, mimo_dtype_name(transfer->dtype), phase->classes);
+                   mimo_op_text(call, maker->op), mimo_dtype_name(transfer->dtype), phase->classes);
         if (phase->classes > 1)
             MIMO_TRY(mimo_tile_check_addresses(&maker->call->pairs[i].src.view,
                                                &maker->call->pairs[i].dst.view));

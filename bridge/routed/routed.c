@@ -119,6 +119,7 @@ static mimo_status prepare_measured(mimo_op *op)
 static mimo_status require_agreement(mimo_op *op)
 {
     bool removed;
+    char call[MIMO_CALL_TEXT];
     const mimo_comm *comm = op->mover->comm;
     const mimo_device *device = comm->device;
     const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
@@ -128,12 +129,12 @@ static mimo_status require_agreement(mimo_op *op)
     MIMO_CHECK(!device->records || !device->records(op->call.stream), MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
                "captured: %s",
-               op->claim.words, remedy);
+               mimo_op_text(call, op), remedy);
     /* MIMO_CHECK=calls would agree nevertheless, and hide what fails without it. */
     MIMO_TRY(mimo_agreement_removed(&removed, comm));
     MIMO_CHECK(!removed, MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
-               op->claim.words, remedy);
+               mimo_op_text(call, op), remedy);
     op->claim.unsure = true;
     return MIMO_OK;
 }
@@ -170,7 +171,7 @@ static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_transport transport = mimo_bridge_of(op)->executor[op->call.backward].transport;
-    for (int i = 0; i < op->tensors.given; i++) {
+    for (int i = 0; i < op->call.n; i++) {
         int64_t offset;
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op));
         const mimo_buffer *buffer = routed_target(&offset, op, i);
@@ -179,10 +180,6 @@ static mimo_status sign_targets(mimo_op *op)
                    "the communicator that the bridge was made from",
                    i, mimo_tensor_text(text, sizeof text, &tile->view), tile->view.data);
         op->claim.signature = mimo_target_sign(op->claim.signature, buffer, offset);
-        if (buffer && i == 0)
-            mimo_op_append(op, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
-        else if (buffer)
-            mimo_op_append(op, ", tensor %d at %" PRId64 " of %" PRIu64, i, offset, buffer->serial);
     }
     return MIMO_OK;
 }

@@ -73,7 +73,7 @@ mimo_status mimo_replicas_start(mimo_op *op, const mimo_tile_pair *tiles)
         return MIMO_OK;
     MIMO_TRY(mimo_comm_synchronize(copies, op->call.stream));
     hashes[0] = MIMO_HASH_START;
-    for (int i = 0; i < op->tensors.given; i++)
+    for (int i = 0; i < op->call.n; i++)
         MIMO_TRY(hash_tile(&hashes[0], op, &tiles[i].src));
     return copies->backend->host_allgather_start(&op->progress.request, copies, hashes + 1, hashes,
                                                  (int)sizeof *hashes);
@@ -85,6 +85,7 @@ static mimo_status outcome(const mimo_op *op)
     const uint64_t *hashes = mimo_bridge_op_of(op)->hashes;
     const mimo_comm *copies = bridge->copies;
     int64_t group, *ranks;
+    char call[MIMO_CALL_TEXT];
     if (!copies || hashes[1 + copies->rank] == hashes[1])
         return MIMO_OK;
     MIMO_TRY(mimo_grid_group_of(&group, NULL, bridge->src, bridge->replicated, bridge->rank));
@@ -94,7 +95,7 @@ static mimo_status outcome(const mimo_op *op)
         status = mimo_fail(MIMO_ERR_MISMATCH,
                            "source of %s differs between copies along %s of src: rank %" PRId64
                            " from rank %" PRId64,
-                           op->claim.words, bridge->replicated, bridge->rank, ranks[0]);
+                           mimo_op_text(call, op), bridge->replicated, bridge->rank, ranks[0]);
     mimo_release(ranks);
     return status;
 }

@@ -138,7 +138,7 @@ static bool is_of(const tag_check *it, const row_tag *tag, const mimo_cell *cell
 
 static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, int64_t position)
 {
-    char got[64];
+    char got[64], call[MIMO_CALL_TEXT];
     mimo_cell cell;
     mimo_box box;
     const row_tag *tag = &it->tags[row];
@@ -148,7 +148,7 @@ static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, i
     MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
                "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
                ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",
-               it->op->claim.words, row, sample, position, expected,
+               mimo_op_text(call, it->op), row, sample, position, expected,
                mimo_layout_first_rank(it->from, &cell), origin_text(got, sizeof got, tag));
     return MIMO_OK;
 }

@@ -139,12 +139,16 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->comm = comm;
     agreement->same_guess = true;
     uint64_t number = comm->calls++;
-    mimo_status ended = mimo_check_farewells(comm, claim->call);
+    mimo_call_report *mine = &agreement->mine;
+    if (claim->call)
+        snprintf(mine->call, sizeof mine->call, "%s", claim->call);
+    else if (mimo_comm_deadline(comm) > 0)
+        claim->items.describe(mine->call, claim->items.context, -1);
+    mimo_status ended = mimo_check_farewells(comm, mine->call);
     if (ended != MIMO_OK) {
         end_with(agreement, ended);
         return;
     }
-    mimo_call_report *mine = &agreement->mine;
     if (local == MIMO_OK) {
         local = read_wanted(&wanted, &mine->policy, comm, claim->kind);
     } else {
@@ -158,7 +162,6 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     }
     sign(agreement, claim, number);
     mine->status = (int32_t)local;
-    snprintf(mine->call, sizeof mine->call, "%s", claim->call);
     if (local != MIMO_OK)
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
     agreement->values[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
@@ -190,8 +193,9 @@ static void broadcast_first(mimo_agreement *agreement)
 {
     const mimo_call_items *items = &agreement->items;
     agreement->mine.signature = hash_of(agreement, agreement->unequal);
-    if (items->count > 0 && agreement->unequal <= items->count)
-        items->describe(agreement->mine.call, items->context, agreement->unequal - 1);
+    bool one = items->count > 0 && agreement->unequal <= items->count;
+    if (one || !agreement->mine.call[0])
+        items->describe(agreement->mine.call, items->context, one ? agreement->unequal - 1 : -1);
     agreement->first = agreement->mine;
     broadcast_report(agreement, &agreement->first, 0, MIMO_AGREEMENT_FIRST);
 }

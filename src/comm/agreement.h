@@ -63,7 +63,7 @@ typedef struct mimo_call_items {
     int64_t count; /* 0: there are none */
     /* A hash of the call without its items, and of its first k items, 0 <= k <= count. */
     uint64_t (*hash)(const void *context, int64_t k);
-    /* Write the call with one item, 0 <= item < count, as text. */
+    /* Write the call with one item, 0 <= item < count, as text; -1: the call as a whole. */
     void (*describe)(char call[MIMO_CALL_TEXT], const void *context, int64_t item);
     const void *context;
 } mimo_call_items;
@@ -108,7 +108,7 @@ typedef struct mimo_claim {
     mimo_agree_kind kind;
     mimo_status local; /* its own status; where it is an error, its sentence is mimo_last_error() */
     uint64_t signature; /* a hash of what must be the same on all ranks */
-    const char *call;   /* the same as text */
+    const char *call;   /* the same as text; NULL: items.describe writes it where it is read */
     uint64_t guess;     /* a value that may differ: the agreement says whether it does */
     mimo_call_items items;
 } mimo_claim;

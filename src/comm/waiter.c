@@ -74,10 +74,16 @@ mimo_status mimo_waiter_check(mimo_waiter *waiter)
     return mimo_check_termination(waiter->comm, &waiter->clock, waiter->call);
 }
 
+bool mimo_waiter_is_due(const mimo_waiter *waiter)
+{
+    return waiter->comm && (waiter->slept || (waiter->polls + 1) % POLLS_PER_CHECK == 0);
+}
+
 mimo_status mimo_waiter_pause(mimo_waiter *waiter)
 {
-    bool checks = waiter->comm && (waiter->slept || ++waiter->polls % POLLS_PER_CHECK == 0);
-    if (!checks) {
+    bool due = mimo_waiter_is_due(waiter);
+    waiter->polls++;
+    if (!due) {
         rest(0);
         return MIMO_OK;
     }

@@ -89,7 +89,8 @@ static mimo_status progress_mpi(void)
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
 {
     int flag = 0;
-    MIMO_TRY(mimo_host_push_progress(&request->pool->flight));
+    if (request->pool->flight.first)
+        MIMO_TRY(mimo_host_push_progress(&request->pool->flight));
     MIMO_TRY_MPI(MPI_Testall(request->count, request->mpi, &flag, MPI_STATUSES_IGNORE));
     if (flag && !request->complete)
         MIMO_TRY(
