@@ -61,9 +61,10 @@ def _span(span: Span) -> _c.mimo_span:
 
 
 # What calls of a bridge move from now on, by the number of the bridge. Three numbers: that of the
-# micro-batch, B, and the rows of this rank's dst tile (-1: not told). They are the sizes of an empty
-# tensor, less SHIFT: of all that can change, torch.compile makes symbols of sizes alone, and not of
-# tensors that it reaches through a module, nor of the sizes 0 and 1.
+# micro-batch, B, and the rows of this rank's dst tile (-1: not known). They may change between calls.
+# torch.compile recompiles for a new number, except where the number is the size of a tensor, which it
+# makes a symbol. So each is kept as a size of an empty tensor, plus SHIFT: torch.compile makes no
+# symbols of the sizes 0 and 1. The tensor is a global: those of modules get no symbols either.
 NOW: dict[int, torch.Tensor] = {}
 SHIFT = 3
 

@@ -19,8 +19,8 @@
 
 enum { LATE = 0, SHORT = 20, POSITIONS = 1024, H = 1024 };
 
-/* The rank whose vote reaches the other one without a call of that one; and a tile that MPI sends
- * at once. */
+/* Rank VOTED stays away once it has voted: its vote arrives without another call of it. A tile of
+ * SMALL_ROWS x SMALL_H is so small that MPI sends it at once. */
 enum { VOTED = 1, SMALL_ROWS = 16, SMALL_H = 8 };
 
 static const int64_t TILE = (int64_t)POSITIONS * H * 4; /* of one sample */

@@ -224,8 +224,8 @@ static mimo_status find_needed(const cJSON **out, const cJSON *object, const cha
     return MIMO_OK;
 }
 
-/* Keys that change what an adapter computes, and the only value for which it is what this program
- * computes. */
+/* Keys that change what an adapter computes. This program computes what it is for one value of
+ * each: `only`. */
 static const struct {
     const char *key, *only;
 } only_values[] = {

@@ -312,7 +312,8 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
     return MIMO_OK;
 }
 
-/* A number that every checkpoint has, or a fact of adapters, which it has where there are any. */
+/* Compare one fact of the run with the checkpoint's. Every checkpoint has the numbers; facts of
+ * adapters are in those that were saved with adapters. */
 static mimo_status check_fact(const safetensors_file *file, const char *path, const fact *mine,
                               bool number)
 {

@@ -1,7 +1,7 @@
 /*
- * Groups by ncclCommSplit. All ranks of the parent first gather every rank's colour and key, so
- * each knows its group. A group of ranks that have a shared communicator takes that. ncclCommSplit
- * runs only where some group has none.
+ * Groups by ncclCommSplit. First all ranks of the parent gather the colour and key of every rank,
+ * so each knows all groups. Where the ranks of a group have an NCCL communicator already, the group
+ * shares it. ncclCommSplit runs only where one group has none.
  */
 #include <stdlib.h>
 

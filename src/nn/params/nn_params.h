@@ -73,8 +73,8 @@ typedef struct nn_params_desc {
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
-    /* Of a runtime in the fixed order (nn_order.h): V, and the pairs of chunks that this rank holds
-     * of each sequence, C / cp. 0 counts as 1. */
+    /* Of a runtime in the fixed order (nn_order.h); 0 counts as 1. `shards` is V. Of each sequence
+     * this rank holds `pairs` of the C pairs of chunks: C / cp. */
     int64_t shards, pairs;
 } nn_params_desc;
 
