@@ -57,16 +57,16 @@ void mimo_plan_cache_destroy(mimo_plan_cache *cache)
 static bool has_key(const mimo_recent_entry *entry, const void *context)
 {
     const mimo_plan_key *a = &((const cached_plan *)entry)->key, *b = context;
-    return a->route.from == b->route.from && a->route.to == b->route.to &&
-           a->order[0] == b->order[0] && a->order[1] == b->order[1] && a->batch == b->batch &&
-           a->seq == b->seq && a->split == b->split;
+    return a->ends.from == b->ends.from && a->ends.to == b->ends.to && a->order[0] == b->order[0] &&
+           a->order[1] == b->order[1] && a->batch == b->batch && a->seq == b->seq &&
+           a->split == b->split;
 }
 
 static mimo_status make_layout(mimo_layout **out, const mimo_layout_desc *layouts,
                                const mimo_plan_key *key, mimo_endpoint at)
 {
     mimo_layout_desc desc = layouts[at];
-    desc.order = key->order[at == key->route.to];
+    desc.order = key->order[at == key->ends.to];
     desc.batch = key->batch;
     desc.seq = key->seq;
     desc.samples = key->samples[at];
@@ -77,9 +77,9 @@ mimo_status mimo_plan_of_key(mimo_plan **out, const mimo_layout_desc *layouts,
                              const mimo_plan_key *key, int64_t rank)
 {
     mimo_layout *from = NULL, *to = NULL;
-    mimo_status status = make_layout(&from, layouts, key, key->route.from);
+    mimo_status status = make_layout(&from, layouts, key, key->ends.from);
     if (status == MIMO_OK)
-        status = make_layout(&to, layouts, key, key->route.to);
+        status = make_layout(&to, layouts, key, key->ends.to);
     if (status == MIMO_OK)
         status = mimo_plan_create(out, from, to, rank);
     mimo_layout_destroy(from);

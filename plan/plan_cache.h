@@ -14,13 +14,13 @@ typedef enum mimo_endpoint {
     MIMO_ENDPOINTS,
 } mimo_endpoint;
 
-typedef struct mimo_route {
+typedef struct mimo_endpoints {
     mimo_endpoint from, to;
-} mimo_route;
+} mimo_endpoints;
 
 /* What a plan of a bridge depends on. */
 typedef struct mimo_plan_key {
-    mimo_route route;
+    mimo_endpoints ends;
     mimo_row_order order[2]; /* from, to */
     int64_t batch, seq;
     uint64_t split;                         /* the hash of the batch split */

@@ -45,9 +45,6 @@ static inline mimo_prepared_call *mimo_prepared_of(const mimo_op *op)
 /* Whether a backward over sequences of this length takes two phases in this batch. */
 bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq);
 
-/* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
-mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);
-
 /* A call for the operation's tensors and this split, kept or new, into mimo_bridge_op.prepared.
  * Local. MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split);

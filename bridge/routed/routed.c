@@ -14,7 +14,7 @@
  */
 #include <inttypes.h>
 
-#include "bridge/routed/routed_types.h"
+#include "bridge/routed/call_maker.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -115,7 +115,7 @@ static mimo_status prepare_measured(mimo_op *op)
 
 /* No rank sees from its own tiles how the batch is split. Counterexample: of 7 and 3 samples over
  * dp = 2, each rank sees what could be an even split. So the ranks compare their guesses first.
- * Where that can't be, a rank says so alone: telling the others would be what can't be. */
+ * Where ranks may not agree, this rank alone fails: only an agreement would reach the others. */
 static mimo_status require_agreement(mimo_op *op)
 {
     bool removed;
@@ -160,7 +160,7 @@ static mimo_status prepare_guess(mimo_op *op)
 static const mimo_buffer *routed_target(int64_t *offset, const mimo_op *op, int i)
 {
     const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op));
-    const mimo_buffer *buffer = mimo_pushed_buffer(op, tile);
+    const mimo_buffer *buffer = mimo_call_target(op, i);
     *offset = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
     return buffer;
 }

@@ -4,7 +4,7 @@
 
 enum { MESSAGE_ALIGNMENT = 16 }; /* the most of any backend that packs */
 
-/* The rows that one route moves in messages. Rows of class 0 are pushed where they can be. */
+/* The rows that one exchange moves in messages. Rows of class 0 are pushed where they can be. */
 static mimo_status add_messages(mimo_staging_bytes *out, const mimo_plan *plan, int64_t row_bytes,
                                 bool pushes)
 {
@@ -35,13 +35,13 @@ static const mimo_tile *tile_at(const mimo_staged_pass *it, mimo_endpoint end)
     return &it->tile[end == MIMO_AT_SRC ? MIMO_SRC : MIMO_DST];
 }
 
-static mimo_status make_plan(mimo_plan **out, const mimo_staged_pass *it, mimo_route route)
+static mimo_status make_plan(mimo_plan **out, const mimo_staged_pass *it, mimo_endpoints ends)
 {
     const int64_t *src = it->rows ? it->rows->samples[MIMO_SRC] : NULL;
     const int64_t *dst = it->rows ? it->rows->samples[MIMO_DST] : NULL;
     const mimo_plan_key key = {
-        .route = route,
-        .order = {mimo_tile_order(tile_at(it, route.from)), mimo_tile_order(tile_at(it, route.to))},
+        .ends = ends,
+        .order = {mimo_tile_order(tile_at(it, ends.from)), mimo_tile_order(tile_at(it, ends.to))},
         .batch = it->batch,
         .seq = it->seq,
         .samples = {src, dst, dst}};
@@ -59,7 +59,7 @@ static mimo_status add_route(mimo_staging_bytes *out, const mimo_staged_pass *it
     int64_t bytes = mimo_routed_bytes_at(mimo_routed_of(bridge), to, tile), area;
     bool pushes = it->in_buffer && to != MIMO_AT_SHARDS &&
                   mimo_executor_pushes(bridge->executor[it->backward]);
-    MIMO_TRY(make_plan(&plan, it, (mimo_route){from, to}));
+    MIMO_TRY(make_plan(&plan, it, (mimo_endpoints){from, to}));
     mimo_status status = mimo_mul(&area, mimo_plan_classes(plan) - 1, bytes);
     if (status == MIMO_OK)
         status = add_area(&out->contributions, area);
