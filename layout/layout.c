@@ -117,7 +117,7 @@ static void set_axis(mimo_layout *layout, axis_role role, mimo_axis axis)
         layout->dims.tp = axis;
         break;
     case AXIS_CLASS:
-        add_axis(&layout->dims.klass, axis);
+        add_axis(&layout->dims.contribution, axis);
         break;
     case AXIS_COPIES:
         add_axis(&layout->copies, axis);
@@ -131,7 +131,7 @@ static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
     mimo_axis whole = {1, 1};
     int64_t stride = 1;
     layout->dims.dp = layout->dims.cp = layout->dims.tp = layout->pp = whole;
-    layout->copies.size = layout->readers.size = layout->dims.klass.size = 1;
+    layout->copies.size = layout->readers.size = layout->dims.contribution.size = 1;
     for (int i = 0; i < mimo_grid_ndims(desc->grid); i++) {
         mimo_dim dim = mimo_grid_dim(desc->grid, i);
         set_axis(layout, role_of(desc, dim.name), (mimo_axis){dim.size, stride});
@@ -179,7 +179,7 @@ static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
     int ndims = mimo_grid_ndims(desc->grid);
     MIMO_TRY(mimo_reserve(&layout->copies.axis, ndims, sizeof(mimo_axis)));
     MIMO_TRY(mimo_reserve(&layout->readers.axis, ndims, sizeof(mimo_axis)));
-    MIMO_TRY(mimo_reserve(&layout->dims.klass.axis, ndims, sizeof(mimo_axis)));
+    MIMO_TRY(mimo_reserve(&layout->dims.contribution.axis, ndims, sizeof(mimo_axis)));
     layout->order = desc->order;
     layout->batch = desc->batch;
     layout->seq = desc->seq;
@@ -216,7 +216,7 @@ void mimo_layout_destroy(mimo_layout *layout)
         return;
     mimo_release(layout->copies.axis);
     mimo_release(layout->readers.axis);
-    mimo_release(layout->dims.klass.axis);
+    mimo_release(layout->dims.contribution.axis);
     mimo_release(layout->first_sample);
     mimo_release(layout->first_position);
     mimo_ragged_release(&layout->ragged);

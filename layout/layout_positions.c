@@ -52,5 +52,5 @@ void mimo_layout_locate(const mimo_layout *layout, int64_t position, mimo_cell *
     int64_t row;
     cell->cp = cp_of(layout, position, &row);
     cell->tp = row / layout->shard;
-    cell->klass = 0;
+    cell->contribution = 0;
 }

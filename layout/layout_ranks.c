@@ -33,7 +33,8 @@ bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank)
     if (!holds_rows(layout, rank))
         return false;
     *out = (mimo_cell){digit(layout, rank, dims->dp), digit(layout, rank, dims->cp),
-                       digit(layout, rank, dims->tp), index_along(layout, rank, &dims->klass, 0)};
+                       digit(layout, rank, dims->tp),
+                       index_along(layout, rank, &dims->contribution, 0)};
     return true;
 }
 
@@ -41,7 +42,7 @@ int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell)
 {
     const mimo_cell_dims *dims = &layout->dims;
     return layout->offset + cell->dp * dims->dp.stride + cell->cp * dims->cp.stride +
-           cell->tp * dims->tp.stride + mimo_axes_offset(&dims->klass, cell->klass);
+           cell->tp * dims->tp.stride + mimo_axes_offset(&dims->contribution, cell->contribution);
 }
 
 int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index)

@@ -27,10 +27,10 @@ typedef struct mimo_axes {
 
 /* The dimensions that decide which rows a rank holds. One that does not apply has size 1. */
 typedef struct mimo_cell_dims {
-    mimo_axis dp;    /* cuts the batch */
-    mimo_axis cp;    /* cuts the sequence, where there is a partition */
-    mimo_axis tp;    /* cuts a cp shard, under sp */
-    mimo_axes klass; /* contribution classes, where copies are partial */
+    mimo_axis dp;           /* cuts the batch */
+    mimo_axis cp;           /* cuts the sequence, where there is a partition */
+    mimo_axis tp;           /* cuts a cp shard, under sp */
+    mimo_axes contribution; /* contribution classes, where copies are partial */
 } mimo_cell_dims;
 
 /* The rows of a ragged layout. */
@@ -59,7 +59,7 @@ struct mimo_layout {
 /* Coordinates along the dimensions that decide which rows a rank holds. The ranks of one cell are
  * copies of each other. */
 typedef struct mimo_cell {
-    int64_t dp, cp, tp, klass;
+    int64_t dp, cp, tp, contribution;
 } mimo_cell;
 
 /* A range of samples or positions: [first, first + count). */
@@ -81,7 +81,7 @@ bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank);
 /* The same cell: ranks in it hold the same rows. */
 static inline bool mimo_cell_is(const mimo_cell *a, const mimo_cell *b)
 {
-    return a->dp == b->dp && a->cp == b->cp && a->tp == b->tp && a->klass == b->klass;
+    return a->dp == b->dp && a->cp == b->cp && a->tp == b->tp && a->contribution == b->contribution;
 }
 
 /* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */

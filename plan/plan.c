@@ -31,7 +31,7 @@ static int compare_blocks(const void *left, const void *right)
 {
     const mimo_block *a = left, *b = right;
     const int64_t keys[][2] = {
-        {a->peer, b->peer}, {a->klass, b->klass}, {a->b0, b->b0}, {a->s0, b->s0}};
+        {a->peer, b->peer}, {a->contribution, b->contribution}, {a->b0, b->b0}, {a->s0, b->s0}};
     for (int i = 0; i < 4; i++)
         if (keys[i][0] != keys[i][1])
             return keys[i][0] < keys[i][1] ? -1 : 1;
@@ -165,11 +165,11 @@ static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_ce
     mimo_cell from = *cell;
     int64_t reader;
     mimo_layout_reader(&reader, maker->dst, plan->rank);
-    for (from.klass = 0; from.klass < plan->classes; from.klass++) {
+    for (from.contribution = 0; from.contribution < plan->classes; from.contribution++) {
         bool local = holds_cell(maker->src, plan->rank, &from);
         if (!local)
             set_rule(&maker->rule, maker->src, maker->dst, &from);
-        block.klass = from.klass;
+        block.contribution = from.contribution;
         block.peer = local ? plan->rank : owner_of(&maker->rule, maker->src, reader);
         MIMO_TRY(mimo_blocks_append(&plan->blocks[local ? MIMO_LOCAL : MIMO_RECV], &block));
     }
@@ -186,8 +186,8 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
     mimo_block block = mimo_block_of(own, other);
     mimo_cell to = *cell, self;
     mimo_layout_cell(&self, maker->src, plan->rank);
-    block.klass = self.klass;
-    for (to.klass = 0; to.klass < dst->dims.klass.size; to.klass++) {
+    block.contribution = self.contribution;
+    for (to.contribution = 0; to.contribution < dst->dims.contribution.size; to.contribution++) {
         int64_t first = mimo_layout_first_rank(dst, &to);
         for (int64_t i = 0; i < dst->copies.size; i++) {
             int64_t reader;
@@ -260,7 +260,7 @@ mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src, const mimo
     MIMO_CHECK(rank >= 0, MIMO_ERR_ARGUMENT, "mimo_plan_create: rank is %" PRId64, rank);
     MIMO_TRY(mimo_reserve(&plan, 1, sizeof *plan));
     plan->rank = rank;
-    plan->classes = src->dims.klass.size;
+    plan->classes = src->dims.contribution.size;
     mimo_status status = fill(plan, src, dst);
     if (status == MIMO_OK)
         *out = plan;

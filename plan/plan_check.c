@@ -47,7 +47,7 @@ static bool lies_at(const mimo_layout *layout, int64_t rank, const mimo_block *b
 static bool holds_any(const mimo_layout *layout, int64_t rank, const mimo_block *block)
 {
     mimo_cell cell;
-    if (!mimo_layout_cell(&cell, layout, rank) || cell.klass != block->klass)
+    if (!mimo_layout_cell(&cell, layout, rank) || cell.contribution != block->contribution)
         return false;
     mimo_box_walk walk;
     mimo_box_walk_begin(&walk, layout, &cell);
@@ -66,18 +66,19 @@ static mimo_status check_source(const plan_proof *proof, int64_t rank, mimo_bloc
     MIMO_CHECK(block->nb > 0 && block->ns > 0, MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": an empty block from rank %" PRId64, rank, block->peer);
     MIMO_CHECK(lies_at(proof->src, block->peer, block, rows) &&
-                   mimo_layout_cell(&cell, proof->src, block->peer) && cell.klass == block->klass,
+                   mimo_layout_cell(&cell, proof->src, block->peer) &&
+                   cell.contribution == block->contribution,
                MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": row (%" PRId64 ", %" PRId64 ") of class %" PRId64
                " should come from rank %" PRId64 ", which does not hold it at row %" PRId64,
-               rank, block->b0, block->s0, block->klass, block->peer, block->src_row);
+               rank, block->b0, block->s0, block->contribution, block->peer, block->src_row);
     MIMO_CHECK((kind == MIMO_LOCAL) == (block->peer == rank), MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": a %s block of row (%" PRId64 ", %" PRId64 ") from rank %" PRId64,
                rank, kind == MIMO_LOCAL ? "local" : "remote", block->b0, block->s0, block->peer);
     MIMO_CHECK(kind == MIMO_LOCAL || !holds_any(proof->src, rank, block), MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": receives row (%" PRId64 ", %" PRId64 ") of class %" PRId64
                " from rank %" PRId64 ", and holds it",
-               rank, block->b0, block->s0, block->klass, block->peer);
+               rank, block->b0, block->s0, block->contribution, block->peer);
     return MIMO_OK;
 }
 
@@ -87,19 +88,20 @@ static mimo_status mark_block(plan_proof *proof, int64_t rank, const mimo_block 
                               int64_t rows)
 {
     const int64_t expected[3] = {block->dst_row, block->dst_b, block->dst_s};
-    MIMO_CHECK(block->klass >= 0 && block->klass < proof->src->dims.klass.size &&
+    MIMO_CHECK(block->contribution >= 0 &&
+                   block->contribution < proof->src->dims.contribution.size &&
                    lies_at(proof->dst, rank, block, expected),
                MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": row (%" PRId64 ", %" PRId64 ") of class %" PRId64
                " does not belong at row %" PRId64,
-               rank, block->b0, block->s0, block->klass, block->dst_row);
+               rank, block->b0, block->s0, block->contribution, block->dst_row);
     for (int64_t i = 0; i < block->nb; i++)
         for (int64_t j = 0; j < block->ns; j++) {
             int64_t row = block->dst_row + i * block->dst_b + j * block->dst_s;
-            unsigned char *seen = &proof->seen[block->klass * rows + row];
+            unsigned char *seen = &proof->seen[block->contribution * rows + row];
             MIMO_CHECK(!*seen, MIMO_ERR_INTERNAL,
                        "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is written twice",
-                       rank, row, block->klass);
+                       rank, row, block->contribution);
             *seen = 1;
         }
     return MIMO_OK;
@@ -133,13 +135,14 @@ static bool is_moved(const plan_proof *proof, int64_t sample)
 static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows,
                              const mimo_box *box)
 {
-    for (int64_t klass = 0; klass < proof->src->dims.klass.size; klass++)
+    for (int64_t contribution = 0; contribution < proof->src->dims.contribution.size;
+         contribution++)
         for (int64_t i = 0; i < box->nb * box->ns; i++) {
             int64_t row = box->row0 + i / box->ns * box->row_b + i % box->ns * box->row_s;
             bool moved = is_moved(proof, box->b0 + i / box->ns);
-            MIMO_CHECK(proof->seen[klass * rows + row] == moved, MIMO_ERR_INTERNAL,
+            MIMO_CHECK(proof->seen[contribution * rows + row] == moved, MIMO_ERR_INTERNAL,
                        "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is %s", rank, row,
-                       klass, moved ? "never written" : "written, and of another chunk");
+                       contribution, moved ? "never written" : "written, and of another chunk");
         }
     return MIMO_OK;
 }
@@ -158,7 +161,7 @@ static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t 
 static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
     const mimo_plan *plan = proof->plans[rank - proof->first];
-    int64_t rows, bytes, classes = proof->src->dims.klass.size;
+    int64_t rows, bytes, classes = proof->src->dims.contribution.size;
     MIMO_TRY(mimo_layout_rows(&rows, proof->dst, rank));
     MIMO_TRY(mimo_mul(&bytes, rows, classes));
     MIMO_TRY(reserve_marks(proof, bytes));
@@ -196,8 +199,8 @@ static const mimo_block *find_peer(const mimo_blocks *blocks, int64_t peer, int6
 /* The same rows at the same local rows: everything except the peer, which names the other end. */
 static bool same_rows(const mimo_block *a, const mimo_block *b)
 {
-    return a->klass == b->klass && a->b0 == b->b0 && a->nb == b->nb && a->s0 == b->s0 &&
-           a->ns == b->ns && a->src_row == b->src_row && a->src_b == b->src_b &&
+    return a->contribution == b->contribution && a->b0 == b->b0 && a->nb == b->nb &&
+           a->s0 == b->s0 && a->ns == b->ns && a->src_row == b->src_row && a->src_b == b->src_b &&
            a->src_s == b->src_s && a->dst_row == b->dst_row && a->dst_b == b->dst_b &&
            a->dst_s == b->dst_s;
 }

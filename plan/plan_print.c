@@ -16,8 +16,8 @@ static bool print_block(FILE *stream, const char *kind, const mimo_block *block)
                    "%-5s peer %" PRId64 " class %" PRId64 " samples [%" PRId64 ",%" PRId64
                    ") positions [%" PRId64 ",%" PRId64 ") from %" PRId64 " +%" PRId64 " +%" PRId64
                    " to %" PRId64 " +%" PRId64 " +%" PRId64 "\n",
-                   kind, block->peer, block->klass, block->b0, block->b0 + block->nb, block->s0,
-                   block->s0 + block->ns, block->src_row, block->src_b, block->src_s,
+                   kind, block->peer, block->contribution, block->b0, block->b0 + block->nb,
+                   block->s0, block->s0 + block->ns, block->src_row, block->src_b, block->src_s,
                    block->dst_row, block->dst_b, block->dst_s) > 0;
 }
 

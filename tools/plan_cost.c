@@ -44,7 +44,7 @@ static int64_t staged_rows(const mimo_plan *plan, mimo_block_kind kind)
     int64_t count, rows = 0;
     const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
-        if (block[i].klass > 0)
+        if (block[i].contribution > 0)
             rows += block[i].nb * block[i].ns;
     return rows;
 }

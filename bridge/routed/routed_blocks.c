@@ -19,9 +19,9 @@ mimo_placed_rows mimo_block_rows(const mimo_block *block, mimo_block_end end,
 
 mimo_placed_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    mimo_place tile = block->klass > 0 ? transfer->classes : transfer->to;
-    if (block->klass > 0)
-        tile.offset += (block->klass - 1) * transfer->bytes;
+    mimo_place tile = block->contribution > 0 ? transfer->classes : transfer->to;
+    if (block->contribution > 0)
+        tile.offset += (block->contribution - 1) * transfer->bytes;
     return mimo_block_rows(block, MIMO_RECEIVER, &tile, transfer->row_bytes);
 }
 

@@ -38,7 +38,7 @@ static void append_sums(mimo_phase_chunk *chunk, const mimo_transfer *transfer, 
         int64_t count;
         const mimo_block *blocks = mimo_plan_blocks(&count, transfer->plan, kinds[k]);
         for (int64_t i = 0; i < count; i++)
-            if (blocks[i].klass == 0)
+            if (blocks[i].contribution == 0)
                 chunk->sums[chunk->sum_count++] = sum_of(transfer, classes, &blocks[i]);
     }
 }

@@ -5,7 +5,7 @@
 
 bool mimo_transfer_pushes(const mimo_transfer *transfer, const mimo_block *block)
 {
-    return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
+    return transfer->buffer && block->contribution == 0 && transfer->buffer->data[block->peer];
 }
 
 /* How far the peer's memory of the buffer lies from this rank's. */

@@ -13,7 +13,7 @@ static mimo_status add_messages(mimo_staging_bytes *out, const mimo_plan *plan, 
         int64_t count, bytes, all = 0;
         const mimo_block *blocks = mimo_plan_blocks(&count, plan, (mimo_block_kind)kind);
         for (int64_t i = 0; i < count; i++) {
-            if (pushes && blocks[i].klass == 0)
+            if (pushes && blocks[i].contribution == 0)
                 continue;
             MIMO_TRY(mimo_mul(&bytes, blocks[i].nb * blocks[i].ns, row_bytes));
             MIMO_TRY(mimo_add(&all, all, bytes));

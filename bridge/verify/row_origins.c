@@ -31,7 +31,7 @@ static int64_t rows_of(const mimo_tile *tile)
 
 /* A contribution class, and how many there are. */
 typedef struct one_class {
-    int64_t klass, classes;
+    int64_t contribution, classes;
 } one_class;
 
 /* The contribution class of this rank. */
@@ -50,7 +50,7 @@ static mimo_status find_class(one_class *out, const mimo_op *op, int64_t seq)
     desc.span_count = 0;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
     (void)mimo_layout_cell(&cell, layout, bridge->rank);
-    *out = (one_class){cell.klass, layout->dims.klass.size};
+    *out = (one_class){cell.contribution, layout->dims.contribution.size};
     mimo_layout_destroy(layout);
     return MIMO_OK;
 }
@@ -58,7 +58,7 @@ static mimo_status find_class(one_class *out, const mimo_op *op, int64_t seq)
 static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, one_class own)
 {
     for (int64_t row = 0; row < rows; row++)
-        tags[row] = row % own.classes == own.klass
+        tags[row] = row % own.classes == own.contribution
                         ? (row_tag){mimo_bridge_of(op)->rank + 1, row + 1}
                         : (row_tag){0, 0};
 }
@@ -144,7 +144,7 @@ static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, i
     const row_tag *tag = &it->tags[row];
     mimo_layout_find(it->from, sample, position, &cell, &box);
     int64_t expected = mimo_box_row(&box, sample, position);
-    cell.klass = expected % it->from->dims.klass.size;
+    cell.contribution = expected % it->from->dims.contribution.size;
     MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
                "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
                ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",

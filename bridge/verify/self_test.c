@@ -153,7 +153,7 @@ static double number_at(const self_test *test, mimo_side side, const mimo_cell *
 {
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, (int64_t)test->seed), side);
     hash = mimo_hash_int(mimo_hash_int(hash, cell->dp), cell->cp);
-    hash = mimo_hash_int(mimo_hash_int(hash, cell->tp), cell->klass);
+    hash = mimo_hash_int(mimo_hash_int(hash, cell->tp), cell->contribution);
     return (double)(mimo_hash_int(hash, at) % LARGEST) - LARGEST / 2;
 }
 
@@ -249,7 +249,8 @@ static double expected_at(const self_test *test, mimo_side from, int64_t b, int6
     double sum = 0;
     mimo_layout_find(layout, b, s, &cell, &box);
     int64_t row = mimo_box_row(&box, b, s);
-    for (cell.klass = 0; cell.klass < layout->dims.klass.size; cell.klass++)
+    for (cell.contribution = 0; cell.contribution < layout->dims.contribution.size;
+         cell.contribution++)
         sum += number_at(test, from, &cell, element_at(&test->side[from], row, e));
     return sum;
 }
@@ -317,7 +318,7 @@ static mimo_status check_sums(const self_test *test, const test_sums *all)
             sums.product[side] += all[rank].product[side];
         }
     for (int side = 0; side < 2; side++) {
-        int64_t classes = test->side[side].layout->dims.klass.size;
+        int64_t classes = test->side[side].layout->dims.contribution.size;
         MIMO_CHECK(sums.rows[side] == rows * classes, MIMO_ERR_INTERNAL,
                    "self-test: the %s ranks hold %" PRId64 " rows, copies apart, and %" PRId64
                    " samples of %" PRId64 " positions are %" PRId64,

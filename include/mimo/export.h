@@ -5,9 +5,11 @@
 #if defined(__GNUC__)
 #define MIMO_API __attribute__((visibility("default")))
 #define MIMO_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#define MIMO_DEPRECATED(successor) __attribute__((deprecated(successor)))
 #else
 #define MIMO_API
 #define MIMO_PRINTF(text, first)
+#define MIMO_DEPRECATED(successor)
 #endif
 
 #ifdef __cplusplus

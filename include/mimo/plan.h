@@ -135,8 +135,11 @@ typedef struct mimo_plan mimo_plan;
  * b0 and s0 say which global rows these are.
  */
 typedef struct mimo_block {
-    int64_t peer;  /* recv: who sends; send: who receives; local: this rank */
-    int64_t klass; /* contribution class; 0 where src copies are equal */
+    int64_t peer; /* recv: who sends; send: who receives; local: this rank */
+    union {
+        int64_t contribution; /* contribution class; 0 where src copies are equal */
+        int64_t klass MIMO_DEPRECATED("contribution"); /* its name until 0.2 */
+    };
     int64_t b0, nb;
     int64_t s0, ns;
     int64_t src_row, src_b, src_s;

@@ -218,11 +218,11 @@ BED_TEST(recorded, rounds_of_backward)
 
 /* A contribution. The sum depends on the order of the classes. In element 0 the classes 0 and 2
  * cancel, after class 1 was rounded to their precision. The other elements have many magnitudes. */
-static float term_of(int64_t klass, const reference_tile *rows, int64_t row, int64_t h)
+static float term_of(int64_t contribution, const reference_tile *rows, int64_t row, int64_t h)
 {
-    uint64_t word = ref_word((uint64_t)klass, rows->b[row], rows->s[row], h);
-    if (h == 0 && klass % 2 == 0)
-        return klass == 0 ? 0x1p45f : -0x1p45f;
+    uint64_t word = ref_word((uint64_t)contribution, rows->b[row], rows->s[row], h);
+    if (h == 0 && contribution % 2 == 0)
+        return contribution == 0 ? 0x1p45f : -0x1p45f;
     return (float)((int64_t)(word >> 40) - (1 << 23)) * (float)(1 << (word & 15));
 }
 
@@ -242,9 +242,9 @@ static void element_of(void *to, const bridge_bed *bed, const reference_tile *ro
                        bool target)
 {
     int64_t row = at / bed_hidden(&bed->c), h = at % bed_hidden(&bed->c);
-    float sum = rounded(term_of(target ? 0 : rows->klass, rows, row, h), bed->c.dtype);
-    for (int64_t klass = 1; target && klass < bed->dst.classes; klass++)
-        sum += rounded(term_of(klass, rows, row, h), bed->c.dtype);
+    float sum = rounded(term_of(target ? 0 : rows->contribution, rows, row, h), bed->c.dtype);
+    for (int64_t contribution = 1; target && contribution < bed->dst.classes; contribution++)
+        sum += rounded(term_of(contribution, rows, row, h), bed->c.dtype);
     store(to, sum, bed->c.dtype);
 }
 

@@ -271,8 +271,8 @@ enum { ORDER_BATCH = 8, ORDER_SEQ = 16, ORDER_HIDDEN = 3 };
 /* A contribution. Contributions differ in size enough that another order gives another sum. */
 static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, int64_t h)
 {
-    int64_t klass = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
-    uint64_t word = ref_word((uint64_t)klass + 1, b, s, h);
+    int64_t contribution = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
+    uint64_t word = ref_word((uint64_t)contribution + 1, b, s, h);
     return ldexpf((float)(int64_t)(word & 0xffff) - 32768, (int)(word >> 16 & 31) - 16);
 }
 

@@ -259,13 +259,13 @@ static void store_number(void *to, int64_t number, mimo_dtype dtype)
 }
 
 /* A small number, so that sums are exact in every dtype. */
-static int64_t number_of(uint64_t word, int64_t klass)
+static int64_t number_of(uint64_t word, int64_t contribution)
 {
-    return (int64_t)(word >> (8 * klass) & 7) - 3;
+    return (int64_t)(word >> (8 * contribution) & 7) - 3;
 }
 
 typedef struct element {
-    int64_t klass, classes; /* the class of a contribution; the number of classes */
+    int64_t contribution, classes; /* the class of a contribution; the number of classes */
     bool sums;
     uint64_t word;
     mimo_dtype dtype;
@@ -276,8 +276,8 @@ static void source_element(void *to, const element *e)
 {
     memset(to, 0, mimo_dtype_size(e->dtype));
     if (e->sums)
-        store_number(to, number_of(e->word, e->klass), e->dtype);
-    else if ((int64_t)(e->word >> 9) % e->classes == e->klass)
+        store_number(to, number_of(e->word, e->contribution), e->dtype);
+    else if ((int64_t)(e->word >> 9) % e->classes == e->contribution)
         ref_store(to, e->word, (int64_t)mimo_dtype_size(e->dtype));
 }
 
@@ -285,8 +285,8 @@ static void source_element(void *to, const element *e)
 static void target_element(void *to, const element *e)
 {
     int64_t sum = 0;
-    for (int64_t klass = 0; klass < e->classes; klass++)
-        sum += number_of(e->word, klass);
+    for (int64_t contribution = 0; contribution < e->classes; contribution++)
+        sum += number_of(e->word, contribution);
     if (e->sums)
         store_number(to, sum, e->dtype);
     else
@@ -328,7 +328,7 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
     reference_tile rows = held(bed, in_target ? target : source);
     int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), hidden = bed_hidden(&bed->c);
     bit_report report = {.element = bytes, .columns = hidden};
-    element e = {.klass = backward ? rows.klass : 0,
+    element e = {.contribution = backward ? rows.contribution : 0,
                  .classes = backward ? layout_on(bed, source)->classes : 1,
                  .sums = bed->c.sums && backward,
                  .dtype = bed->c.dtype};

@@ -172,8 +172,9 @@ static void copy_blocks(const mimo_tile *to, char *terms, source from, const mim
         int64_t count;
         const mimo_block *blocks = mimo_plan_blocks(&count, plan, kinds[k]);
         for (int64_t i = 0; i < count; i++) {
-            int64_t klass = blocks[i].klass;
-            char *at = klass == 0 ? to->view.data : terms + (klass - 1) * mimo_tile_bytes(to);
+            int64_t contribution = blocks[i].contribution;
+            char *at = contribution == 0 ? to->view.data
+                                         : terms + (contribution - 1) * mimo_tile_bytes(to);
             copy_block(at, from.rows + blocks[i].peer * from.step, &blocks[i], to->row_bytes);
         }
     }

@@ -128,7 +128,7 @@ static void fill_tile(reference_tile *tile, const layout_case *layout,
     const char *grid = layout->grid;
     int64_t seq = reference->seq, b0 = 0, ns = seq;
     int64_t nb = reference_samples(layout, reference->batch, ref_coord(grid, "dp", relative), &b0);
-    tile->klass = class_of(layout, relative);
+    tile->contribution = class_of(layout, relative);
     if (layout->kind == MIMO_RAGGED_PACKED) {
         list_packed(tile, layout, b0, nb);
         return;

@@ -38,7 +38,7 @@ typedef struct reference_tile {
     /* b[rows], s[rows]: the global row of each local row. With b -1 the row is not in the layout
      * (between the spans of a ragged one). */
     int64_t *b, *s;
-    int64_t klass;
+    int64_t contribution;
 } reference_tile;
 
 typedef struct reference_layout {

@@ -193,7 +193,7 @@ Test(plan, owners_are_balanced)
 enum { GUARD = 3 };
 #define POISON INT64_C(0x7ff4deadbeef7ff4)
 
-typedef int64_t (*row_value)(uint64_t seed, int64_t b, int64_t s, int64_t klass);
+typedef int64_t (*row_value)(uint64_t seed, int64_t b, int64_t s, int64_t contribution);
 
 /* dst buffers of all ranks. tile[rank] is GUARD words, then [class][row], then GUARD words. */
 typedef struct moved {
@@ -217,7 +217,7 @@ static void fill_buffers(moved *m, row_value value, uint64_t seed)
         const reference_tile *tile = r < m->src.end ? &m->src.tiles[r] : NULL;
         m->from[r] = calloc(tile ? (size_t)tile->rows + 1 : 1, sizeof(int64_t));
         for (int64_t i = 0; tile && i < tile->rows; i++)
-            m->from[r][i] = value(seed, tile->b[i], tile->s[i], tile->klass);
+            m->from[r][i] = value(seed, tile->b[i], tile->s[i], tile->contribution);
         m->to[r] = calloc((size_t)tile_words(m, r), sizeof(int64_t));
         for (int64_t i = 0; i < tile_words(m, r); i++)
             m->to[r][i] = POISON;
@@ -230,8 +230,8 @@ static void copy_block(moved *m, int64_t sender, const mimo_block *sent, int64_t
 {
     int64_t rows = receiver < m->dst.end ? m->dst.tiles[receiver].rows : 0;
     cr_assert(sent->nb == got->nb && sent->ns == got->ns, "sizes differ");
-    cr_assert(got->klass >= 0 && got->klass < m->src.classes);
-    int64_t *to = m->to[receiver] + GUARD + got->klass * rows;
+    cr_assert(got->contribution >= 0 && got->contribution < m->src.classes);
+    int64_t *to = m->to[receiver] + GUARD + got->contribution * rows;
     for (int64_t i = 0; i < got->nb; i++)
         for (int64_t j = 0; j < got->ns; j++) {
             int64_t src_row = sent->src_row + i * sent->src_b + j * sent->src_s;
@@ -304,15 +304,16 @@ static void release_moved(moved *m)
 }
 
 /* The value of rank r at (row, class) after the move. */
-static int64_t got(const moved *m, int64_t r, int64_t row, int64_t klass)
+static int64_t got(const moved *m, int64_t r, int64_t row, int64_t contribution)
 {
-    return m->to[r][GUARD + klass * m->dst.tiles[r].rows + row];
+    return m->to[r][GUARD + contribution * m->dst.tiles[r].rows + row];
 }
 
 /* An injective hash of (b, s, class). */
-static int64_t hashed(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+static int64_t hashed(uint64_t seed, int64_t b, int64_t s, int64_t contribution)
 {
-    return (int64_t)mimo_mix64(seed + ((uint64_t)b << 40 | (uint64_t)s << 16 | (uint64_t)klass));
+    return (int64_t)mimo_mix64(seed +
+                               ((uint64_t)b << 40 | (uint64_t)s << 16 | (uint64_t)contribution));
 }
 
 static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
@@ -321,15 +322,15 @@ static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
         int64_t rows = r < m->dst.end ? m->dst.tiles[r].rows : 0;
         for (int64_t i = 0; i < rows * m->src.classes; i++) {
             const reference_tile *tile = &m->dst.tiles[r];
-            int64_t row = i % rows, klass = i / rows;
-            int64_t expected = hashed(seed, tile->b[row], tile->s[row], klass);
+            int64_t row = i % rows, contribution = i / rows;
+            int64_t expected = hashed(seed, tile->b[row], tile->s[row], contribution);
             if (tile->b[row] < 0)
                 expected = POISON;
-            cr_assert_eq(got(m, r, row, klass), expected,
+            cr_assert_eq(got(m, r, row, contribution), expected,
                          "%s: rank %" PRId64 ", row %" PRId64 " of class %" PRId64 " is %" PRIx64
                          ", not %" PRIx64,
-                         describe(pair), r, row, klass, (uint64_t)got(m, r, row, klass),
-                         (uint64_t)expected);
+                         describe(pair), r, row, contribution,
+                         (uint64_t)got(m, r, row, contribution), (uint64_t)expected);
         }
         for (int64_t i = 0; i < GUARD; i++)
             cr_assert(m->to[r][i] == POISON && m->to[r][tile_words(m, r) - 1 - i] == POISON,
@@ -469,9 +470,9 @@ static void check_direction(const pair_case *pair, uint64_t seed)
 /* ------------------------------------------ adjoint ----------------------------------------- */
 
 /* Small integers: sums and products are exact. */
-static int64_t small(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+static int64_t small(uint64_t seed, int64_t b, int64_t s, int64_t contribution)
 {
-    return (int64_t)(mimo_mix64((uint64_t)hashed(seed, b, s, klass)) >> 32) % 101 - 50;
+    return (int64_t)(mimo_mix64((uint64_t)hashed(seed, b, s, contribution)) >> 32) % 101 - 50;
 }
 
 /* Whether a rank is copy 0 of its cell, so at 0 along every dimension that only replicates. */
@@ -495,9 +496,10 @@ static int64_t dot(const pair_case *pair, uint64_t x_seed, uint64_t y_seed)
     for (int64_t r = pair->dst.offset; r < m.dst.end; r++) {
         const reference_tile *tile = &m.dst.tiles[r];
         for (int64_t row = 0; is_first_copy(&pair->dst, r) && row < tile->rows; row++)
-            for (int64_t klass = 0; tile->b[row] >= 0 && klass < m.src.classes; klass++)
-                sum +=
-                    got(&m, r, row, klass) * small(y_seed, tile->b[row], tile->s[row], tile->klass);
+            for (int64_t contribution = 0; tile->b[row] >= 0 && contribution < m.src.classes;
+                 contribution++)
+                sum += got(&m, r, row, contribution) *
+                       small(y_seed, tile->b[row], tile->s[row], tile->contribution);
     }
     release_moved(&m);
     release_pair(&made);
@@ -711,10 +713,10 @@ Test(plan, random_pairs, .timeout = 250)
 
 /* Gradients of cp ranks without a partition are padded with zeros. The sum of the classes is the
  * gradient that ranks with a partition would have sent. */
-static int64_t zero_padded(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+static int64_t zero_padded(uint64_t seed, int64_t b, int64_t s, int64_t contribution)
 {
     const int64_t cp = 3, seq = 12, chunk = s / (seq / (2 * cp));
-    return (chunk < cp ? chunk : 2 * cp - 1 - chunk) == klass ? hashed(seed, b, s, 0) : 0;
+    return (chunk < cp ? chunk : 2 * cp - 1 - chunk) == contribution ? hashed(seed, b, s, 0) : 0;
 }
 
 Test(plan, classes_add_up_to_the_zero_padded_gradient)
@@ -726,8 +728,8 @@ Test(plan, classes_add_up_to_the_zero_padded_gradient)
     for (int64_t r = 0; r < 12; r++)
         for (int64_t row = 0; row < m.dst.tiles[r].rows; row++) {
             int64_t sum = 0;
-            for (int64_t klass = 0; klass < 3; klass++)
-                sum += got(&m, r, row, klass);
+            for (int64_t contribution = 0; contribution < 3; contribution++)
+                sum += got(&m, r, row, contribution);
             cr_assert_eq(sum, hashed(5, m.dst.tiles[r].b[row], m.dst.tiles[r].s[row], 0));
         }
     release_moved(&m);
