@@ -118,6 +118,8 @@ static mimo_status count_needs(mimo_told_batches *it, int64_t *batch)
         *batch = it->descs[i].ragged && it->descs[i].batch > *batch ? it->descs[i].batch : *batch;
         MIMO_TRY(mimo_add(&spans, spans, it->descs[i].span_count));
     }
+    MIMO_CHECK(spans <= INT_MAX / (int64_t)sizeof(mimo_span), MIMO_ERR_OVERFLOW,
+               "update: %" PRId64 " spans of one rank", spans);
     MIMO_TRY(mimo_mul(&bytes, spans, sizeof(mimo_span)));
     return mimo_add(&it->needs, bytes,
                     (int64_t)sizeof(told_head) + NUMBERS * (int64_t)sizeof(int64_t) * it->count);

@@ -357,6 +357,7 @@ MPI_TEST(checks, calls_that_differ)
     setenv("MIMO_AGREE", "0", 1);
     setenv("MIMO_CHECK", "calls", 1);
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+    MPI_EXPECT_OK(update_first(&bed)); /* MIMO_AGREE=0 wants the batch */
     MPI_EXPECT_STATUS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
