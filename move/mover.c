@@ -32,7 +32,7 @@ static void move_on(void *mover)
 void mimo_mover_open(mimo_mover *mover, mimo_comm *parent)
 {
     mover->parent = parent;
-    mover->callback = (mimo_progress_callback){NULL, move_on, mover};
+    mover->callback = (mimo_progress_callback){.progress = move_on, .context = mover};
     mimo_comm_retain(parent);
     mimo_callback_add(parent, &mover->callback);
 }

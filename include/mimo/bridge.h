@@ -312,9 +312,8 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
  * data in the order in which they were begun.
  *
  * All ranks begin the same operations in the same order. They may wait for them in any order, also
- * across the bridges of one communicator: a wait on the communicator moves all of its bridges on. A
- * wait on a communicator that was split from it moves none of them. There all ranks wait in the
- * same order.
+ * across bridges of other communicators of the family: a wait moves on all that was begun in the
+ * family ("Waits" in <mimo/comm.h> has the exception).
  *
  * Until mimo_op_wait, `to` must not be touched and `from` must not be written. The views themselves
  * are copied. After MIMO_ERR_TIMEOUT or MIMO_ERR_ABORTED, whose the tensors are depends on whether

@@ -202,6 +202,12 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * processors, or that they never do. A borrowed communicator does not know where its ranks run: its
  * waits sleep where MIMO_WAIT says so.
  *
+ * A wait moves on the operations of all bridges of the family (a communicator and all that were
+ * split from it), whatever communicator it waits on: so ranks may begin operations on several
+ * communicators, and wait for them in different orders. Under MPI_THREAD_MULTIPLE, where other
+ * threads may be inside of other communicators, it moves those of its own communicator alone; there
+ * all ranks wait in the same order.
+ *
  * A host that has waited for a minute in one call says so in a warning of the log (<mimo/log.h>),
  * and again after 2, 4, 8 ... minutes (MIMO_STALL_MS; 0: never):
  *

@@ -255,12 +255,13 @@ typedef struct mimo_comm_backend {
 
 enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
 
-/* Work that moves on whenever the host waits on a communicator: the operations of the bridges that
- * were made from it. So ranks may wait for these operations in different orders. */
+/* Work that moves on whenever the host waits: the operations of the bridges that were made from a
+ * communicator. So ranks may wait for operations in different orders. */
 typedef struct mimo_progress_callback {
     struct mimo_progress_callback *next;
     void (*progress)(void *context); /* never blocks */
     void *context;
+    const mimo_comm *comm; /* set by mimo_callback_add */
 } mimo_progress_callback;
 
 /* The head of every backend's communicator struct. */
@@ -275,7 +276,7 @@ struct mimo_comm {
     uint64_t calls;       /* sequence number of collective calls, part of their signature */
     uint64_t ended;       /* requests that mimo_test found done */
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
-    mimo_progress_callback *callbacks;
+    mimo_progress_callback *callbacks; /* where the family is parallel */
     mimo_buffer *buffers;
     mimo_buffer *fifos; /* the one of them that messages are staged through, or NULL */
     int fifo_users;
@@ -314,6 +315,10 @@ bool mimo_is_guarding(const mimo_comm *comm);
 /* Have memory for a call if it is guarded: `copies` times `bytes` bytes. Local: it comes before the
  * agreement. */
 mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes);
+
+/* The first callback that a wait on a communicator calls: those of its whole family where one
+ * thread at a time is inside that, otherwise its own. */
+mimo_progress_callback **mimo_callbacks_of(mimo_comm *comm);
 
 /* Add a callback to a communicator; remove it. The callback belongs to the caller, and the caller
  * holds the communicator meanwhile. */

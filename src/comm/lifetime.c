@@ -10,9 +10,9 @@ static mimo_status check_unused(mimo_comm *comm)
 {
     int bridges = 0, buffers = 0;
     pthread_mutex_lock(&comm->family->lock);
-    for (const mimo_progress_callback *callback = comm->callbacks; callback;
+    for (const mimo_progress_callback *callback = *mimo_callbacks_of(comm); callback;
          callback = callback->next)
-        bridges++;
+        bridges += callback->comm == comm;
     for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
         buffers += buffer != comm->fifos;
     pthread_mutex_unlock(&comm->family->lock);

@@ -58,7 +58,9 @@ typedef struct mimo_family {
     const void *caller;   /* the thread that entered last */
     bool any_thread_ends; /* a thread that was not the last to enter may call the transport */
     bool parallel;        /* threads may use different communicators of it at once */
-    mimo_owner owner;     /* of all of them where they may not */
+    /* Where they may not: the thread that is inside, and what its waits move (comm_backend.h). */
+    mimo_owner owner;
+    struct mimo_progress_callback *callbacks;
 
     bool asking, asked; /* some thread asks it to end; `silent` and `why` can be read */
     bool silent;        /* no peer is told */

@@ -97,7 +97,8 @@ mimo_status mimo_waiter_pause(mimo_waiter *waiter)
 mimo_status mimo_waiter_step(mimo_waiter *waiter, mimo_comm *parent)
 {
     MIMO_TRY(mimo_waiter_pause(waiter));
-    for (mimo_progress_callback *callback = parent->callbacks; callback; callback = callback->next)
+    mimo_progress_callback *callback = *mimo_callbacks_of(parent);
+    for (; callback; callback = callback->next)
         callback->progress(callback->context);
     return MIMO_OK;
 }

@@ -308,7 +308,8 @@ static void begin(torn *it, const torn_case *c)
 {
     make(it, c);
     MPI_EXPECT_OK(c->act(it)); /* prepared without a deadline, so a guarded call can't use it */
-    it->callback = (mimo_progress_callback){NULL, mpi_test_rank() == LATE ? leave : end_soon, it};
+    it->callback = (mimo_progress_callback){.progress = mpi_test_rank() == LATE ? leave : end_soon,
+                                            .context = it};
     mimo_callback_add(it->waiting, &it->callback);
     mpi_test_guard(it->comm, true);
     if (c->object != BRIDGE)
@@ -492,7 +493,7 @@ static const own_case own_cases[] = {
 /* Other objects than the case's own have a callback on the communicator as well: bridges. */
 static mimo_op_state state_of_op(const torn *it)
 {
-    const mimo_progress_callback *callback = it->comm->callbacks;
+    const mimo_progress_callback *callback = *mimo_callbacks_of(it->comm);
     while (callback && callback->context == it)
         callback = callback->next;
     const mimo_op *op = callback ? ((const mimo_mover *)callback->context)->queue : NULL;
@@ -555,8 +556,8 @@ static void leave_own_memory(const own_case *c, torn *it)
     bool late = mpi_test_rank() == VOTED;
     make(it, &c->call);
     it->rounds = late ? MANY : SOME;
-    it->callback =
-        (mimo_progress_callback){NULL, late ? leave_after_the_vote : forget_amid_messages, it};
+    it->callback = (mimo_progress_callback){
+        .progress = late ? leave_after_the_vote : forget_amid_messages, .context = it};
     mimo_callback_add(it->comm, &it->callback);
     MPI_Barrier(MPI_COMM_WORLD);
     while (!late && it->partition && seen(&it->signs->away) < it->number)
