@@ -30,6 +30,8 @@ typedef struct settings {
 typedef struct subject {
     nn_params *params;
     nn_block block;
+    nn_block_saved saved;
+    nn_room room;                                         /* of saved */
     double forward[MOST_REPEATS], backward[MOST_REPEATS]; /* ms */
 } subject;
 
@@ -115,6 +117,9 @@ static void make_subject(bench *b, int kind)
     must(nn_params_create(&made->params, &store));
     must(nn_block_init(&made->block, made->params, NULL, &block));
     must(nn_params_seal(made->params));
+    must(nn_block_saved_place(&made->saved, &made->block, &made->room));
+    must(nn_room_reserve(&made->room, &b->runtime));
+    must(nn_block_saved_place(&made->saved, &made->block, &made->room));
 }
 
 static void make(bench *b)
@@ -149,9 +154,10 @@ static double now(const bench *b)
 static void take_turn(bench *b, subject *of, int64_t repeat)
 {
     double start = now(b);
-    must(nn_block_forward(&of->block, b->y, b->x, &b->sequence));
+    must(nn_block_forward(&of->block, &of->saved, b->y, b->x, &b->sequence));
     double middle = now(b);
-    must(nn_block_backward(&of->block, b->d, b->y));
+    must(nn_block_backward_input(&of->block, &of->saved, b->d, b->y));
+    must(nn_block_backward_params(&of->block, &of->saved));
     double end = now(b);
     if (repeat < 0) /* warming up */
         return;

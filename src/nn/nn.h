@@ -9,8 +9,9 @@
  *   nn_X_init            every layer, in the same order on all ranks; adds the layer's parameters
  *                        and reserves its workspace. `max_rows` and the like are upper limits: a
  *                        call may bring less
+ *   nn_X_saved_place     a saved state for each micro-batch in flight (nn_saved.h)
  *   nn_params_seal       reserves the arenas and sets initial values
- *   forward, backward    of one micro-batch, then of the next; gradients add up in the store
+ *   forward, backward    of micro-batches, as below; gradients add up in the store
  *   mimo_gradient_*      count, finalize, norm over nn_params_buckets of both modules
  *   nn_adamw_step        for each module; then nn_params_zero_grad
  *   nn_X_release, nn_params_destroy, nn_runtime_release
@@ -24,14 +25,35 @@
  *    nn_params_read).
  *  - A communicator may be NULL, which means one rank. The layer borrows its communicators, so they
  *    must outlive it. Calls of a layer with communicators are collective over them.
- *  - An input of forward is *borrowed until backward*: it stays where it is, unchanged. Layers keep
- *    no copy. Forward may run without a backward. Backward belongs to the last forward.
- *  - Backward *adds* to the parameters' gradients and *writes* the input's gradient. Gradients are
- *    those of the SUM of the token losses: nothing divides here.
  *  - Inputs, outputs and gradients must not overlap unless a function allows it.
+ *  - Gradients are those of the SUM of the token losses: nothing divides here.
  *  - The structs are public so that callers can read them. Only nn functions write them. Release
  *    accepts a zeroed struct, and leaves the struct zeroed.
  *  - Only one thread at a time uses a store and its layers.
+ *
+ * A micro-batch goes through a layer in three calls, each with the layer's saved state for it:
+ *
+ *   forward(layer, saved, y, x)            writes y
+ *   backward_input(layer, saved, dx, dy)   writes dx
+ *   backward_params(layer, saved)          adds to the gradients of the parameters; much later, or
+ *                                          never where everything is frozen
+ *
+ *   memory        from            to              whose it is
+ *   x             forward         parameters      borrowed, unchanged; of norm and block, and a
+ *                                                 sequence, to the input's half only
+ *   y, dx         the call        the call        the caller's
+ *   dy            input's half    parameters      lent: then its contents are gone (NaN in builds
+ *                                                 with MIMO_MUTATIONS); of norm and embedding only
+ *                                                 read by the call
+ *   saved state   forward         parameters      this micro-batch's alone
+ *   layer         init            release         all micro-batches': workspace for one call
+ *
+ *  - Forward may run without a backward. A forward with a used saved state begins again.
+ *  - A layer without parameters, or without a gradient of its input, has one half. Norm does both
+ *    in the input's half: that costs less than another reading of x and dy.
+ *  - Bits: gradients of a parameter add up in the order of the calls that add to it. So where these
+ *    ascend by micro-batch for each parameter, any interleaving of micro-batches gives the bits of
+ *    one after the other. In the fixed order of additions every interleaving does.
  *
  * Errors of every init: MIMO_ERR_ARGUMENT (a size < 1, a size that tp does not divide, a tp
  * communicator whose size, rank or kind of memory is not the store's), MIMO_ERR_STATE (the store is
@@ -55,6 +77,7 @@
 #include "nn/exchange/nn_exchange.h"
 #include "nn/layers/nn_attention.h"
 #include "nn/layers/nn_block.h"
+#include "nn/layers/nn_block_kind.h"
 #include "nn/layers/nn_embedding.h"
 #include "nn/layers/nn_linear.h"
 #include "nn/layers/nn_lora.h"
@@ -62,8 +85,10 @@
 #include "nn/layers/nn_mlp.h"
 #include "nn/layers/nn_norm.h"
 #include "nn/layers/nn_sequence.h"
+#include "nn/layers/nn_stack.h"
 #include "nn/ops/nn_order.h"
 #include "nn/ops/nn_runtime.h"
+#include "nn/ops/nn_saved.h"
 #include "nn/params/nn_gradients.h"
 #include "nn/params/nn_hash.h"
 #include "nn/params/nn_optimizer.h"

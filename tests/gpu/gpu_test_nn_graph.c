@@ -17,10 +17,22 @@ typedef struct model {
     nn_block block;
     nn_norm norm;
     nn_linear head;
+    nn_block_saved block_saved;
+    nn_norm_saved norm_saved;
+    nn_linear_saved head_saved;
+    nn_room room;                         /* of the three */
     nn_real *x, *y, *normed, *logits, *d; /* rooms */
 } model;
 
 #define CUDA_OK(call) cr_assert_eq((call), cudaSuccess, "%s", #call)
+
+static mimo_status place(model *m)
+{
+    mimo_status status = nn_block_saved_place(&m->block_saved, &m->block, &m->room);
+    if (status == MIMO_OK)
+        status = nn_norm_saved_place(&m->norm_saved, &m->norm, &m->room);
+    return status == MIMO_OK ? nn_linear_saved_place(&m->head_saved, &m->head, &m->room) : status;
+}
 
 static void make(model *m, nn_precision precision)
 {
@@ -55,6 +67,7 @@ static void make(model *m, nn_precision precision)
     NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
     NN_OK(nn_params_seal(m->params));
+    NN_TEST_PLACE(m->room, place(m));
     m->x = nn_test_room(N * HIDDEN);
     m->y = nn_test_room(N * HIDDEN);
     m->normed = nn_test_room(N * HIDDEN);
@@ -67,6 +80,7 @@ static void discard(model *m)
     nn_linear_release(&m->head);
     nn_norm_release(&m->norm);
     nn_block_release(&m->block);
+    nn_room_release(&m->room);
     nn_sequence_release(&m->sequence);
     nn_params_destroy(m->params);
     nn_runtime_release(&m->runtime);
@@ -77,12 +91,13 @@ static void discard(model *m)
 static void enqueue(model *m)
 {
     NN_OK(nn_params_zero_grad(m->params));
-    NN_OK(nn_block_forward(&m->block, m->y, m->x, &m->sequence));
-    NN_OK(nn_norm_forward(&m->norm, m->normed, m->y, N));
-    NN_OK(nn_linear_forward(&m->head, m->logits, m->normed, N, 1));
-    NN_OK(nn_linear_backward(&m->head, m->d, m->logits));
-    NN_OK(nn_norm_backward(&m->norm, m->d, m->d, NULL));
-    NN_OK(nn_block_backward(&m->block, m->d, m->d));
+    NN_OK(nn_block_forward(&m->block, &m->block_saved, m->y, m->x, &m->sequence));
+    NN_OK(nn_norm_forward(&m->norm, &m->norm_saved, m->normed, m->y, N));
+    NN_OK(nn_linear_forward(&m->head, &m->head_saved, m->logits, m->normed, N, 1));
+    NN_OK(nn_linear_backward(&m->head, &m->head_saved, m->d, m->logits));
+    NN_OK(nn_norm_backward_input(&m->norm, &m->norm_saved, m->y, m->d, NULL));
+    NN_OK(nn_block_backward_input(&m->block, &m->block_saved, m->d, m->y));
+    NN_OK(nn_block_backward_params(&m->block, &m->block_saved));
 }
 
 static void set_input(model *m, const char *name)

@@ -106,7 +106,7 @@ BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cu
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 
 # What only the copy of the library for tests has. Files with it are compiled again (tests/meson.build).
-HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
+HOOK = re.compile(r"\bMIMO_(MUTATED|MUTATIONS|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = LIBRARY | ALL_NN

@@ -31,6 +31,10 @@ typedef struct model {
     nn_block block;
     nn_linear head;
     nn_loss loss;
+    nn_block_saved block_saved;
+    nn_linear_saved head_saved;
+    nn_loss_saved loss_saved;
+    nn_room room; /* of the three */
 } model;
 
 /* The results of one micro-batch: this rank's rows; of logits and d_logits, this rank's columns. */
@@ -147,6 +151,14 @@ static void set_parameters(nn_params *params)
     }
 }
 
+static mimo_status place(model *m)
+{
+    mimo_status status = nn_block_saved_place(&m->block_saved, &m->block, &m->room);
+    if (status == MIMO_OK)
+        status = nn_linear_saved_place(&m->head_saved, &m->head, &m->room);
+    return status == MIMO_OK ? nn_loss_saved_place(&m->loss_saved, &m->loss, &m->room) : status;
+}
+
 /* A model, with adapters on every linear layer where there are some to choose. */
 static void make_model(model *m, const team *t, bool causal, const nn_lora_choice *adapters)
 {
@@ -183,6 +195,7 @@ static void make_model(model *m, const team *t, bool causal, const nn_lora_choic
     MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
     MPI_EXPECT_OK(nn_loss_init(&m->loss, nn_test_runtime(), t->tp, V, t->rows * t->batch));
     MPI_EXPECT_OK(nn_params_seal(m->params));
+    NN_TEST_PLACE(m->room, place(m));
     set_parameters(m->params);
 }
 
@@ -192,6 +205,7 @@ static void discard(model *m)
     nn_block_release(&m->block);
     nn_linear_release(&m->head);
     nn_loss_release(&m->loss);
+    nn_room_release(&m->room);
     nn_params_destroy(m->params);
 }
 
@@ -207,16 +221,19 @@ static void run(model *m, const team *t, results *r, int micro)
             x[i * HIDDEN + k] = nn_normal((uint64_t)micro, "x", global * HIDDEN + k);
     }
     double *y = nn_test_room(n * HIDDEN), *dx = nn_test_room(n * HIDDEN);
+    double *dy = nn_test_room(n * HIDDEN);
     double *logits = nn_test_room(n * local), *d_logits = nn_test_room(n * local);
-    MPI_EXPECT_OK(nn_block_forward(&m->block, y, nn_test_sent(x, n * HIDDEN), &m->sequence));
-    MPI_EXPECT_OK(nn_linear_forward(&m->head, logits, y, n, 1));
-    MPI_EXPECT_OK(nn_loss_forward(&m->loss, logits, r->labels, n));
+    MPI_EXPECT_OK(
+        nn_block_forward(&m->block, &m->block_saved, y, nn_test_sent(x, n * HIDDEN), &m->sequence));
+    MPI_EXPECT_OK(nn_linear_forward(&m->head, &m->head_saved, logits, y, n, 1));
+    MPI_EXPECT_OK(nn_loss_forward(&m->loss, &m->loss_saved, logits, r->labels, n));
     MPI_EXPECT_OK(nn_loss_read(&m->loss, &r->sum, &r->tokens));
     MPI_EXPECT_OK(nn_loss_argmax(&m->loss, logits, n, r->ids));
-    MPI_EXPECT_OK(nn_loss_read_rows(&m->loss, r->losses));
-    MPI_EXPECT_OK(nn_loss_backward(&m->loss, d_logits));
-    MPI_EXPECT_OK(nn_linear_backward(&m->head, dx, d_logits));
-    MPI_EXPECT_OK(nn_block_backward(&m->block, dx, dx));
+    MPI_EXPECT_OK(nn_loss_read_rows(&m->loss, &m->loss_saved, r->losses));
+    MPI_EXPECT_OK(nn_loss_backward_input(&m->loss, &m->loss_saved, d_logits));
+    MPI_EXPECT_OK(nn_linear_backward(&m->head, &m->head_saved, dy, d_logits));
+    MPI_EXPECT_OK(nn_block_backward_input(&m->block, &m->block_saved, dx, dy));
+    MPI_EXPECT_OK(nn_block_backward_params(&m->block, &m->block_saved));
     nn_test_read(r->y, y, n * HIDDEN);
     nn_test_read(r->dx, dx, n * HIDDEN);
     nn_test_read(r->logits, logits, n * local);
@@ -544,19 +561,23 @@ static void check_golden(const golden *g, const team *t)
                             .runtime = nn_test_runtime()};
     nn_params *params = NULL;
     nn_linear layer;
+    nn_linear_saved saved;
+    nn_room room = {0};
     double x[G_MOST], dy[G_MOST];
     double *y_room = nn_test_room(G_MOST), *dx_room = nn_test_room(G_MOST);
     MPI_EXPECT_OK(nn_params_create(&params, &store));
     MPI_EXPECT_OK(nn_linear_init(&layer, params, t->tp, &desc));
     MPI_EXPECT_OK(nn_params_seal(params));
+    NN_TEST_PLACE(room, nn_linear_saved_place(&saved, &layer, &room));
     write_whole(params, layer.weight, g->w);
     write_whole(params, layer.bias, g->bias);
     write_whole(params, layer.lora.a, g->a);
     write_whole(params, layer.lora.b, g->b);
     take_columns(x, g->x, of_x);
     take_columns(dy, g->dy, of_y);
-    MPI_EXPECT_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, G_ROWS * in), G_ROWS, 1));
-    MPI_EXPECT_OK(nn_linear_backward(&layer, dx_room, nn_test_sent(dy, G_ROWS * out)));
+    MPI_EXPECT_OK(
+        nn_linear_forward(&layer, &saved, y_room, nn_test_sent(x, G_ROWS * in), G_ROWS, 1));
+    MPI_EXPECT_OK(nn_linear_backward(&layer, &saved, dx_room, nn_test_sent(dy, G_ROWS * out)));
     expect_exactly("y", y_room, g->y, of_y);
     expect_exactly("dx", dx_room, g->dx, of_x);
     const int factors[] = {layer.lora.a, layer.lora.b};
@@ -571,6 +592,7 @@ static void check_golden(const golden *g, const team *t)
         free(grad);
     }
     nn_linear_release(&layer);
+    nn_room_release(&room);
     nn_params_destroy(params);
     nn_test_free_rooms();
 }

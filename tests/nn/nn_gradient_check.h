@@ -18,7 +18,7 @@ typedef struct nn_case {
     int64_t inputs, outputs;
     mimo_status (*forward)(void *layer, nn_real *y, const nn_real *x);
     /* dx NULL where `inputs` is 0. */
-    mimo_status (*backward)(void *layer, nn_real *dx, const nn_real *dy);
+    mimo_status (*backward)(void *layer, nn_real *dx, nn_real *dy);
 } nn_case;
 
 /* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first, as

@@ -11,7 +11,7 @@ enum { MOST_ROOMS = 256 };
 static nn_real *rooms[MOST_ROOMS];
 static int room_count;
 
-static void must(mimo_status status, const char *what)
+void nn_test_must(mimo_status status, const char *what)
 {
     if (status == MIMO_OK)
         return;
@@ -23,7 +23,7 @@ const nn_runtime *nn_test_runtime(void)
 {
     nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FAST};
     if (!runtime.ops)
-        must(nn_runtime_init(&runtime, &desc), "runtime");
+        nn_test_must(nn_runtime_init(&runtime, &desc), "runtime");
     return &runtime;
 }
 
@@ -31,8 +31,9 @@ nn_real *nn_test_room(int64_t n)
 {
     nn_real *room = NULL;
     if (room_count == MOST_ROOMS)
-        must(mimo_fail(MIMO_ERR_MEMORY, "more than %d rooms in a test", MOST_ROOMS), "room");
-    must(nn_runtime_reserve(nn_test_runtime(), &room, n, sizeof *room), "room");
+        nn_test_must(mimo_fail(MIMO_ERR_MEMORY, "more than %d rooms in a test", MOST_ROOMS),
+                     "room");
+    nn_test_must(nn_runtime_reserve(nn_test_runtime(), &room, n, sizeof *room), "room");
     rooms[room_count++] = room;
     return room;
 }
@@ -52,10 +53,10 @@ void nn_test_free_rooms(void)
 
 void nn_test_write(nn_real *room, const nn_real *x, int64_t n)
 {
-    must(nn_runtime_write(nn_test_runtime(), room, x, n * (int64_t)sizeof *x), "write");
+    nn_test_must(nn_runtime_write(nn_test_runtime(), room, x, n * (int64_t)sizeof *x), "write");
 }
 
 void nn_test_read(nn_real *x, const nn_real *room, int64_t n)
 {
-    must(nn_runtime_read(nn_test_runtime(), x, room, n * (int64_t)sizeof *x), "read");
+    nn_test_must(nn_runtime_read(nn_test_runtime(), x, room, n * (int64_t)sizeof *x), "read");
 }

@@ -17,6 +17,15 @@ nn_real *nn_test_sent(const nn_real *x, int64_t n);
 /* Free all rooms. */
 void nn_test_free_rooms(void);
 
+/* Place saved states in the zeroed room of the test. `place` does it, and is evaluated twice. */
+#define NN_TEST_PLACE(room, place)                                         \
+    do {                                                                   \
+        nn_test_must((place), #place);                                     \
+        nn_test_must(nn_room_reserve(&(room), nn_test_runtime()), #place); \
+        nn_test_must((place), #place);                                     \
+    } while (0)
+void nn_test_must(mimo_status status, const char *what);
+
 void nn_test_write(nn_real *room, const nn_real *x, int64_t n);
 void nn_test_read(nn_real *x, const nn_real *room, int64_t n);
 

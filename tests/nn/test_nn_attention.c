@@ -13,9 +13,13 @@ static const int64_t shuffled[S] = {0, 5, 1, 4, 9, 2};
 
 typedef struct subject {
     nn_attention attention;
+    nn_attention_saved attention_saved;
     nn_block block;
+    nn_block_saved block_saved;
+    nn_room room; /* of one of the two */
     nn_sequence sequence;
     nn_params *params;
+    nn_real *x; /* of the last forward of the block */
 } subject;
 
 static void make_sequence(nn_sequence *sequence, bool causal, const int64_t *positions)
@@ -38,6 +42,7 @@ static void make_attention(subject *s, bool causal, const int64_t *positions)
                               .out_std = 0.1};
     NN_OK(nn_attention_init(&s->attention, s->params, NULL, &desc));
     NN_OK(nn_params_seal(s->params));
+    NN_TEST_PLACE(s->room, nn_attention_saved_place(&s->attention_saved, &s->attention, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
 
@@ -56,6 +61,7 @@ static void make_block(subject *s, bool causal, const int64_t *positions)
                           .out_std = 0.1};
     NN_OK(nn_block_init(&s->block, s->params, NULL, &desc));
     NN_OK(nn_params_seal(s->params));
+    NN_TEST_PLACE(s->room, nn_block_saved_place(&s->block_saved, &s->block, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
 
@@ -63,6 +69,7 @@ static void discard(subject *s)
 {
     nn_attention_release(&s->attention);
     nn_block_release(&s->block);
+    nn_room_release(&s->room);
     nn_sequence_release(&s->sequence);
     nn_params_destroy(s->params);
 }
@@ -70,26 +77,35 @@ static void discard(subject *s)
 static mimo_status attention_forward(void *layer, nn_real *y, const nn_real *x)
 {
     subject *s = layer;
-    return nn_attention_forward(&s->attention, y, x, &s->sequence);
+    return nn_attention_forward(&s->attention, &s->attention_saved, y, x, &s->sequence);
 }
 
-static mimo_status attention_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status attention_backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    return nn_attention_backward(&((subject *)layer)->attention, dx, dy);
+    subject *s = layer;
+    NN_OK(nn_attention_backward_input(&s->attention, &s->attention_saved, dx, dy));
+    return nn_attention_backward_params(&s->attention, &s->attention_saved);
 }
 
 static mimo_status block_forward(void *layer, nn_real *y, const nn_real *x)
 {
     subject *s = layer;
-    return nn_block_forward(&s->block, y, x, &s->sequence);
+    s->x = (nn_real *)(uintptr_t)x;
+    return nn_block_forward(&s->block, &s->block_saved, y, x, &s->sequence);
 }
 
-/* In place: dx may be dy. */
-static mimo_status block_backward(void *layer, nn_real *dx, const nn_real *dy)
+/* In place: dx may be x. The check goes on with x, so it gets it back. */
+static mimo_status block_backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    const nn_runtime *runtime = nn_test_runtime();
-    NN_OK(runtime->device->copy(dx, dy, (int64_t)sizeof(nn_real) * N * HIDDEN, runtime->stream));
-    return nn_block_backward(&((subject *)layer)->block, dx, dx);
+    subject *s = layer;
+    static nn_real x[N * HIDDEN], d[N * HIDDEN];
+    nn_test_read(x, s->x, N * HIDDEN);
+    NN_OK(nn_block_backward_input(&s->block, &s->block_saved, s->x, dy));
+    NN_OK(nn_block_backward_params(&s->block, &s->block_saved));
+    nn_test_read(d, s->x, N * HIDDEN);
+    nn_test_write(dx, d, N * HIDDEN);
+    nn_test_write(s->x, x, N * HIDDEN);
+    return MIMO_OK;
 }
 
 Test(nn_attention, gradients)
@@ -135,7 +151,8 @@ static void set_weights(dense_weights *w, nn_params *params)
 static void forward(subject *s, nn_real *y, const nn_real *x, int64_t n)
 {
     nn_real *room = nn_test_room(n);
-    NN_OK(nn_attention_forward(&s->attention, room, nn_test_sent(x, n), &s->sequence));
+    NN_OK(nn_attention_forward(&s->attention, &s->attention_saved, room, nn_test_sent(x, n),
+                               &s->sequence));
     nn_test_read(y, room, n);
     nn_test_free_rooms();
 }
@@ -239,8 +256,8 @@ Test(nn_attention, takes_a_smaller_batch)
                                1e-12, "row %d", i);
     NN_FAILS(nn_sequence_set_batch(&s.sequence, 0), MIMO_ERR_ARGUMENT, "batch is 0");
     NN_OK(nn_sequence_set_batch(&s.sequence, B + 2));
-    NN_FAILS(nn_attention_forward(&s.attention, y, x, &s.sequence), MIMO_ERR_SHAPE,
-             "6 rows, batch 4, cp 1, made for 7, 3, 1");
+    NN_FAILS(nn_attention_forward(&s.attention, &s.attention_saved, y, x, &s.sequence),
+             MIMO_ERR_SHAPE, "6 rows, batch 4, cp 1, made for 7, 3, 1");
     discard(&s);
 }
 
@@ -261,7 +278,8 @@ Test(nn_attention, refuses)
     desc.heads = 0;
     NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "heads is 0");
     nn_real x[1];
-    NN_FAILS(nn_attention_backward(&layer, x, x), MIMO_ERR_STATE, "before forward");
+    nn_attention_saved saved = {0};
+    NN_FAILS(nn_attention_backward_input(&layer, &saved, x, x), MIMO_ERR_STATE, "before forward");
     nn_params_destroy(params);
 }
 

@@ -8,14 +8,38 @@
 
 enum { ROWS = 5, IN = 6, OUT = 9 };
 
+/* A layer with a saved state. */
+#define SUBJECT(kind)            \
+    typedef struct kind##_pair { \
+        nn_##kind layer;         \
+        nn_##kind##_saved saved; \
+        nn_room room;            \
+    } kind##_pair
+
+SUBJECT(linear);
+SUBJECT(norm);
+SUBJECT(mlp);
+SUBJECT(embedding);
+
+#define PLACE(pair, kind) \
+    NN_TEST_PLACE((pair).room, nn_##kind##_saved_place(&(pair).saved, &(pair).layer, &(pair).room))
+
+#define RELEASE(pair, kind)                 \
+    do {                                    \
+        nn_##kind##_release(&(pair).layer); \
+        nn_room_release(&(pair).room);      \
+    } while (0)
+
 static mimo_status linear_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_linear_forward(layer, y, x, ROWS, 1);
+    linear_pair *p = layer;
+    return nn_linear_forward(&p->layer, &p->saved, y, x, ROWS, 1);
 }
 
-static mimo_status linear_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status linear_backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    return nn_linear_backward(layer, dx, dy);
+    linear_pair *p = layer;
+    return nn_linear_backward(&p->layer, &p->saved, dx, dy);
 }
 
 Test(nn_linear, gradients_of_every_split)
@@ -23,20 +47,21 @@ Test(nn_linear, gradients_of_every_split)
     for (int split = NN_SPLIT_NONE; split <= NN_SPLIT_ROWS; split++)
         for (int bias = 0; bias < 2; bias++) {
             nn_params *params = nn_test_store(0, 1);
-            nn_linear layer;
+            linear_pair p = {0};
             nn_linear_desc desc = {.name = "linear",
                                    .in = IN,
                                    .out = OUT,
                                    .split = (nn_split)split,
                                    .bias = bias == 1,
                                    .std = 0.1};
-            NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+            NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
             NN_OK(nn_params_seal(params));
+            PLACE(p, linear);
             cr_assert_eq(nn_params_count(params), 1 + bias);
-            nn_case c = {"linear",   &layer,         params,         ROWS * IN,
-                         ROWS * OUT, linear_forward, linear_backward};
+            nn_case c = {"linear",       &p, params, ROWS * IN, ROWS * OUT, linear_forward,
+                         linear_backward};
             nn_check_gradients(&c);
-            nn_linear_release(&layer);
+            RELEASE(p, linear);
             nn_params_destroy(params);
         }
 }
@@ -44,18 +69,19 @@ Test(nn_linear, gradients_of_every_split)
 Test(nn_linear, is_the_plain_sum)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_linear layer;
+    linear_pair p = {0};
     nn_linear_desc desc = {
         .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_NONE, .bias = true, .std = 0.1};
-    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+    NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
+    PLACE(p, linear);
     nn_real w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT];
     nn_test_fill(x, ROWS * IN, "x");
     nn_test_fill(b, OUT, "b");
     NN_OK(nn_params_read(params, 0, NN_VALUE, w));
     NN_OK(nn_params_write(params, 1, NN_VALUE, b));
     nn_real *y_room = nn_test_room(ROWS * OUT);
-    NN_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
+    NN_OK(nn_linear_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
     nn_test_read(y, y_room, ROWS * OUT);
     for (int i = 0; i < ROWS; i++)
         for (int o = 0; o < OUT; o++) {
@@ -65,7 +91,7 @@ Test(nn_linear, is_the_plain_sum)
             cr_assert_float_eq((double)y[i * OUT + o], sum, 1e-12, "y[%d][%d]", i, o);
         }
     nn_test_free_rooms();
-    nn_linear_release(&layer);
+    RELEASE(p, linear);
     nn_params_destroy(params);
 }
 
@@ -73,29 +99,34 @@ Test(nn_linear, is_the_plain_sum)
 Test(nn_linear, no_rows)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_linear linear;
-    nn_norm norm;
-    nn_mlp mlp;
-    nn_embedding embedding;
+    linear_pair linear = {0};
+    norm_pair norm = {0};
+    mlp_pair mlp = {0};
+    embedding_pair embedding = {0};
     nn_linear_desc linear_desc = {
         .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_ROWS, .bias = true, .std = 0.1};
     nn_mlp_desc mlp_desc = {
         .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
     nn_real number = 42, *room = nn_test_sent(&number, 1);
-    NN_OK(nn_linear_init(&linear, params, NULL, &linear_desc));
-    NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS, NN_REPLICATED));
-    NN_OK(nn_mlp_init(&mlp, params, NULL, &mlp_desc));
-    NN_OK(nn_embedding_init(&embedding, params,
-                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
+    NN_OK(nn_linear_init(&linear.layer, params, NULL, &linear_desc));
+    NN_OK(nn_norm_init(&norm.layer, params, "norm", IN, ROWS, NN_REPLICATED));
+    NN_OK(nn_mlp_init(&mlp.layer, params, NULL, &mlp_desc));
+    NN_OK(nn_embedding_init(&embedding.layer, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
     NN_OK(nn_params_seal(params));
-    NN_OK(nn_linear_forward(&linear, room, room, 0, 1));
-    NN_OK(nn_linear_backward(&linear, room, room));
-    NN_OK(nn_norm_forward(&norm, room, room, 0));
-    NN_OK(nn_norm_backward(&norm, room, room, NULL));
-    NN_OK(nn_mlp_forward(&mlp, room, room, 0, 1));
-    NN_OK(nn_mlp_backward(&mlp, room, room));
-    NN_OK(nn_embedding_forward(&embedding, room, NULL, 0));
-    NN_OK(nn_embedding_backward(&embedding, room));
+    PLACE(linear, linear);
+    PLACE(norm, norm);
+    PLACE(mlp, mlp);
+    PLACE(embedding, embedding);
+    NN_OK(nn_linear_forward(&linear.layer, &linear.saved, room, room, 0, 1));
+    NN_OK(nn_linear_backward(&linear.layer, &linear.saved, room, room));
+    NN_OK(nn_norm_forward(&norm.layer, &norm.saved, room, room, 0));
+    NN_OK(nn_norm_backward_input(&norm.layer, &norm.saved, room, room, NULL));
+    NN_OK(nn_mlp_forward(&mlp.layer, &mlp.saved, room, room, 0, 1));
+    NN_OK(nn_mlp_backward_input(&mlp.layer, &mlp.saved, room, room));
+    NN_OK(nn_mlp_backward_params(&mlp.layer, &mlp.saved));
+    NN_OK(nn_embedding_forward(&embedding.layer, &embedding.saved, room, NULL, 0));
+    NN_OK(nn_embedding_backward_params(&embedding.layer, &embedding.saved, room));
     nn_test_read(&number, room, 1);
     cr_assert_eq(number, 42);
     for (int i = 0; i < nn_params_count(params); i++) {
@@ -105,47 +136,50 @@ Test(nn_linear, no_rows)
             cr_assert_eq(grad[j], 0);
     }
     nn_test_free_rooms();
-    nn_linear_release(&linear);
-    nn_norm_release(&norm);
-    nn_mlp_release(&mlp);
-    nn_embedding_release(&embedding);
+    RELEASE(linear, linear);
+    RELEASE(norm, norm);
+    RELEASE(mlp, mlp);
+    RELEASE(embedding, embedding);
     nn_params_destroy(params);
 }
 
 Test(nn_linear, refuses)
 {
     nn_params *params = nn_test_store(1, 2);
-    nn_linear layer = {0};
+    linear_pair p = {0};
     nn_linear_desc desc = {
         .name = "head", .in = 6, .out = 9, .split = NN_SPLIT_COLUMNS, .bias = true, .std = 0.1};
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
              "rank 0 of 1, the store is rank 1 of 2");
     nn_params_destroy(params);
     params = nn_test_store(0, 1);
     desc.out = 0;
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "out is 0");
+    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "out is 0");
     desc.out = 9;
-    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
+    NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
+    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
     nn_real x[6] = {0}, y[9];
-    NN_FAILS(nn_linear_forward(&layer, y, x, 1, 1), MIMO_ERR_STATE, "sealed");
-    NN_FAILS(nn_linear_backward(&layer, x, y), MIMO_ERR_STATE, "before forward");
+    NN_FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, 1, 1), MIMO_ERR_STATE, "sealed");
+    NN_FAILS(nn_linear_backward(&p.layer, &p.saved, x, y), MIMO_ERR_STATE, "before forward");
     NN_OK(nn_params_seal(params));
-    NN_FAILS(nn_linear_forward(&layer, y, x, -1, 1), MIMO_ERR_SHAPE, "-1 rows");
+    PLACE(p, linear);
+    NN_FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, -1, 1), MIMO_ERR_SHAPE, "-1 rows");
     desc.name = "other";
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
-    nn_linear_release(&layer);
+    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
+    RELEASE(p, linear);
     nn_params_destroy(params);
 }
 
 static mimo_status norm_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_norm_forward(layer, y, x, ROWS);
+    norm_pair *p = layer;
+    return nn_norm_forward(&p->layer, &p->saved, y, x, ROWS);
 }
 
-static mimo_status norm_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status norm_backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    return nn_norm_backward(layer, dx, dy, NULL);
+    norm_pair *p = layer;
+    return nn_norm_backward_input(&p->layer, &p->saved, dx, dy, NULL);
 }
 
 Test(nn_norm, gradients)
@@ -153,30 +187,33 @@ Test(nn_norm, gradients)
     static const int64_t widths[] = {3, 8, 19};
     for (int w = 0; w < 3; w++) {
         nn_params *params = nn_test_store(0, 1);
-        nn_norm layer;
-        NN_OK(nn_norm_init(&layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
+        norm_pair p = {0};
+        NN_OK(nn_norm_init(&p.layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
         NN_OK(nn_params_seal(params));
-        nn_case c = {"norm",           &layer,       params,       ROWS * widths[w],
+        PLACE(p, norm);
+        nn_case c = {"norm",           &p,           params,       ROWS * widths[w],
                      ROWS * widths[w], norm_forward, norm_backward};
         nn_check_gradients(&c);
-        nn_norm_release(&layer);
+        RELEASE(p, norm);
         nn_params_destroy(params);
     }
 }
 
+/* dx may be x, dy or the residual. */
 Test(nn_norm, normalises_and_adds_the_residual_in_place)
 {
     enum { W = 16 };
     nn_params *params = nn_test_store(0, 1);
-    nn_norm layer;
-    NN_OK(nn_norm_init(&layer, params, "norm", W, 1, NN_REPLICATED));
+    norm_pair p = {0};
+    NN_OK(nn_norm_init(&p.layer, params, "norm", W, 1, NN_REPLICATED));
     NN_OK(nn_params_seal(params));
+    PLACE(p, norm);
     nn_real x[W], y[W], dy[W], apart[W], residual[W], together[W];
     nn_test_fill(x, W, "x");
     nn_test_fill(dy, W, "dy");
     nn_test_fill(residual, W, "residual");
     nn_real *x_room = nn_test_sent(x, W), *y_room = nn_test_room(W), *dy_room = nn_test_sent(dy, W);
-    NN_OK(nn_norm_forward(&layer, y_room, x_room, 1));
+    NN_OK(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
     nn_test_read(y, y_room, W);
     double sum = 0, squares = 0;
     for (int j = 0; j < W; j++) {
@@ -185,57 +222,73 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     }
     cr_assert_float_eq(sum, 0, 1e-12);
     cr_assert_float_eq(squares / W, 1, 1e-4, "variance %g", squares / W);
-    NN_OK(nn_norm_backward(&layer, y_room, dy_room, NULL));
+    NN_OK(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL));
     nn_test_read(apart, y_room, W);
-    nn_real *in_place = nn_test_sent(residual, W);
-    NN_OK(nn_norm_backward(&layer, in_place, dy_room, in_place));
-    nn_test_read(together, in_place, W);
-    for (int j = 0; j < W; j++)
-        cr_assert_eq(together[j], residual[j] + apart[j], "element %d", j);
-    NN_FAILS(nn_norm_forward(&layer, y_room, x_room, 2), MIMO_ERR_SHAPE, "2 rows, must be 0 to 1");
+    nn_real *residual_room = nn_test_sent(residual, W);
+    nn_real *const in_place[] = {x_room, dy_room, residual_room};
+    for (int i = 0; i < 3; i++) {
+        nn_test_write(x_room, x, W);
+        nn_test_write(dy_room, dy, W);
+        nn_test_write(residual_room, residual, W);
+        NN_OK(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
+        NN_OK(nn_norm_backward_input(&p.layer, &p.saved, in_place[i], dy_room, residual_room));
+        nn_test_read(together, in_place[i], W);
+        for (int j = 0; j < W; j++)
+            cr_assert_eq(together[j], residual[j] + apart[j], "place %d, element %d", i, j);
+    }
+    NN_FAILS(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL), MIMO_ERR_STATE,
+             "before forward");
+    NN_FAILS(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 2), MIMO_ERR_SHAPE,
+             "2 rows, must be 0 to 1");
     nn_test_free_rooms();
-    nn_norm_release(&layer);
-    NN_FAILS(nn_norm_backward(&layer, apart, dy, NULL), MIMO_ERR_STATE, "before forward");
+    RELEASE(p, norm);
+    NN_FAILS(nn_norm_backward_input(&p.layer, &p.saved, apart, dy, NULL), MIMO_ERR_STATE,
+             "before forward");
     nn_params_destroy(params);
 }
 
 static mimo_status mlp_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_mlp_forward(layer, y, x, ROWS, 1);
+    mlp_pair *p = layer;
+    return nn_mlp_forward(&p->layer, &p->saved, y, x, ROWS, 1);
 }
 
-static mimo_status mlp_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status mlp_backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    return nn_mlp_backward(layer, dx, dy);
+    mlp_pair *p = layer;
+    NN_OK(nn_mlp_backward_input(&p->layer, &p->saved, dx, dy));
+    return nn_mlp_backward_params(&p->layer, &p->saved);
 }
 
 Test(nn_mlp, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_mlp layer;
+    mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
+    NN_OK(nn_mlp_init(&p.layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
-    nn_case c = {"mlp", &layer, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
+    PLACE(p, mlp);
+    nn_case c = {"mlp", &p, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
     nn_check_gradients(&c);
-    nn_mlp_release(&layer);
+    RELEASE(p, mlp);
     nn_params_destroy(params);
 }
 
 Test(nn_mlp, gelu_is_the_tanh_form)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_mlp layer;
+    mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = 1, .inner = 1, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
+    NN_OK(nn_mlp_init(&p.layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
+    PLACE(p, mlp);
     const nn_real one = 1, x[ROWS] = {-40, -1.5, 0, 0.3, 40};
     nn_real y[ROWS], *y_room = nn_test_room(ROWS);
     NN_OK(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
     NN_OK(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
-    NN_OK(nn_mlp_forward(&layer, y_room, nn_test_sent(x, ROWS), ROWS, 1));
+    NN_OK(nn_mlp_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS), ROWS, 1));
     nn_test_read(y, y_room, ROWS);
     nn_test_free_rooms();
     for (int i = 0; i < ROWS; i++) {
@@ -243,7 +296,7 @@ Test(nn_mlp, gelu_is_the_tanh_form)
         double expected = 0.5 * u * (1 + tanh(sqrt(2 / acos(-1.0)) * (u + 0.044715 * u * u * u)));
         cr_assert_float_eq((double)y[i], expected, 1e-12, "gelu(%g) is %g", u, (double)y[i]);
     }
-    nn_mlp_release(&layer);
+    RELEASE(p, mlp);
     nn_params_destroy(params);
 }
 
@@ -253,13 +306,15 @@ static const int64_t ids[ROWS] = {3, 0, 3, 1, 3};
 static mimo_status embedding_forward(void *layer, nn_real *y, const nn_real *x)
 {
     (void)x;
-    return nn_embedding_forward(layer, y, ids, ROWS);
+    embedding_pair *p = layer;
+    return nn_embedding_forward(&p->layer, &p->saved, y, ids, ROWS);
 }
 
-static mimo_status embedding_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status embedding_backward(void *layer, nn_real *dx, nn_real *dy)
 {
     (void)dx;
-    return nn_embedding_backward(layer, dy);
+    embedding_pair *p = layer;
+    return nn_embedding_backward_params(&p->layer, &p->saved, dy);
 }
 
 static void copy_room(nn_real *to, const nn_real *from, int64_t n)
@@ -272,44 +327,49 @@ static void copy_room(nn_real *to, const nn_real *from, int64_t n)
 static mimo_status positions_forward(void *layer, nn_real *y, const nn_real *x)
 {
     copy_room(y, x, ROWS * 2 * IN);
-    return nn_embedding_add(layer, y, ids, ROWS, 2);
+    embedding_pair *p = layer;
+    return nn_embedding_add(&p->layer, &p->saved, y, ids, ROWS, 2);
 }
 
-static mimo_status positions_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status positions_backward(void *layer, nn_real *dx, nn_real *dy)
 {
     copy_room(dx, dy, ROWS * 2 * IN);
-    return nn_embedding_backward(layer, dy);
+    embedding_pair *p = layer;
+    return nn_embedding_backward_params(&p->layer, &p->saved, dy);
 }
 
 Test(nn_embedding, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params,
-                            &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED}));
+    embedding_pair p = {0};
+    NN_OK(nn_embedding_init(&p.layer, params,
+                            &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED, ROWS}));
     NN_OK(nn_params_seal(params));
-    nn_case tokens = {"tokens",          &layer, params, 0, ROWS * IN, embedding_forward,
-                      embedding_backward};
+    PLACE(p, embedding);
+    nn_case tokens = {"tokens", &p, params, 0, ROWS * IN, embedding_forward, embedding_backward};
     nn_check_gradients(&tokens);
-    nn_case positions = {"positions",       &layer,        params,
-                         ROWS * 2 * IN,     ROWS * 2 * IN, positions_forward,
-                         positions_backward};
+    nn_case positions = {
+        "positions",       &p, params, ROWS * 2 * IN, ROWS * 2 * IN, positions_forward,
+        positions_backward};
     nn_check_gradients(&positions);
-    nn_embedding_release(&layer);
+    RELEASE(p, embedding);
     nn_params_destroy(params);
 }
 
 Test(nn_embedding, refuses_an_id_outside_the_table)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params,
-                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
+    embedding_pair p = {0};
+    NN_OK(nn_embedding_init(&p.layer, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
     NN_OK(nn_params_seal(params));
+    PLACE(p, embedding);
     nn_real y[ROWS * IN];
-    NN_FAILS(nn_embedding_backward(&layer, y), MIMO_ERR_STATE, "before forward");
-    NN_FAILS(nn_embedding_forward(&layer, y, ids, ROWS), MIMO_ERR_ARGUMENT,
+    NN_FAILS(nn_embedding_backward_params(&p.layer, &p.saved, y), MIMO_ERR_STATE, "before forward");
+    NN_FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS), MIMO_ERR_ARGUMENT,
              "ids[0] is 3, must be 0 to 2");
-    nn_embedding_release(&layer);
+    NN_FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS + 1), MIMO_ERR_SHAPE,
+             "6 rows, must be 0 to 5");
+    RELEASE(p, embedding);
     nn_params_destroy(params);
 }

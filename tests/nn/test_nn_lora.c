@@ -87,9 +87,12 @@ static void run_rank(parts *out, const golden *g, int rank)
     nn_lora_place place = {"up", g->in, g->out, g->cut, false, N, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 2 * R};
     nn_lora lora;
+    nn_lora_saved saved;
+    nn_room memory = {0};
     int weight = add_weight(params, g);
     NN_OK(nn_lora_init(&lora, params, &place, &desc));
     NN_OK(nn_params_seal(params));
+    NN_TEST_PLACE(memory, nn_lora_saved_place(&saved, &lora, &memory));
     int64_t in = lora.in, out_width = lora.out, first_in = g->cut == 1 ? rank * in : 0;
     int64_t first_out = g->cut == 0 ? rank * out_width : 0;
     nn_real a[R * MOST], x[N * MOST], dy[N * MOST], w[MOST * MOST], rows_of_w[MOST * MOST];
@@ -106,23 +109,24 @@ static void run_rank(parts *out, const golden *g, int rank)
     base(out->dx, dy, w, in, out_width, true);
     nn_real *room = nn_test_sent(out->y, N * MOST), *d_room = nn_test_sent(out->dx, N * MOST);
     const nn_real *x_sent = nn_test_sent(x, N * in), *dy_sent = nn_test_sent(dy, N * out_width);
-    NN_OK(nn_lora_forward(&lora, x_sent, N));
-    NN_OK(nn_lora_backward(&lora, dy_sent, N));
+    NN_OK(nn_lora_forward(&lora, &saved, x_sent, N));
+    NN_OK(nn_lora_backward(&lora, &saved, dy_sent));
     nn_factors added;
-    cr_assert(nn_lora_output(&added, &lora, N));
+    cr_assert(nn_lora_output(&added, &lora, &saved));
     add_product(room, &added);
-    cr_assert(nn_lora_input(&added, &lora, N));
+    cr_assert(nn_lora_input(&added, &lora, &saved));
     add_product(d_room, &added);
-    NN_OK(nn_lora_backward_params(&lora, dy_sent, x_sent, (nn_tokens){N, 1}));
+    NN_OK(nn_lora_backward_params(&lora, &saved, dy_sent, x_sent, (nn_tokens){N, 1}));
     nn_test_read(out->y, room, N * out_width);
     nn_test_read(out->dx, d_room, N * in);
-    nn_test_read(out->z, lora.z, N * R);
-    nn_test_read(out->dz, lora.dz, N * R);
+    nn_test_read(out->z, saved.z, N * R);
+    nn_test_read(out->dz, saved.dz, N * R);
     NN_OK(nn_params_read(params, lora.a, NN_GRAD, out->da));
     NN_OK(nn_params_read(params, lora.b, NN_GRAD, out->db));
     NN_OK(nn_lora_merge(&lora, weight));
     NN_OK(nn_params_read(params, weight, NN_VALUE, out->merged));
     nn_lora_release(&lora);
+    nn_room_release(&memory);
     nn_params_destroy(params);
 }
 
@@ -407,15 +411,37 @@ Test(nn_lora, scale)
     }
 }
 
+typedef struct linear_pair {
+    nn_linear layer;
+    nn_linear_saved saved;
+    nn_room room;
+} linear_pair;
+
+static void make_pair(linear_pair *p, nn_params *params, const nn_linear_desc *desc)
+{
+    memset(p, 0, sizeof *p);
+    NN_OK(nn_linear_init(&p->layer, params, NULL, desc));
+    NN_OK(nn_params_seal(params));
+    NN_TEST_PLACE(p->room, nn_linear_saved_place(&p->saved, &p->layer, &p->room));
+}
+
+static void release_pair(linear_pair *p)
+{
+    nn_linear_release(&p->layer);
+    nn_room_release(&p->room);
+}
+
 #ifdef NN_REAL_F64
 static mimo_status forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_linear_forward(layer, y, x, ROWS, 1);
+    linear_pair *p = layer;
+    return nn_linear_forward(&p->layer, &p->saved, y, x, ROWS, 1);
 }
 
-static mimo_status backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status backward(void *layer, nn_real *dx, nn_real *dy)
 {
-    return nn_linear_backward(layer, dx, dy);
+    linear_pair *p = layer;
+    return nn_linear_backward(&p->layer, &p->saved, dx, dy);
 }
 
 Test(nn_lora, gradients_of_every_split)
@@ -425,13 +451,12 @@ Test(nn_lora, gradients_of_every_split)
             nn_params *params = nn_test_store(0, 1);
             nn_lora_desc adapter = {.rank = 2, .alpha = 3, .b_std = 0.3, .rslora = rslora == 1};
             nn_linear_desc desc = adapted(&adapter);
-            nn_linear layer;
+            linear_pair p;
             desc.split = (nn_split)split;
-            NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-            NN_OK(nn_params_seal(params));
-            nn_case c = {"adapted", &layer, params, ROWS * IN, ROWS * OUT, forward, backward};
+            make_pair(&p, params, &desc);
+            nn_case c = {"adapted", &p, params, ROWS * IN, ROWS * OUT, forward, backward};
             nn_check_gradients(&c);
-            nn_linear_release(&layer);
+            release_pair(&p);
             nn_params_destroy(params);
         }
 }
@@ -446,27 +471,27 @@ Test(nn_linear, backward_in_halves)
     nn_linear_desc desc = adapted(&adapter);
     nn_test_fill(x, ROWS * IN, "x");
     nn_test_fill(dy, ROWS * OUT, "dy");
-    const nn_real *x_sent = nn_test_sent(x, ROWS * IN), *dy_sent = nn_test_sent(dy, ROWS * OUT);
+    const nn_real *x_sent = nn_test_sent(x, ROWS * IN);
+    nn_real *dy_sent = nn_test_sent(dy, ROWS * OUT);
     for (int halves = 0; halves < 2; halves++) {
         nn_params *params = nn_test_store(0, 1);
-        nn_linear layer;
+        linear_pair p;
         nn_real *dx_room = nn_test_room(ROWS * IN);
-        NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-        NN_OK(nn_params_seal(params));
+        make_pair(&p, params, &desc);
         cr_assert_eq(nn_params_count(params), PARAMETERS);
-        NN_OK(nn_linear_forward(&layer, nn_test_room(ROWS * OUT), x_sent, ROWS, 1));
+        NN_OK(nn_linear_forward(&p.layer, &p.saved, nn_test_room(ROWS * OUT), x_sent, ROWS, 1));
         if (halves) {
-            NN_FAILS(nn_linear_backward_params(&layer, dy_sent), MIMO_ERR_STATE,
+            NN_FAILS(nn_linear_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE,
                      "before the input");
-            NN_OK(nn_linear_backward_input(&layer, dx_room, dy_sent));
-            NN_OK(nn_linear_backward_params(&layer, dy_sent));
+            NN_OK(nn_linear_backward_input(&p.layer, &p.saved, dx_room, dy_sent));
+            NN_OK(nn_linear_backward_params(&p.layer, &p.saved));
         } else {
-            NN_OK(nn_linear_backward(&layer, dx_room, dy_sent));
+            NN_OK(nn_linear_backward(&p.layer, &p.saved, dx_room, dy_sent));
         }
         nn_test_read(dx[halves], dx_room, ROWS * IN);
         for (int i = 0; i < PARAMETERS; i++)
             NN_OK(nn_params_read(params, i, NN_GRAD, grads[halves][i]));
-        nn_linear_release(&layer);
+        release_pair(&p);
         nn_params_destroy(params);
     }
     EXPECT_BITS(bits_of(dx[1], dx[0], sizeof dx[0], sizeof **dx, 0), "dx");
@@ -481,7 +506,7 @@ Test(nn_linear, backward_in_halves)
 /* A frozen store with one adapted layer; B is not zero. */
 typedef struct frozen_layer {
     nn_params *params;
-    nn_linear layer;
+    linear_pair p;
     nn_real x[ROWS * IN], y[ROWS * OUT];
     nn_real *x_sent, *y_room;
 } frozen_layer;
@@ -497,8 +522,7 @@ static void make_frozen(frozen_layer *f)
                             .frozen = true,
                             .runtime = nn_test_runtime()};
     NN_OK(nn_params_create(&f->params, &store));
-    NN_OK(nn_linear_init(&f->layer, f->params, NULL, &desc));
-    NN_OK(nn_params_seal(f->params));
+    make_pair(&f->p, f->params, &desc);
     nn_test_fill(f->x, ROWS * IN, "x");
     nn_test_fill(f->y, ROWS * OUT, "y");
     f->x_sent = nn_test_sent(f->x, ROWS * IN);
@@ -507,7 +531,7 @@ static void make_frozen(frozen_layer *f)
 
 static void release_frozen(frozen_layer *f)
 {
-    nn_linear_release(&f->layer);
+    release_pair(&f->p);
     nn_params_destroy(f->params);
 }
 
@@ -523,19 +547,19 @@ Test(nn_lora, of_a_frozen_layer_it_alone_is_trained)
     for (int i = 0; i < n; i++)
         trained += buckets[i].count;
     cr_assert_eq(trained, 2 * IN + OUT * 2, "the factors, and nothing else");
-    NN_FAILS(nn_params_read(f.params, f.layer.weight, NN_GRAD, before), MIMO_ERR_STATE,
+    NN_FAILS(nn_params_read(f.params, f.p.layer.weight, NN_GRAD, before), MIMO_ERR_STATE,
              "\"up.weight\" is frozen");
-    NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, before));
+    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
     nn_adamw rule = NN_ADAMW_INIT;
     for (int step = 0; step < 5; step++) {
         NN_OK(nn_params_zero_grad(f.params));
-        NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
-        NN_OK(nn_linear_backward(&f.layer, NULL, f.y_room));
+        NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+        NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
         NN_OK(nn_adamw_step(&rule, f.params, 1));
     }
-    NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, after));
+    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
-    NN_OK(nn_params_read(f.params, f.layer.lora.a, NN_VALUE, factor));
+    NN_OK(nn_params_read(f.params, f.p.layer.lora.a, NN_VALUE, factor));
     cr_assert_neq(factor[0], (nn_real)(nn_uniform(7, "up.lora_A.weight", 0) / sqrt(IN)));
     cr_assert(nn_params_trainable(f.params));
     release_frozen(&f);
@@ -550,18 +574,17 @@ Test(nn_lora, starts_as_nothing)
     for (int with = 0; with < 2; with++) {
         nn_params *params = nn_test_store(0, 1);
         nn_linear_desc desc = adapted(with ? &adapter : NULL);
-        nn_linear layer;
-        NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-        NN_OK(nn_params_seal(params));
+        linear_pair p;
+        make_pair(&p, params, &desc);
         nn_real *room = nn_test_room(ROWS * OUT);
-        NN_OK(nn_linear_forward(&layer, room, x_sent, ROWS, 1));
-        NN_OK(nn_linear_backward(&layer, NULL, room));
+        NN_OK(nn_linear_forward(&p.layer, &p.saved, room, x_sent, ROWS, 1));
+        NN_OK(nn_linear_backward(&p.layer, &p.saved, NULL, room));
         nn_test_read(with ? adapted_y : y, room, ROWS * OUT);
         if (with) {
-            NN_OK(nn_params_read(params, layer.lora.a, NN_GRAD, da));
-            NN_OK(nn_params_read(params, layer.lora.b, NN_GRAD, db));
+            NN_OK(nn_params_read(params, p.layer.lora.a, NN_GRAD, da));
+            NN_OK(nn_params_read(params, p.layer.lora.b, NN_GRAD, db));
         }
-        nn_linear_release(&layer);
+        release_pair(&p);
         nn_params_destroy(params);
     }
     EXPECT_BITS(bits_of(adapted_y, y, sizeof y, sizeof *adapted_y, 0), "adapted_y");
@@ -576,13 +599,13 @@ Test(nn_lora, merging_can_be_undone)
     frozen_layer f;
     nn_real before[OUT * IN], after[OUT * IN], y[ROWS * OUT], merged[ROWS * OUT];
     make_frozen(&f);
-    NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, before));
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(y, f.y_room, ROWS * OUT);
-    NN_FAILS(nn_linear_unmerge(&f.layer), MIMO_ERR_STATE, "not merged");
-    NN_OK(nn_linear_merge(&f.layer));
-    NN_FAILS(nn_linear_merge(&f.layer), MIMO_ERR_STATE, "merged already");
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
+    NN_FAILS(nn_linear_unmerge(&f.p.layer), MIMO_ERR_STATE, "not merged");
+    NN_OK(nn_linear_merge(&f.p.layer));
+    NN_FAILS(nn_linear_merge(&f.p.layer), MIMO_ERR_STATE, "merged already");
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(merged, f.y_room, ROWS * OUT);
     double difference = 0, scale = 0;
     for (int i = 0; i < ROWS * OUT; i++) {
@@ -590,24 +613,26 @@ Test(nn_lora, merging_can_be_undone)
         scale += pow((double)y[i], 2);
     }
     cr_assert(difference <= 1e-12 * scale, "relative L2 %g", sqrt(difference / scale));
-    NN_FAILS(nn_linear_backward(&f.layer, NULL, f.y_room), MIMO_ERR_STATE,
+    NN_FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
              "up: the adapter is merged into the weight: unmerge before training");
-    NN_FAILS(nn_linear_backward_input(&f.layer, NULL, f.y_room), MIMO_ERR_STATE, "is merged");
-    NN_FAILS(nn_linear_backward_params(&f.layer, f.y_room), MIMO_ERR_STATE, "before the input's");
+    NN_FAILS(nn_linear_backward_input(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
+             "is merged");
+    NN_FAILS(nn_linear_backward_params(&f.p.layer, &f.p.saved), MIMO_ERR_STATE,
+             "before the input's");
     nn_adamw rule = NN_ADAMW_INIT;
     NN_FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
              "optimizer: adapters are merged into the weights (1): unmerge first");
     cr_assert_eq(nn_params_steps(f.params), 0);
     NN_FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
-    NN_FAILS(nn_params_write(f.params, f.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
+    NN_FAILS(nn_params_write(f.params, f.p.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
              "up.weight: adapters are merged");
-    const nn_param_part weight = {.params = f.params, .index = f.layer.weight, .part = NN_VALUE};
+    const nn_param_part weight = {.params = f.params, .index = f.p.layer.weight, .part = NN_VALUE};
     NN_FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
-    NN_OK(nn_linear_unmerge(&f.layer));
-    NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, after));
+    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_backward(&f.layer, NULL, f.y_room));
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
     NN_OK(nn_adamw_step(&rule, f.params, 1));
     release_frozen(&f);
 }
@@ -619,23 +644,24 @@ Test(nn_lora, backward_takes_the_last_forward)
     nn_real other[ROWS * IN], expected[OUT * 2], db[OUT * 2];
     make_frozen(&f);
     nn_test_fill(other, ROWS * IN, "other");
-    const nn_real *dy = nn_test_sent(f.y, ROWS * OUT), *other_sent = nn_test_sent(other, ROWS * IN);
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_merge(&f.layer));
-    NN_OK(nn_linear_unmerge(&f.layer));
-    NN_OK(nn_linear_backward(&f.layer, NULL, dy));
-    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, expected));
-    NN_OK(nn_linear_merge(&f.layer));
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, other_sent, ROWS, 1));
-    NN_OK(nn_linear_unmerge(&f.layer));
-    NN_FAILS(nn_linear_backward(&f.layer, NULL, dy), MIMO_ERR_STATE,
+    const nn_real *other_sent = nn_test_sent(other, ROWS * IN);
+    nn_real *dy = nn_test_sent(f.y, ROWS * OUT);
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_linear_merge(&f.p.layer));
+    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
+    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, expected));
+    NN_OK(nn_linear_merge(&f.p.layer));
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, other_sent, ROWS, 1));
+    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy), MIMO_ERR_STATE,
              "up: the adapter was merged in the last forward: backward needs another one");
-    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, db));
+    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
     EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB after the refusal");
     NN_OK(nn_params_zero_grad(f.params));
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_backward(&f.layer, NULL, dy));
-    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, db));
+    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
+    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
     EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB");
     release_frozen(&f);
 }
@@ -687,7 +713,9 @@ Test(nn_lora, refuses)
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     nn_real *room = NULL;
-    NN_FAILS(nn_linear_forward(&layer, room, room, 3, 1), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
+    nn_linear_saved saved = {0};
+    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 3, 1), MIMO_ERR_SHAPE,
+             "3 rows, must be 0 to 2");
     nn_linear_release(&layer);
     nn_params_destroy(params);
 }

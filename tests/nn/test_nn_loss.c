@@ -7,24 +7,45 @@
 
 enum { ROWS = 5, V = 11 };
 
+typedef struct subject {
+    nn_loss loss;
+    nn_loss_saved saved;
+    nn_room room;
+} subject;
+
+static void make(subject *s, int64_t rows)
+{
+    memset(s, 0, sizeof *s);
+    NN_OK(nn_loss_init(&s->loss, nn_test_runtime(), NULL, V, rows));
+    NN_TEST_PLACE(s->room, nn_loss_saved_place(&s->saved, &s->loss, &s->room));
+}
+
+static void discard(subject *s)
+{
+    nn_loss_release(&s->loss);
+    nn_room_release(&s->room);
+}
+
 static const int64_t labels[ROWS] = {3, NN_IGNORE, 0, 10, NN_IGNORE};
 
 static mimo_status loss_forward(void *layer, nn_real *y, const nn_real *x)
 {
     double sum;
     int64_t tokens;
-    mimo_status status = nn_loss_forward(layer, x, labels, ROWS);
+    subject *s = layer;
+    mimo_status status = nn_loss_forward(&s->loss, &s->saved, x, labels, ROWS);
     if (status == MIMO_OK)
-        status = nn_loss_read(layer, &sum, &tokens);
+        status = nn_loss_read(&s->loss, &sum, &tokens);
     nn_real number = (nn_real)sum;
     nn_test_write(y, &number, 1);
     return status;
 }
 
-static mimo_status loss_backward(void *layer, nn_real *dx, const nn_real *dy)
+static mimo_status loss_backward(void *layer, nn_real *dx, nn_real *dy)
 {
     nn_real factor, d[ROWS * V];
-    mimo_status status = nn_loss_backward(layer, dx);
+    subject *s = layer;
+    mimo_status status = nn_loss_backward_input(&s->loss, &s->saved, dx);
     nn_test_read(&factor, dy, 1);
     nn_test_read(d, dx, ROWS * V);
     for (int i = 0; i < ROWS * V; i++)
@@ -36,18 +57,18 @@ static mimo_status loss_backward(void *layer, nn_real *dx, const nn_real *dy)
 Test(nn_loss, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
-    nn_loss loss;
-    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
-    nn_case c = {"loss", &loss, params, ROWS * V, 1, loss_forward, loss_backward};
+    subject s;
+    make(&s, ROWS);
+    nn_case c = {"loss", &s, params, ROWS * V, 1, loss_forward, loss_backward};
     nn_check_gradients(&c);
-    nn_loss_release(&loss);
+    discard(&s);
     nn_params_destroy(params);
 }
 
 Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
 {
-    nn_loss loss;
-    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
+    subject s;
+    make(&s, ROWS);
     nn_real logits[ROWS * V];
     double sum, expected = 0;
     int64_t tokens;
@@ -57,9 +78,9 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
         logits[V + j] = NAN; /* an ignored row is not even read */
     nn_real *room = nn_test_sent(logits, ROWS * V);
     double losses[ROWS];
-    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
-    NN_OK(nn_loss_read_rows(&loss, losses));
-    NN_OK(nn_loss_read(&loss, &sum, &tokens));
+    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    NN_OK(nn_loss_read_rows(&s.loss, &s.saved, losses));
+    NN_OK(nn_loss_read(&s.loss, &sum, &tokens));
     for (int i = 0; i < ROWS; i++) {
         double total = 0, row = 0;
         if (labels[i] != NN_IGNORE) {
@@ -72,67 +93,68 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     }
     cr_assert_float_eq(sum, expected, 1e-9);
     cr_assert_eq(tokens, 3);
-    NN_OK(nn_loss_backward(&loss, room)); /* in place */
+    NN_OK(nn_loss_backward_input(&s.loss, &s.saved, room)); /* in place */
     nn_test_read(logits, room, ROWS * V);
     for (int j = 0; j < V; j++)
         cr_assert(logits[V + j] == 0 && logits[4 * V + j] == 0, "ignored rows have no gradient");
-    NN_OK(nn_loss_forward(&loss, NULL, NULL, 0));
-    NN_OK(nn_loss_read(&loss, &sum, &tokens));
+    NN_OK(nn_loss_forward(&s.loss, &s.saved, NULL, NULL, 0));
+    NN_OK(nn_loss_read(&s.loss, &sum, &tokens));
     cr_assert(sum == 0 && tokens == 0, "no rows: sum %g, %lld tokens", sum, (long long)tokens);
     nn_test_free_rooms();
-    nn_loss_release(&loss);
+    discard(&s);
 }
 
 /* The sums grow over micro-batches until they are read. */
 Test(nn_loss, adds_up_between_reads)
 {
-    nn_loss loss;
-    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
+    subject s;
+    make(&s, ROWS);
     nn_real logits[ROWS * V];
     double once, twice;
     int64_t tokens;
     nn_test_fill(logits, ROWS * V, "logits");
     nn_real *room = nn_test_sent(logits, ROWS * V);
-    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
-    NN_OK(nn_loss_read(&loss, &once, &tokens));
-    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
-    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
-    NN_OK(nn_loss_read(&loss, &twice, &tokens));
+    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    NN_OK(nn_loss_read(&s.loss, &once, &tokens));
+    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    NN_OK(nn_loss_read(&s.loss, &twice, &tokens));
     cr_assert_eq(twice, once + once, "%g, twice %g", once, twice);
     cr_assert_eq(tokens, 6);
     nn_test_free_rooms();
-    nn_loss_release(&loss);
+    discard(&s);
 }
 
 Test(nn_loss, argmax_takes_the_lowest_of_equals)
 {
-    nn_loss loss;
-    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
+    subject s;
+    make(&s, ROWS);
     nn_real logits[3 * V] = {0};
     int64_t ids[3];
     logits[7] = logits[9] = 2;
     for (int j = 0; j < V; j++)
         logits[V + j] = -3;
     logits[2 * V + 10] = (nn_real)0.5;
-    NN_OK(nn_loss_argmax(&loss, nn_test_sent(logits, 3 * V), 3, ids));
+    NN_OK(nn_loss_argmax(&s.loss, nn_test_sent(logits, 3 * V), 3, ids));
     nn_test_free_rooms();
     cr_assert(ids[0] == 7 && ids[1] == 0 && ids[2] == 10, "%lld %lld %lld", (long long)ids[0],
               (long long)ids[1], (long long)ids[2]);
-    nn_loss_release(&loss);
+    discard(&s);
 }
 
 Test(nn_loss, refuses)
 {
-    nn_loss loss = {0};
+    subject s = {0};
     nn_real logits[2 * V] = {0};
     int64_t wrong[2] = {1, 11};
-    NN_FAILS(nn_loss_init(&loss, nn_test_runtime(), NULL, 0, ROWS), MIMO_ERR_ARGUMENT,
+    NN_FAILS(nn_loss_init(&s.loss, nn_test_runtime(), NULL, 0, ROWS), MIMO_ERR_ARGUMENT,
              "vocabulary is 0");
-    NN_FAILS(nn_loss_backward(&loss, logits), MIMO_ERR_STATE, "before forward");
-    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, 2));
-    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 2), MIMO_ERR_ARGUMENT,
+    NN_FAILS(nn_loss_backward_input(&s.loss, &s.saved, logits), MIMO_ERR_STATE, "before forward");
+    make(&s, 2);
+    NN_FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 2), MIMO_ERR_ARGUMENT,
              "labels[1] is 11, must be 0 to 10 or -100");
-    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 3), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
-    NN_FAILS(nn_loss_argmax(&loss, logits, 3, wrong), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
-    nn_loss_release(&loss);
+    NN_FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 3), MIMO_ERR_SHAPE,
+             "3 rows, must be 0 to 2");
+    NN_FAILS(nn_loss_argmax(&s.loss, logits, 3, wrong), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
+    discard(&s);
 }

@@ -206,14 +206,16 @@ Test(nn_order, linear_refuses_rows_that_are_no_samples)
         .name = "store", .tp_size = 1, .runtime = &runtime, .shards = PARTS, .pairs = 2};
     nn_linear_desc desc = {.name = "up", .in = 8, .out = 8, .max_rows = 24};
     nn_linear layer;
+    nn_linear_saved saved = {0}; /* it needs no room */
     NN_OK(nn_params_create(&params, &store));
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     nn_real *room = nn_test_room(24 * 8);
-    NN_OK(nn_linear_forward(&layer, room, room, 24, 3));
-    NN_FAILS(nn_linear_forward(&layer, room, room, 24, 5), MIMO_ERR_SHAPE,
+    NN_OK(nn_linear_forward(&layer, &saved, room, room, 24, 3));
+    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 5), MIMO_ERR_SHAPE,
              "24 rows are not those of 5 samples in 4 chunks each");
-    NN_FAILS(nn_linear_forward(&layer, room, room, 24, 4), MIMO_ERR_SHAPE, "in 4 chunks each");
+    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 4), MIMO_ERR_SHAPE,
+             "in 4 chunks each");
     nn_linear_release(&layer);
     nn_params_destroy(params);
     nn_test_free_rooms();

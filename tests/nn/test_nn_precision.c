@@ -21,10 +21,23 @@ typedef struct model {
     nn_block block;
     nn_linear head;
     nn_loss loss;
+    nn_block_saved block_saved;
+    nn_linear_saved head_saved;
+    nn_loss_saved loss_saved;
+    nn_room room; /* of the three */
 } model;
+
+static mimo_status place(model *m)
+{
+    mimo_status status = nn_block_saved_place(&m->block_saved, &m->block, &m->room);
+    if (status == MIMO_OK)
+        status = nn_linear_saved_place(&m->head_saved, &m->head, &m->room);
+    return status == MIMO_OK ? nn_loss_saved_place(&m->loss_saved, &m->loss, &m->room) : status;
+}
 
 static void make(model *m)
 {
+    memset(m, 0, sizeof *m);
     m->params = nn_test_store(0, 1);
     nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
     nn_block_desc block = {.name = "block",
@@ -47,6 +60,7 @@ static void make(model *m)
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
     NN_OK(nn_loss_init(&m->loss, nn_test_runtime(), NULL, V, N));
     NN_OK(nn_params_seal(m->params));
+    NN_TEST_PLACE(m->room, place(m));
 }
 
 static void discard(model *m)
@@ -55,6 +69,7 @@ static void discard(model *m)
     nn_block_release(&m->block);
     nn_linear_release(&m->head);
     nn_loss_release(&m->loss);
+    nn_room_release(&m->room);
     nn_params_destroy(m->params);
 }
 
@@ -79,15 +94,16 @@ static void step(model *m, double *sum, double *norm)
     for (int i = 0; i < N; i++)
         labels[i] = i % 3 ? (i * 7) % V : NN_IGNORE;
     nn_real *x = nn_test_sent(numbers, N * HIDDEN), *y = nn_test_room(N * HIDDEN);
-    nn_real *logits = nn_test_room(N * V);
-    NN_OK(nn_block_forward(&m->block, y, x, &m->sequence));
-    NN_OK(nn_linear_forward(&m->head, logits, y, N, 1));
-    NN_OK(nn_loss_forward(&m->loss, logits, labels, N));
+    nn_real *logits = nn_test_room(N * V), *d = nn_test_room(N * HIDDEN);
+    NN_OK(nn_block_forward(&m->block, &m->block_saved, y, x, &m->sequence));
+    NN_OK(nn_linear_forward(&m->head, &m->head_saved, logits, y, N, 1));
+    NN_OK(nn_loss_forward(&m->loss, &m->loss_saved, logits, labels, N));
     NN_OK(nn_loss_read(&m->loss, sum, &tokens));
-    NN_OK(nn_loss_backward(&m->loss, logits));
+    NN_OK(nn_loss_backward_input(&m->loss, &m->loss_saved, logits));
     NN_OK(nn_params_zero_grad(m->params));
-    NN_OK(nn_linear_backward(&m->head, y, logits));
-    NN_OK(nn_block_backward(&m->block, y, y));
+    NN_OK(nn_linear_backward(&m->head, &m->head_saved, d, logits));
+    NN_OK(nn_block_backward_input(&m->block, &m->block_saved, x, d));
+    NN_OK(nn_block_backward_params(&m->block, &m->block_saved));
     *norm = norm_of(m->params);
     nn_adamw rule = NN_ADAMW_INIT;
     NN_OK(nn_adamw_step(&rule, m->params, *norm));

@@ -300,7 +300,8 @@ static void capture_encoder(const oracle_candidate *candidate, oracle_capture *c
 {
     tile_rows rows = encoder_rows(candidate, m);
     tile_columns all = {0, candidate->sizes.hidden};
-    nn_real **x = candidate->encoder.activations;
+    const encoder_saved *saved = &candidate->encoder.saved;
+    nn_real *const *x = saved->blocks.x;
     int64_t layers = candidate->sizes.encoder_layers;
     char name[32];
     capture_tile(candidate, capture, "encoder.input", &rows, all, x[0]);
@@ -308,16 +309,17 @@ static void capture_encoder(const oracle_candidate *candidate, oracle_capture *c
         snprintf(name, sizeof name, "encoder.block%d", (int)i);
         capture_tile(candidate, capture, name, &rows, all, x[i + 1]);
     }
-    capture_tile(candidate, capture, "encoder.norm", &rows, all, x[layers + 1]);
+    capture_tile(candidate, capture, "encoder.norm", &rows, all, saved->normed);
     capture_tile(candidate, capture, "encoder.rows", &rows, all, candidate->tiles.tile[MIMO_SRC]);
 }
 
 static void capture_losses(const oracle_candidate *candidate, oracle_capture *capture,
                            const tile_rows *rows)
 {
-    const nn_loss *loss = &candidate->llm.loss;
-    MIMO_KEEP_FIRST(capture->status, nn_loss_read_rows(loss, candidate->losses));
-    for (int64_t i = 0; i < loss->rows; i++)
+    const nn_loss_saved *saved = &candidate->llm.saved.loss;
+    MIMO_KEEP_FIRST(capture->status,
+                    nn_loss_read_rows(&candidate->llm.loss, saved, candidate->losses));
+    for (int64_t i = 0; i < saved->rows; i++)
         candidate->on_host[i] = (nn_real)candidate->losses[i];
     capture_here(candidate, capture, "losses", rows, (tile_columns){0, 1});
 }
@@ -328,13 +330,14 @@ void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_c
     const oracle_llm *llm = &candidate->llm;
     tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
     tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
-    capture_tile(candidate, capture, name, &share, logits, llm->logits);
+    capture_tile(candidate, capture, name, &share, logits, llm->saved.logits);
 }
 
 static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
 {
     const oracle_llm *llm = &candidate->llm;
     const ref_sizes *sizes = &candidate->sizes;
+    nn_real *const *x = llm->saved.blocks.x;
     tile_columns all = {0, sizes->hidden};
     tile_rows image = llm_rows(candidate, m, sizes->image_tokens, NULL);
     tile_rows whole = llm_rows(candidate, m, sizes->seq, NULL);
@@ -343,12 +346,12 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     char name[32];
     capture_tile(candidate, capture, "bridge.rows", &image, all, candidate->tiles.tile[MIMO_DST]);
     capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
-    capture_tile(candidate, capture, "llm.input", &own, all, llm->x[0]);
+    capture_tile(candidate, capture, "llm.input", &own, all, x[0]);
     for (int64_t i = 0; i < sizes->llm_layers; i++) {
         snprintf(name, sizeof name, "llm.block%d", (int)i);
-        capture_tile(candidate, capture, name, &own, all, llm->x[i + 1]);
+        capture_tile(candidate, capture, name, &own, all, x[i + 1]);
     }
-    capture_tile(candidate, capture, "llm.norm", &own, all, llm->x[sizes->llm_layers + 1]);
+    capture_tile(candidate, capture, "llm.norm", &own, all, llm->saved.normed);
     oracle_candidate_capture_logits(candidate, capture, "llm.logits", m);
     capture_losses(candidate, capture, &share);
 }

@@ -1,6 +1,5 @@
 #include "oracle_llm.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "captioner/model/layer_widths.h"
@@ -47,19 +46,20 @@ static mimo_status create_store(oracle_llm *out)
 static mimo_status add_blocks(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    char name[32];
-    MIMO_TRY(mimo_reserve(&out->blocks, sizes->llm_layers, sizeof *out->blocks));
-    for (int64_t i = 0; i < sizes->llm_layers; i++) {
-        snprintf(name, sizeof name, "llm.block%d", (int)i);
-        nn_block_desc block = block_of(name, sizes->hidden, sizes->heads, sizes->llm_layers);
-        block.max_rows = out->share;
-        block.max_batch = out->batch;
-        block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
-        block.sp = out->topology->sp;
-        block.adapters = oracle_adapters(&out->adapters, sizes);
-        MIMO_TRY(nn_block_init(&out->blocks[i], out->params, out->topology->tp, &block));
-    }
-    return MIMO_OK;
+    nn_stack_desc blocks = {.name = "llm.block",
+                            .count = sizes->llm_layers,
+                            .block = block_of(sizes->hidden, sizes->heads, sizes->llm_layers)};
+    blocks.block.max_rows = out->share;
+    blocks.block.max_batch = out->batch;
+    blocks.block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
+    blocks.block.sp = out->topology->sp;
+    blocks.block.adapters = oracle_adapters(&out->adapters, sizes);
+    return nn_stack_init(&out->blocks, out->params, out->topology->tp, &blocks);
+}
+
+static int64_t text_count(const oracle_llm *llm)
+{
+    return llm->batch * (llm->sizes.seq - llm->sizes.image_tokens);
 }
 
 static mimo_status add_layers(oracle_llm *out)
@@ -67,12 +67,13 @@ static mimo_status add_layers(oracle_llm *out)
     const ref_sizes *sizes = &out->sizes;
     int64_t hidden = sizes->hidden, rows = out->share * out->batch;
     nn_rule own = out->topology->sp ? NN_PARTIAL : NN_REPLICATED; /* of a rank's own rows */
-    MIMO_TRY(nn_embedding_init(&out->text, out->params,
-                               &(nn_embedding_desc){"llm.text", sizes->text_vocabulary, hidden,
-                                                    EMBEDDING_STD, NN_REPLICATED}));
+    MIMO_TRY(
+        nn_embedding_init(&out->text, out->params,
+                          &(nn_embedding_desc){"llm.text", sizes->text_vocabulary, hidden,
+                                               EMBEDDING_STD, NN_REPLICATED, text_count(out)}));
     MIMO_TRY(nn_embedding_init(
         &out->position, out->params,
-        &(nn_embedding_desc){"llm.position", sizes->seq, hidden, EMBEDDING_STD, own}));
+        &(nn_embedding_desc){"llm.position", sizes->seq, hidden, EMBEDDING_STD, own, out->own}));
     MIMO_TRY(add_blocks(out));
     MIMO_TRY(nn_norm_init(&out->norm, out->params, "llm.norm", hidden, rows, own));
     nn_linear_desc head = {.name = "llm.head",
@@ -105,22 +106,33 @@ static mimo_status reserve(const oracle_llm *llm, nn_real **out, int64_t count)
     return nn_runtime_reserve(llm->topology->runtime, out, count, sizeof **out);
 }
 
+static mimo_status place_saved(oracle_llm_saved *saved, const oracle_llm *llm)
+{
+    nn_room *room = &saved->room;
+    int64_t hidden = llm->sizes.hidden, logits = llm->share * llm->batch * llm->head.out;
+    MIMO_TRY(nn_embedding_saved_place(&saved->text, &llm->text, room));
+    MIMO_TRY(nn_embedding_saved_place(&saved->position, &llm->position, room));
+    MIMO_TRY(nn_stack_saved_place(&saved->blocks, &llm->blocks, room));
+    MIMO_TRY(nn_norm_saved_place(&saved->norm, &llm->norm, room));
+    MIMO_TRY(nn_linear_saved_place(&saved->head, &llm->head, room));
+    MIMO_TRY(nn_loss_saved_place(&saved->loss, &llm->loss, room));
+    MIMO_TRY(nn_room_take(room, &saved->text_rows, text_count(llm) * hidden, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->normed, llm->own * llm->batch * hidden, sizeof(nn_real)));
+    return nn_room_take(room, &saved->logits, logits, sizeof(nn_real));
+}
+
 static mimo_status reserve_rooms(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    int64_t texts = out->batch * (sizes->seq - sizes->image_tokens), layers = sizes->llm_layers;
-    int64_t elements = out->own * out->batch * sizes->hidden;
-    MIMO_TRY(mimo_reserve(&out->text_ids, texts, sizeof *out->text_ids));
+    MIMO_TRY(mimo_reserve(&out->text_ids, text_count(out), sizeof *out->text_ids));
     MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
     MIMO_TRY(mimo_reserve(&out->labels, out->share * out->batch, sizeof *out->labels));
-    MIMO_TRY(reserve(out, &out->text_rows, texts * sizes->hidden));
     MIMO_TRY(reserve(out, &out->whole, sizes->seq * out->batch * sizes->hidden));
-    MIMO_TRY(reserve(out, &out->logits, out->share * out->batch * out->head.out));
-    MIMO_TRY(reserve(out, &out->d, elements));
-    MIMO_TRY(mimo_reserve(&out->x, layers + 2, sizeof *out->x));
-    for (int64_t i = 0; i < layers + 2; i++)
-        MIMO_TRY(reserve(out, &out->x[i], elements));
-    return MIMO_OK;
+    MIMO_TRY(reserve(out, &out->d_normed, out->own * out->batch * sizes->hidden));
+    MIMO_TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
+    MIMO_TRY(place_saved(&out->saved, out));
+    MIMO_TRY(nn_room_reserve(&out->saved.room, out->topology->runtime));
+    return place_saved(&out->saved, out);
 }
 
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
@@ -139,15 +151,13 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
 void oracle_llm_destroy(oracle_llm *llm)
 {
     const nn_runtime *runtime = llm->topology ? llm->topology->runtime : NULL;
-    nn_real *tiles[] = {llm->text_rows, llm->whole, llm->logits, llm->d};
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        nn_runtime_free(runtime, tiles[i]);
-    for (int64_t i = 0; llm->x && i < llm->sizes.llm_layers + 2; i++)
-        nn_runtime_free(runtime, llm->x[i]);
-    for (int64_t i = 0; llm->blocks && i < llm->sizes.llm_layers; i++)
-        nn_block_release(&llm->blocks[i]);
-    void *rooms[] = {llm->x,        llm->blocks, llm->share_positions, llm->own_positions,
-                     llm->text_ids, llm->labels, llm->labels_bs};
+    nn_runtime_free(runtime, llm->whole);
+    nn_runtime_free(runtime, llm->d_normed);
+    nn_stack_saved_release(&llm->saved.blocks);
+    nn_room_release(&llm->saved.room);
+    nn_stack_release(&llm->blocks);
+    void *rooms[] = {llm->share_positions, llm->own_positions, llm->text_ids, llm->labels,
+                     llm->labels_bs};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         mimo_release(rooms[i]);
     mimo_alignment_destroy(llm->alignment);
@@ -171,11 +181,10 @@ static llm_views views_of(oracle_llm *llm, const nn_real *image, nn_real *own)
 {
     const ref_sizes *sizes = &llm->sizes;
     int64_t batch = llm->batch, hidden = sizes->hidden;
-    int64_t texts = batch * (sizes->seq - sizes->image_tokens);
     llm_views views;
     views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", sizes->image_tokens,
                                  batch, hidden);
-    views.text = mimo_tensor_2d(llm->text_rows, NN_DTYPE, "th", texts, hidden);
+    views.text = mimo_tensor_2d(llm->saved.text_rows, NN_DTYPE, "th", text_count(llm), hidden);
     views.whole = mimo_tensor_3d(llm->whole, NN_DTYPE, "sbh", sizes->seq, batch, hidden);
     views.own = mimo_tensor_3d(own, NN_DTYPE, "sbh", llm->own, batch, hidden);
     views.image.memory = views.text.memory = llm->topology->runtime->memory;
@@ -199,18 +208,21 @@ static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
     for (int64_t i = 0; i < count; i++)
         if (ids[i] != llm->sizes.image_id)
             llm->text_ids[texts++] = ids[i];
-    return nn_embedding_forward(&llm->text, llm->text_rows, llm->text_ids, texts);
+    return nn_embedding_forward(&llm->text, &llm->saved.text, llm->saved.text_rows, llm->text_ids,
+                                texts);
 }
 
 static mimo_status embed(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids)
 {
     MIMO_TRY(look_up_text(llm, ids));
-    llm_views views = views_of(llm, image_rows, llm->x[0]);
+    nn_real *first = llm->saved.blocks.x[0];
+    llm_views views = views_of(llm, image_rows, first);
     MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text,
                                   stream_of(llm)));
     MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
                                   &views.whole, stream_of(llm)));
-    return nn_embedding_add(&llm->position, llm->x[0], llm->own_positions, llm->own, llm->batch);
+    return nn_embedding_add(&llm->position, &llm->saved.position, first, llm->own_positions,
+                            llm->own, llm->batch);
 }
 
 static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
@@ -228,15 +240,17 @@ static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
 mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
                                const int64_t *labels, double *loss_sum, int64_t *tokens)
 {
-    nn_real **x = llm->x;
-    int64_t own = llm->own * llm->batch, layers = llm->sizes.llm_layers;
+    oracle_llm_saved *saved = &llm->saved;
+    int64_t own = llm->own * llm->batch;
+    nn_real *last = saved->blocks.x[llm->blocks.count];
     MIMO_TRY(embed(llm, image_rows, ids));
     MIMO_TRY(split_labels(llm, labels));
-    for (int64_t i = 0; i < layers; i++)
-        MIMO_TRY(nn_block_forward(&llm->blocks[i], x[i + 1], x[i], &llm->sequence));
-    MIMO_TRY(nn_norm_forward(&llm->norm, x[layers + 1], x[layers], own));
-    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own, llm->batch));
-    MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, llm->share * llm->batch));
+    MIMO_TRY(nn_stack_forward(&llm->blocks, &saved->blocks, &llm->sequence));
+    MIMO_TRY(nn_norm_forward(&llm->norm, &saved->norm, saved->normed, last, own));
+    MIMO_TRY(
+        nn_linear_forward(&llm->head, &saved->head, saved->logits, saved->normed, own, llm->batch));
+    MIMO_TRY(nn_loss_forward(&llm->loss, &saved->loss, saved->logits, llm->labels,
+                             llm->share * llm->batch));
     return nn_loss_read(&llm->loss, loss_sum, tokens);
 }
 
@@ -245,18 +259,19 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
 mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image)
 {
     const oracle_topology *topology = llm->topology;
-    nn_real *d = llm->d;
-    MIMO_TRY(nn_loss_backward(&llm->loss, llm->logits));
-    MIMO_TRY(nn_linear_backward(&llm->head, d, llm->logits));
-    MIMO_TRY(nn_norm_backward(&llm->norm, d, d, NULL));
-    for (int64_t i = llm->sizes.llm_layers; i-- > 0;)
-        MIMO_TRY(nn_block_backward(&llm->blocks[i], d, d));
-    MIMO_TRY(nn_embedding_backward(&llm->position, d));
+    oracle_llm_saved *saved = &llm->saved;
+    nn_real *d = saved->blocks.x[0], *last = saved->blocks.x[llm->blocks.count];
+    MIMO_TRY(nn_loss_backward_input(&llm->loss, &saved->loss, saved->logits));
+    MIMO_TRY(nn_linear_backward(&llm->head, &saved->head, llm->d_normed, saved->logits));
+    MIMO_TRY(nn_norm_backward_input(&llm->norm, &saved->norm, last, llm->d_normed, NULL));
+    MIMO_TRY(nn_stack_backward_input(&llm->blocks, &saved->blocks));
+    MIMO_TRY(nn_stack_backward_params(&llm->blocks, &saved->blocks));
+    MIMO_TRY(nn_embedding_backward_params(&llm->position, &saved->position, d));
 
     llm_views views = views_of(llm, d_image, d);
     MIMO_TRY(mimo_partition_adjoint(topology->partition, MIMO_EMBEDDINGS, &views.whole, &views.own,
                                     topology->tp, stream_of(llm)));
     MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole,
                                   stream_of(llm)));
-    return nn_embedding_backward(&llm->text, llm->text_rows);
+    return nn_embedding_backward_params(&llm->text, &saved->text, saved->text_rows);
 }

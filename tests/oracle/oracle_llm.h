@@ -17,28 +17,39 @@
 #include "oracle_topology.h"
 #include "ref_model.h"
 
+/* What a forward leaves for its backward. */
+typedef struct oracle_llm_saved {
+    nn_room room; /* of all below */
+    nn_embedding_saved text, position;
+    nn_stack_saved blocks;
+    nn_norm_saved norm;
+    nn_linear_saved head;
+    nn_loss_saved loss;
+    nn_real *text_rows; /* [B (S - P), H] */
+    nn_real *normed;    /* [own, B, H] */
+    nn_real *logits;    /* [share, B, V / tp] */
+} oracle_llm_saved;
+
 typedef struct oracle_llm {
     const oracle_topology *topology;
     ref_sizes sizes;
     nn_params *params;
     nn_embedding text, position;
-    nn_block *blocks;
+    nn_stack blocks;
     nn_norm norm;
     nn_linear head;
     nn_lora_choice adapters;
     nn_loss loss;
     nn_sequence sequence;
+    oracle_llm_saved saved;
     mimo_alignment *alignment;
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */
     int64_t *share_positions; /* global positions */
     int64_t *own_positions;
     int64_t *text_ids, *labels_bs, *labels; /* labels [share, B] */
-    nn_real *text_rows;                     /* [B (S - P), H] */
     nn_real *whole;                         /* [S, B, H] */
-    nn_real **x;                            /* [layers + 2] of [own, B, H] */
-    nn_real *logits;                        /* [share, B, V / tp] */
-    nn_real *d;                             /* [own, B, H] */
+    nn_real *d_normed;                      /* [own, B, H] */
 } oracle_llm;
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */

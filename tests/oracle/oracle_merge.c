@@ -6,8 +6,7 @@ static mimo_status visit_linears(oracle_candidate *candidate, nn_linear_visit *v
 {
     oracle_llm *llm = &candidate->llm;
     MIMO_TRY(encoder_visit(&candidate->encoder, visit));
-    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
-        MIMO_TRY(nn_block_visit(&llm->blocks[i], visit));
+    MIMO_TRY(nn_stack_visit(&llm->blocks, visit));
     return visit(&llm->head);
 }
 

@@ -293,14 +293,13 @@ static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
 {
     language_model *language = &model->language;
     TRY(encoder_visit(&model->encoder, visit));
-    for (int64_t i = 0; i < language->layers; i++)
-        TRY(nn_block_visit(&language->blocks[i], visit));
+    TRY(nn_stack_visit(&language->blocks, visit));
     return visit(&language->head);
 }
 
 static mimo_status unmerge_merged(nn_linear *layer)
 {
-    return layer->lora.saved ? nn_linear_unmerge(layer) : MIMO_OK;
+    return layer->lora.unmerged ? nn_linear_unmerge(layer) : MIMO_OK;
 }
 
 mimo_status model_merge(captioner_model *model)

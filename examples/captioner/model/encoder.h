@@ -18,19 +18,29 @@ typedef struct encoder_desc {
     int64_t shards;                 /* V of the fixed order; its C is 1 here */
 } encoder_desc;
 
+/** What a forward leaves for its backward. */
+typedef struct encoder_saved {
+    nn_room room; /* of all below */
+    nn_linear_saved patch, project;
+    nn_embedding_saved position;
+    nn_stack_saved blocks;
+    nn_norm_saved norm;
+    nn_real *normed; /* [rows, hidden]: out of the norm */
+} encoder_saved;
+
 typedef struct vision_encoder {
     const nn_runtime *runtime;
     nn_params *params;
     nn_linear patch;       /* patch -> hidden */
     nn_embedding position; /* learned, one per place in the picture */
-    nn_block *blocks;
+    nn_stack blocks;
     nn_norm norm;
     nn_linear project; /* hidden -> H */
     nn_sequence sequence;
-    int64_t layers, rows, hidden;
-    int64_t *places;       /* 0, 1, ..., P - 1 */
-    nn_real **activations; /* [layers + 2]: into each block, out of the last, out of the norm */
-    nn_real *gradient;     /* [rows, hidden] */
+    encoder_saved saved; /* one micro-batch is in flight */
+    int64_t rows, hidden;
+    int64_t *places;   /* 0, 1, ..., P - 1 */
+    nn_real *d_normed; /* [rows, hidden] */
 } vision_encoder;
 
 /** Collective over tp. The caller zeroes *out before and calls encoder_destroy after, whatever the
@@ -41,8 +51,9 @@ void encoder_destroy(vision_encoder *encoder);
 /** rows [P, b, H] from patches [P, b, 192], which stay where they are until backward. */
 mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_real *patches);
 
-/** Gradients of the parameters from the gradient of the rows; a picture needs none. */
-mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows);
+/** Gradients of the parameters from the gradient of the rows, which is gone after it; a picture
+ *  needs none. */
+mimo_status encoder_backward(vision_encoder *encoder, nn_real *d_rows);
 
 /** Visit the linear layers. */
 mimo_status encoder_visit(vision_encoder *encoder, nn_linear_visit *visit);

@@ -1,7 +1,5 @@
 #include "captioner/model/language.h"
 
-#include <stdio.h>
-
 #include "captioner/model/layer_widths.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
@@ -11,22 +9,47 @@ static int64_t text_count(const language_model *language)
     return language->sentences * language->own_text;
 }
 
+static mimo_status place_saved(language_saved *saved, const language_model *language)
+{
+    nn_room *room = &saved->room;
+    int64_t width = language->hidden, rows = language->own_rows;
+    TRY(nn_embedding_saved_place(&saved->text, &language->text, room));
+    TRY(nn_embedding_saved_place(&saved->position, &language->position, room));
+    TRY(nn_stack_saved_place(&saved->blocks, &language->blocks, room));
+    TRY(nn_norm_saved_place(&saved->norm, &language->norm, room));
+    TRY(nn_linear_saved_place(&saved->head, &language->head, room));
+    TRY(nn_loss_saved_place(&saved->loss, &language->loss, room));
+    TRY(nn_room_take(room, &saved->text_rows, text_count(language) * width, sizeof(nn_real)));
+    TRY(nn_room_take(room, &saved->normed, rows * width, sizeof(nn_real)));
+    return nn_room_take(room, &saved->logits, language->rows * language->head.out, sizeof(nn_real));
+}
+
 static mimo_status reserve_rooms(language_model *out)
 {
-    int64_t width = out->hidden, text = text_count(out);
+    int64_t text = text_count(out);
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->text_ids, text, sizeof *out->text_ids));
-    TRY(nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
     TRY(memory_reserve(&out->labels, out->rows, sizeof *out->labels));
-    TRY(memory_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
-    for (int64_t i = 0; i < out->layers + 2; i++)
-        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->own_rows * width,
-                               sizeof(nn_real)));
-    TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
-                           sizeof *out->logits));
-    return nn_runtime_reserve(out->runtime, &out->gradient, out->own_rows * width,
-                              sizeof *out->gradient);
+    TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
+    TRY(place_saved(&out->saved, out));
+    TRY(nn_room_reserve(&out->saved.room, out->runtime));
+    TRY(place_saved(&out->saved, out));
+    return nn_runtime_reserve(out->runtime, &out->d_normed, out->own_rows * out->hidden,
+                              sizeof *out->d_normed);
+}
+
+static mimo_status add_blocks(language_model *out, const language_desc *desc)
+{
+    nn_stack_desc blocks = {.name = "llm.block",
+                            .count = desc->layers,
+                            .block = block_of(desc->hidden, desc->heads, desc->layers)};
+    blocks.block.max_rows = out->share;
+    blocks.block.max_batch = desc->sentences;
+    blocks.block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
+    blocks.block.adapters = desc->adapters;
+    blocks.block.sp = desc->sp;
+    return nn_stack_init(&out->blocks, out->params, desc->tp, &blocks);
 }
 
 static mimo_status add_layers(language_model *out, const language_desc *desc)
@@ -34,25 +57,13 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     int64_t hidden = desc->hidden;
     nn_params *params = out->params;
     nn_rule rule = desc->sp ? NN_PARTIAL : NN_REPLICATED; /* of what sees a rank's own rows */
-    TRY(nn_embedding_init(
-        &out->text, params,
-        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, rule}));
+    TRY(nn_embedding_init(&out->text, params,
+                          &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD,
+                                               rule, text_count(out)}));
     TRY(nn_embedding_init(
         &out->position, params,
-        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, rule}));
-    TRY(nn_embedding_reserve(&out->text, text_count(out)));
-    TRY(nn_embedding_reserve(&out->position, out->own));
-    for (int64_t i = 0; i < desc->layers; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "llm.block%d", (int)i);
-        nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
-        block.max_rows = out->share;
-        block.max_batch = desc->sentences;
-        block.adapters = desc->adapters;
-        block.sp = desc->sp;
-        block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
-        TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
-    }
+        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, rule, out->own}));
+    TRY(add_blocks(out, desc));
     TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->own_rows, rule));
     nn_linear_desc head = {.name = "llm.head",
                            .in = hidden,
@@ -95,7 +106,6 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->runtime = desc->runtime;
     out->partition = desc->partition;
     out->cp = desc->cp;
-    out->layers = desc->layers;
     out->hidden = desc->hidden;
     out->seq = desc->seq;
     out->image_tokens = desc->image_tokens;
@@ -120,7 +130,6 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     alignment.vocabulary = TEXT_VOCABULARY;
     alignment.memory = nn_runtime_or_host(desc->runtime)->memory;
     TRY(mimo_alignment_create(&out->alignment, &alignment));
-    TRY(memory_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
     TRY(add_layers(out, desc));
     return reserve_rooms(out);
 }
@@ -144,23 +153,18 @@ void language_destroy(language_model *language)
     nn_loss_release(&language->loss);
     nn_linear_release(&language->head);
     nn_norm_release(&language->norm);
-    for (int64_t i = 0; language->blocks && i < language->layers; i++)
-        nn_block_release(&language->blocks[i]);
+    nn_stack_release(&language->blocks);
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
-    for (int64_t i = 0; language->activations && i < language->layers + 2; i++)
-        nn_runtime_free(language->runtime, language->activations[i]);
-    memory_release(language->activations);
-    memory_release(language->blocks);
+    nn_stack_saved_release(&language->saved.blocks);
+    nn_room_release(&language->saved.room);
     memory_release(language->positions);
     memory_release(language->own_positions);
     memory_release(language->own_ids);
     memory_release(language->text_ids);
     memory_release(language->labels_share);
     memory_release(language->labels);
-    nn_runtime_free(language->runtime, language->text_rows);
-    nn_runtime_free(language->runtime, language->logits);
-    nn_runtime_free(language->runtime, language->gradient);
+    nn_runtime_free(language->runtime, language->d_normed);
     nn_params_destroy(language->params);
     *language = (struct language_model){0};
 }
@@ -180,7 +184,7 @@ static language_views views_of(language_model *language, nn_real *tile)
     int64_t count = language->sentences, width = language->hidden, text = text_count(language);
     language_views views;
     views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text, width);
-    views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text, width);
+    views.text = mimo_tensor_2d(language->saved.text_rows, NN_DTYPE, "th", text, width);
     views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->own, count, width);
     views.image.memory = views.text.memory = views.tile.memory =
         nn_runtime_or_host(language->runtime)->memory;
@@ -200,7 +204,7 @@ static mimo_status split_tokens(const language_model *language, mimo_content con
 
 nn_real *language_tile(const language_model *language)
 {
-    return language->activations[0];
+    return language->saved.blocks.x[0];
 }
 
 mimo_status language_read(language_model *language, const micro_batch *batch)
@@ -218,14 +222,16 @@ static mimo_status embed(language_model *language)
     for (int64_t i = 0; i < language->own_rows; i++)
         if (language->own_ids[i] != TOKEN_IMAGE)
             language->text_ids[texts++] = language->own_ids[i];
-    TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
+    language_saved *saved = &language->saved;
+    TRY(nn_embedding_forward(&language->text, &saved->text, saved->text_rows, language->text_ids,
+                             texts));
 
     nn_real *tile = language_tile(language);
     language_views views = views_of(language, tile);
     TRY(mimo_alignment_merge(language->alignment, &views.tile, &views.image, &views.text,
                              stream_of(language)));
-    return nn_embedding_add(&language->position, tile, language->own_positions, language->own,
-                            language->sentences);
+    return nn_embedding_add(&language->position, &saved->position, tile, language->own_positions,
+                            language->own, language->sentences);
 }
 
 /* Labels are split, then put in the order of the rows. */
@@ -242,36 +248,38 @@ static mimo_status split_labels(language_model *language, const micro_batch *bat
 mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
                              int64_t *tokens)
 {
-    nn_real **x = language->activations;
+    language_saved *saved = &language->saved;
     TRY(embed(language));
     TRY(split_labels(language, batch));
-    for (int64_t i = 0; i < language->layers; i++, x++)
-        TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
-    TRY(nn_norm_forward(&language->norm, x[1], x[0], language->own_rows));
-    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->own_rows,
-                          language->sentences));
-    TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
+    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &language->sequence));
+    TRY(nn_norm_forward(&language->norm, &saved->norm, saved->normed,
+                        saved->blocks.x[language->blocks.count], language->own_rows));
+    TRY(nn_linear_forward(&language->head, &saved->head, saved->logits, saved->normed,
+                          language->own_rows, language->sentences));
+    TRY(nn_loss_forward(&language->loss, &saved->loss, saved->logits, language->labels,
+                        language->rows));
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
 mimo_status language_backward(language_model *language, nn_real **d_tile)
 {
-    nn_real *d = language->gradient;
-    TRY(nn_loss_backward(&language->loss, language->logits));
-    TRY(nn_linear_backward(&language->head, d, language->logits));
-    TRY(nn_norm_backward(&language->norm, d, d, NULL));
-    for (int64_t i = language->layers; i-- > 0;)
-        TRY(nn_block_backward(&language->blocks[i], d, d));
-    TRY(nn_embedding_backward(&language->position, d));
+    language_saved *saved = &language->saved;
+    nn_real *d = language_tile(language), *last = saved->blocks.x[language->blocks.count];
+    TRY(nn_loss_backward_input(&language->loss, &saved->loss, saved->logits));
+    TRY(nn_linear_backward(&language->head, &saved->head, language->d_normed, saved->logits));
+    TRY(nn_norm_backward_input(&language->norm, &saved->norm, last, language->d_normed, NULL));
+    TRY(nn_stack_backward_input(&language->blocks, &saved->blocks));
+    TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
+    TRY(nn_embedding_backward_params(&language->position, &saved->position, d));
 
     language_views views = views_of(language, d);
     TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.tile,
                              stream_of(language)));
     *d_tile = d;
-    return nn_embedding_backward(&language->text, language->text_rows);
+    return nn_embedding_backward_params(&language->text, &saved->text, saved->text_rows);
 }
 
 mimo_status language_predict(language_model *language, int64_t *ids)
 {
-    return nn_loss_argmax(&language->loss, language->logits, language->rows, ids);
+    return nn_loss_argmax(&language->loss, language->saved.logits, language->rows, ids);
 }

@@ -32,19 +32,33 @@ typedef struct language_desc {
     int64_t shards, pairs;          /* V and C of the fixed order; C a multiple of cp */
 } language_desc;
 
+/** What a forward leaves for its backward. */
+typedef struct language_saved {
+    nn_room room; /* of all below */
+    nn_embedding_saved text, position;
+    nn_stack_saved blocks;
+    nn_norm_saved norm;
+    nn_linear_saved head;
+    nn_loss_saved loss;
+    nn_real *text_rows; /* [B * own_text, H]; in backward their gradient */
+    nn_real *normed;    /* [own_rows, H]: out of the norm */
+    nn_real *logits;    /* [rows, vocabulary / tp]; in backward their gradient */
+} language_saved;
+
 typedef struct language_model {
     const nn_runtime *runtime;
     nn_params *params;
     nn_embedding text, position;
-    nn_block *blocks;
+    nn_stack blocks;
     nn_norm norm;
     nn_linear head;
     nn_loss loss;
     nn_sequence sequence;
+    language_saved saved; /* one micro-batch is in flight */
     mimo_alignment *alignment;
     const mimo_partition *partition;
     mimo_comm *cp;
-    int64_t layers, hidden, seq, image_tokens, sentences;
+    int64_t hidden, seq, image_tokens, sentences;
     int64_t pairs;          /* C */
     int64_t share, rows;    /* positions of this rank, S/cp, and rows, S/cp * B */
     int64_t own, own_rows;  /* positions of its tile, and rows */
@@ -55,10 +69,7 @@ typedef struct language_model {
     int64_t *text_ids;      /* [B * own_text] ids of the text, in the order of alignment */
     int64_t *labels_share;  /* [B, share] */
     int64_t *labels;        /* [share, B]: in the order of the rows */
-    nn_real *text_rows;     /* [B * own_text, H] */
-    nn_real **activations;  /* [layers + 2]: into each block, out of the last, out of the norm */
-    nn_real *logits;        /* [rows, vocabulary / tp] */
-    nn_real *gradient;      /* [own_rows, H] */
+    nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
 /** Local. The caller zeroes *out before and calls language_destroy after, whatever the result. */

@@ -15,12 +15,10 @@ static inline double fan_in_std(int64_t in)
 }
 
 /* A block of the usual proportions: an mlp four times as wide, and projections back to the residual
- * that are smaller the more of them add up. The caller fills in the ceilings. */
-static inline nn_block_desc block_of(const char *name, int64_t hidden, int64_t heads,
-                                     int64_t layers)
+ * that are smaller the more of them add up. The caller fills in the upper limits. */
+static inline nn_block_desc block_of(int64_t hidden, int64_t heads, int64_t layers)
 {
     nn_block_desc block = {0};
-    block.name = name;
     block.hidden = hidden;
     block.heads = heads;
     block.inner = 4 * hidden;

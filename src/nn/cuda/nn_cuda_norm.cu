@@ -37,7 +37,7 @@ static mimo_status fixed_gradients(const nn_runtime *runtime, const nn_norm_rows
                           [=] __device__(int64_t i, int64_t j) { return dy[i * n.width + j]; });
 }
 
-/* Runs before dx is written: it reads dy, and dx may be dy. */
+/* Runs before dx is written: it reads dy and x, and dx may be either. */
 static mimo_status parameter_gradients(const nn_runtime *runtime, const nn_norm_rows *rows,
                                        const nn_norm_gradients *gradients)
 {

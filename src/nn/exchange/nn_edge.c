@@ -12,14 +12,13 @@ static mimo_status reserve(nn_edge *edge)
                "edge: %lld rows at most, must be at least 1 where rows are split over tp",
                (long long)edge->max_rows);
     MIMO_TRY(mimo_mul(&elements, edge->max_rows, edge->width));
-    MIMO_TRY(nn_runtime_reserve(edge->tp.runtime, &edge->entered, elements, sizeof(nn_real)));
     return nn_runtime_reserve(edge->tp.runtime, &edge->leaving, elements, sizeof(nn_real));
 }
 
 mimo_status nn_edge_init(nn_edge *edge, const nn_edge *desc)
 {
     nn_edge made = *desc;
-    made.entered = made.leaving = NULL;
+    made.leaving = NULL;
     if (nn_exchange_size(&made.tp) == 1)
         made.kind = NN_EDGE_NONE;
     mimo_status status = made.kind == NN_EDGE_ROWS ? reserve(&made) : MIMO_OK;
@@ -33,7 +32,6 @@ mimo_status nn_edge_init(nn_edge *edge, const nn_edge *desc)
 
 void nn_edge_release(nn_edge *edge)
 {
-    nn_runtime_free(edge->tp.runtime, edge->entered);
     nn_runtime_free(edge->tp.runtime, edge->leaving);
     memset(edge, 0, sizeof *edge);
 }
@@ -43,14 +41,22 @@ int64_t nn_edge_factor(const nn_edge *edge)
     return edge->kind == NN_EDGE_ROWS ? nn_exchange_size(&edge->tp) : 1;
 }
 
-mimo_status nn_edge_enter(nn_edge *edge, const nn_real **inside, const nn_real *outside,
-                          int64_t rows)
+mimo_status nn_edge_take(const nn_edge *edge, nn_room *room, nn_real **entered)
+{
+    *entered = NULL;
+    if (edge->kind != NN_EDGE_ROWS)
+        return MIMO_OK;
+    return nn_room_take(room, entered, edge->max_rows * edge->width, sizeof **entered);
+}
+
+mimo_status nn_edge_enter(const nn_edge *edge, nn_real *entered, const nn_real **inside,
+                          const nn_real *outside, int64_t rows)
 {
     *inside = outside;
     if (edge->kind != NN_EDGE_ROWS)
         return MIMO_OK;
-    *inside = edge->entered;
-    return nn_exchange_gather(&edge->tp, edge->entered, outside,
+    *inside = entered;
+    return nn_exchange_gather(&edge->tp, entered, outside,
                               rows * edge->width * (int64_t)sizeof *outside);
 }
 

@@ -15,6 +15,7 @@
 #define MIMO_NN_NN_EDGE_H
 
 #include "nn/exchange/nn_exchange.h"
+#include "nn/ops/nn_saved.h"
 
 typedef enum nn_edge_kind {
     NN_EDGE_NONE = 0,
@@ -27,7 +28,6 @@ typedef struct nn_edge {
     nn_exchange tp;
     int64_t width;    /* columns of the tensors */
     int64_t max_rows; /* ROWS: the most rows of all ranks together; what tp divides */
-    nn_real *entered; /* ROWS: [max_rows, width], the rows of all ranks */
     nn_real *leaving; /* ROWS: [max_rows, width], before the sum */
 } nn_edge;
 
@@ -39,10 +39,14 @@ void nn_edge_release(nn_edge *edge);
 /** How many rows inside there are for one outside: tp where rows are split, otherwise 1. */
 int64_t nn_edge_factor(const nn_edge *edge);
 
-/** *inside is what the product reads: `outside` [rows, width] itself, or the gathered rows, which
- *  stay until the next call. Collective over tp where rows are split. */
-mimo_status nn_edge_enter(nn_edge *edge, const nn_real **inside, const nn_real *outside,
-                          int64_t rows);
+/** Room of a saved state for what enters: ROWS: [max_rows, width], the rows of all ranks; otherwise
+ *  NULL. Errors: those of nn_room_take. */
+mimo_status nn_edge_take(const nn_edge *edge, nn_room *room, nn_real **entered);
+
+/** *inside is what the product reads: `outside` [rows, width] itself, or the rows of all ranks,
+ *  gathered into `entered`. Collective over tp where rows are split. */
+mimo_status nn_edge_enter(const nn_edge *edge, nn_real *entered, const nn_real **inside,
+                          const nn_real *outside, int64_t rows);
 
 /** Where the product writes what is to leave to `outside`: there, or into memory of the edge. */
 nn_real *nn_edge_target(const nn_edge *edge, nn_real *outside);

@@ -33,23 +33,36 @@ typedef struct nn_attention {
     nn_linear qkv, out;
     int64_t heads, dh; /* heads of this rank; elements of one head */
     int64_t max_rows, max_batch, max_parts;
-    const nn_sequence *sequence; /* of the last forward, borrowed until backward; NULL: none yet */
-    nn_real *projected;          /* [n, heads, 3, dh] */
-    nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
-    nn_real *sorted;             /* cp > 1 in the fixed order: the same, by position */
-    nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
-    nn_real *context;            /* [n, heads, dh] */
-    nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* workspace of backward */
+    nn_real *ranked; /* workspace, cp > 1 in the fixed order: keys as saved, but in rank order */
+    nn_real *d_keys, *d_context, *d_scores; /* workspace of backward */
 } nn_attention;
+
+typedef struct nn_attention_saved {
+    nn_linear_saved qkv, out;
+    const nn_sequence *sequence; /* borrowed until backward_input is over */
+    nn_real *projected;          /* [n, heads, 3, dh] */
+    /* cp > 1: keys and values of all cp ranks [parts, n, heads, 2, dh], in rank order; in the fixed
+     * order of additions by position. */
+    nn_real *keys;
+    nn_real *weights;     /* softmax [B, heads, rows, parts * rows] */
+    nn_real *context;     /* [n, heads, dh] */
+    nn_real *d_projected; /* qkv's dy */
+} nn_attention_saved;
 
 mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,
                               const nn_attention_desc *desc);
 void nn_attention_release(nn_attention *layer);
 
+/** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
+mimo_status nn_attention_saved_place(nn_attention_saved *saved, const nn_attention *layer,
+                                     nn_room *room);
+
 /** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
  *  rows. Collective over tp and the sequence's cp. */
-mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real *x,
-                                 const nn_sequence *sequence);
-mimo_status nn_attention_backward(nn_attention *layer, nn_real *dx, const nn_real *dy);
+mimo_status nn_attention_forward(const nn_attention *layer, nn_attention_saved *saved, nn_real *y,
+                                 const nn_real *x, const nn_sequence *sequence);
+mimo_status nn_attention_backward_input(const nn_attention *layer, nn_attention_saved *saved,
+                                        nn_real *dx, nn_real *dy);
+mimo_status nn_attention_backward_params(const nn_attention *layer, nn_attention_saved *saved);
 
 #endif

@@ -42,26 +42,19 @@ static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_com
     return nn_mlp_init(&block->mlp, params, tp, &mlp);
 }
 
-static mimo_status reserve_rooms(nn_block *block, const nn_params *params, int64_t elements)
-{
-    block->runtime = nn_params_runtime(params);
-    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->normed1, elements, sizeof(nn_real)));
-    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->normed2, elements, sizeof(nn_real)));
-    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->middle, elements, sizeof(nn_real)));
-    return nn_runtime_reserve(block->runtime, &block->room, elements, sizeof(nn_real));
-}
-
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
                           const nn_block_desc *desc)
 {
-    nn_block made = {.hidden = desc->hidden, .rows = -1};
+    nn_block made = {.hidden = desc->hidden, .runtime = nn_params_runtime(params)};
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
     MIMO_TRY(nn_check_size(desc->name, "max_batch", desc->max_batch));
-    int64_t rows = desc->max_rows * desc->max_batch;
+    made.max_rows = desc->max_rows * desc->max_batch;
     mimo_status status;
-    MIMO_TRY_GOTO(status, fail, init_first_half(&made, params, tp, desc, rows));
-    MIMO_TRY_GOTO(status, fail, init_second_half(&made, params, tp, desc, rows));
-    MIMO_TRY_GOTO(status, fail, reserve_rooms(&made, params, rows * desc->hidden));
+    MIMO_TRY_GOTO(status, fail, init_first_half(&made, params, tp, desc, made.max_rows));
+    MIMO_TRY_GOTO(status, fail, init_second_half(&made, params, tp, desc, made.max_rows));
+    MIMO_TRY_GOTO(status, fail,
+                  nn_runtime_reserve(made.runtime, &made.d_normed, made.max_rows * made.hidden,
+                                     sizeof *made.d_normed));
     *block = made;
     return MIMO_OK;
 fail:
@@ -75,37 +68,54 @@ void nn_block_release(nn_block *block)
     nn_norm_release(&block->norm2);
     nn_attention_release(&block->attention);
     nn_mlp_release(&block->mlp);
-    nn_runtime_free(block->runtime, block->normed1);
-    nn_runtime_free(block->runtime, block->normed2);
-    nn_runtime_free(block->runtime, block->middle);
-    nn_runtime_free(block->runtime, block->room);
+    nn_runtime_free(block->runtime, block->d_normed);
     memset(block, 0, sizeof *block);
 }
 
-mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
-                             const nn_sequence *sequence)
+mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room)
+{
+    int64_t elements = block->max_rows * block->hidden;
+    MIMO_TRY(nn_norm_saved_place(&saved->norm1, &block->norm1, room));
+    MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
+    MIMO_TRY(nn_attention_saved_place(&saved->attention, &block->attention, room));
+    MIMO_TRY(nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+    MIMO_TRY(nn_room_take(room, &saved->normed1, elements, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->normed2, elements, sizeof(nn_real)));
+    return nn_room_take(room, &saved->middle, elements, sizeof(nn_real));
+}
+
+mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                             const nn_real *x, const nn_sequence *sequence)
 {
     MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
     int64_t rows = sequence->rows * sequence->batch / nn_edge_factor(&block->attention.qkv.before);
     int64_t elements = rows * block->hidden;
-    MIMO_TRY(nn_norm_forward(&block->norm1, block->normed1, x, rows));
-    MIMO_TRY(nn_attention_forward(&block->attention, block->middle, block->normed1, sequence));
-    MIMO_TRY(block->runtime->ops->add(block->runtime, block->middle, x, elements));
-    MIMO_TRY(nn_norm_forward(&block->norm2, block->normed2, block->middle, rows));
-    MIMO_TRY(nn_mlp_forward(&block->mlp, y, block->normed2, rows, sequence->batch));
-    MIMO_TRY(block->runtime->ops->add(block->runtime, y, block->middle, elements));
-    block->rows = rows;
-    return MIMO_OK;
+    saved->mlp.down.stage = NN_STAGE_NONE;
+    MIMO_TRY(nn_norm_forward(&block->norm1, &saved->norm1, saved->normed1, x, rows));
+    MIMO_TRY(nn_attention_forward(&block->attention, &saved->attention, saved->middle,
+                                  saved->normed1, sequence));
+    MIMO_TRY(block->runtime->ops->add(block->runtime, saved->middle, x, elements));
+    MIMO_TRY(nn_norm_forward(&block->norm2, &saved->norm2, saved->normed2, saved->middle, rows));
+    MIMO_TRY(nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows, sequence->batch));
+    return block->runtime->ops->add(block->runtime, y, saved->middle, elements);
 }
 
-mimo_status nn_block_backward(nn_block *block, nn_real *dx, const nn_real *dy)
+mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
+                                    nn_real *dy)
 {
-    MIMO_CHECK(block->normed1 && block->rows >= 0, MIMO_ERR_STATE,
+    nn_real *d_normed = block->d_normed, *d_middle = saved->middle;
+    MIMO_CHECK(saved->mlp.down.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "block: backward before forward");
-    MIMO_TRY(nn_mlp_backward(&block->mlp, block->room, dy));
-    MIMO_TRY(nn_norm_backward(&block->norm2, dx, block->room, dy)); /* dx: gradient of a */
-    MIMO_TRY(nn_attention_backward(&block->attention, block->room, dx));
-    return nn_norm_backward(&block->norm1, dx, block->room, dx);
+    MIMO_TRY(nn_mlp_backward_input(&block->mlp, &saved->mlp, d_normed, dy));
+    MIMO_TRY(nn_norm_backward_input(&block->norm2, &saved->norm2, d_middle, d_normed, dy));
+    MIMO_TRY(nn_attention_backward_input(&block->attention, &saved->attention, d_normed, d_middle));
+    return nn_norm_backward_input(&block->norm1, &saved->norm1, dx, d_normed, d_middle);
+}
+
+mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved)
+{
+    MIMO_TRY(nn_mlp_backward_params(&block->mlp, &saved->mlp));
+    return nn_attention_backward_params(&block->attention, &saved->attention);
 }
 
 mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit)

@@ -23,24 +23,35 @@ typedef struct nn_block {
     nn_norm norm1, norm2;
     nn_attention attention;
     nn_mlp mlp;
-    int64_t hidden;
-    int64_t rows;               /* n of the last forward; -1: none yet */
-    nn_real *normed1, *normed2; /* [max_rows * max_batch, H] */
-    nn_real *middle;            /* a */
-    nn_real *room;              /* workspace of backward */
+    int64_t hidden, max_rows; /* max_rows: of all samples */
+    nn_real *d_normed;        /* [max_rows, H], workspace of backward */
 } nn_block;
+
+typedef struct nn_block_saved {
+    nn_norm_saved norm1, norm2;
+    nn_attention_saved attention;
+    nn_mlp_saved mlp;
+    nn_real *normed1, *normed2; /* [max_rows, H] */
+    nn_real *middle;            /* a; in backward its gradient, which is attention's dy */
+} nn_block_saved;
 
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
                           const nn_block_desc *desc);
 void nn_block_release(nn_block *block);
 
+/** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
+mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room);
+
 /** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
  *  rows. Collective over tp and the sequence's cp. */
-mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
-                             const nn_sequence *sequence);
+mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                             const nn_real *x, const nn_sequence *sequence);
 
-/** dx may be dy. */
-mimo_status nn_block_backward(nn_block *block, nn_real *dx, const nn_real *dy);
+/** dx may be x: so gradients take the place of a model's activations, from its end on. x is the
+ *  caller's again after this call, dy after nn_block_backward_params. */
+mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
+                                    nn_real *dy);
+mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved);
 
 /** Visit the block's linear layers. */
 mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit);

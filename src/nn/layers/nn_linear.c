@@ -102,7 +102,7 @@ mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
 {
     int64_t ranks = nn_comm_size(tp);
     MIMO_TRY(check_desc(params, tp, desc));
-    nn_linear made = {.params = params, .split = desc->split, .rows = -1};
+    nn_linear made = {.params = params, .split = desc->split};
     made.in = desc->split == NN_SPLIT_ROWS ? desc->in / ranks : desc->in;
     made.out = desc->split == NN_SPLIT_COLUMNS ? desc->out / ranks : desc->out;
     made.max_rows = desc->max_rows > 0 ? desc->max_rows : INT_MAX;
@@ -125,6 +125,14 @@ void nn_linear_release(nn_linear *layer)
     memset(layer, 0, sizeof *layer);
 }
 
+mimo_status nn_linear_saved_place(nn_linear_saved *saved, const nn_linear *layer, nn_room *room)
+{
+    *saved = (nn_linear_saved){0};
+    MIMO_TRY(nn_edge_take(&layer->before, room, &saved->entered_x));
+    MIMO_TRY(nn_edge_take(&layer->after, room, &saved->entered_dy));
+    return nn_lora_saved_place(&saved->lora, &layer->lora, room);
+}
+
 static nn_matrix weight_of(const nn_linear *layer)
 {
     return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
@@ -141,9 +149,9 @@ static mimo_status check_rows(const nn_linear *layer, int64_t rows)
     return MIMO_OK;
 }
 
-static int64_t rows_of_y(const nn_linear *layer)
+static int64_t rows_of_y(const nn_linear *layer, const nn_linear_saved *saved)
 {
-    return layer->rows / nn_edge_factor(&layer->after);
+    return saved->rows / nn_edge_factor(&layer->after);
 }
 
 static mimo_status check_samples(const nn_linear *layer, int64_t rows, int64_t batch)
@@ -176,106 +184,108 @@ static mimo_status multiply(const nn_linear *layer, nn_real *target, nn_matrix a
 }
 
 /* The product, the adapter's part and the sum over tp. */
-static mimo_status write_output(nn_linear *layer, nn_real *y)
+static mimo_status write_output(const nn_linear *layer, nn_linear_saved *saved, nn_real *y)
 {
-    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    nn_matrix input = nn_matrix_of(saved->x, saved->rows, layer->in, layer->in);
     nn_factors added;
-    MIMO_TRY(nn_lora_forward(&layer->lora, layer->x, layer->rows));
-    bool adapted = nn_lora_output(&added, &layer->lora, layer->rows);
+    MIMO_TRY(nn_lora_forward(&layer->lora, &saved->lora, saved->x, saved->rows));
+    bool adapted = nn_lora_output(&added, &layer->lora, &saved->lora);
     MIMO_TRY(multiply(layer, nn_edge_target(&layer->after, y), input,
                       nn_transpose(weight_of(layer)), adapted ? &added : NULL,
                       layer->split == NN_SPLIT_ROWS));
-    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
+    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer, saved)));
     if (adapted && layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("adapter-after-sum"))
         MIMO_TRY(nn_add_product(nn_params_runtime(layer->params), y, &added));
     return MIMO_OK;
 }
 
-static mimo_status add_bias(const nn_linear *layer, nn_real *y)
+static mimo_status add_bias(const nn_linear *layer, nn_real *y, int64_t rows)
 {
     const nn_runtime *runtime = nn_params_runtime(layer->params);
     if (layer->bias < 0)
         return MIMO_OK;
     const nn_real *bias = nn_value(layer->params, layer->bias);
     if (layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("bias-twice"))
-        MIMO_TRY(runtime->ops->add_bias(runtime, y, bias, rows_of_y(layer), layer->out));
-    return runtime->ops->add_bias(runtime, y, bias, rows_of_y(layer), layer->out);
+        MIMO_TRY(runtime->ops->add_bias(runtime, y, bias, rows, layer->out));
+    return runtime->ops->add_bias(runtime, y, bias, rows, layer->out);
 }
 
-mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
-                              int64_t batch)
+mimo_status nn_linear_forward(const nn_linear *layer, nn_linear_saved *saved, nn_real *y,
+                              const nn_real *x, int64_t rows, int64_t batch)
 {
+    saved->stage = NN_STAGE_NONE; /* a failure leaves nothing for backward */
     MIMO_TRY(check_rows(layer, rows));
     MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
-    layer->rows = rows * nn_edge_factor(&layer->before);
-    layer->batch = batch;
-    layer->dy = NULL;
-    MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
-    MIMO_TRY(write_output(layer, y));
+    saved->rows = rows * nn_edge_factor(&layer->before);
+    saved->batch = batch;
+    MIMO_TRY(nn_edge_enter(&layer->before, saved->entered_x, &saved->x, x, rows));
+    MIMO_TRY(write_output(layer, saved, y));
     if (layer->lora.rank > 0 && MIMO_MUTATED("two-sums"))
-        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
-    return add_bias(layer, y);
-}
-
-/* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
-static mimo_status begin_backward(nn_linear *layer, const nn_real *dy)
-{
-    const nn_real *entered;
-    layer->dy = NULL; /* until there is a dz as well */
-    MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
-               "linear: backward before forward");
-    MIMO_TRY(nn_lora_check_backward(&layer->lora)); /* before any exchange */
-    MIMO_TRY(nn_edge_enter(&layer->after, &entered, dy, rows_of_y(layer)));
-    MIMO_TRY(nn_lora_backward(&layer->lora, entered, layer->rows));
-    layer->dy = entered;
+        MIMO_TRY(nn_exchange_sum(&layer->after.tp, saved->lora.dz, saved->rows * layer->lora.rank));
+    MIMO_TRY(add_bias(layer, y, rows_of_y(layer, saved)));
+    saved->stage = NN_STAGE_FORWARD;
     return MIMO_OK;
 }
 
-static mimo_status write_input_gradient(nn_linear *layer, nn_real *dx)
+/* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
+static mimo_status begin_backward(const nn_linear *layer, nn_linear_saved *saved, nn_real *dy)
 {
+    MIMO_CHECK(saved->stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE, "linear: backward before forward");
+    saved->stage = NN_STAGE_FORWARD;
+    MIMO_TRY(nn_lora_check_backward(&layer->lora, &saved->lora)); /* before any exchange */
+    MIMO_TRY(
+        nn_edge_enter(&layer->after, saved->entered_dy, &saved->dy, dy, rows_of_y(layer, saved)));
+    MIMO_TRY(nn_lora_backward(&layer->lora, &saved->lora, saved->dy));
+    saved->lent = dy;
+    saved->stage = NN_STAGE_INPUT;
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_backward_input(const nn_linear *layer, nn_linear_saved *saved, nn_real *dx,
+                                     nn_real *dy)
+{
+    MIMO_TRY(begin_backward(layer, saved, dy));
     if (!dx)
         return MIMO_OK;
-    nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
+    nn_matrix gradient = nn_matrix_of(saved->dy, saved->rows, layer->out, layer->out);
     nn_factors added;
-    bool adapted = nn_lora_input(&added, &layer->lora, layer->rows);
+    bool adapted = nn_lora_input(&added, &layer->lora, &saved->lora);
     MIMO_TRY(multiply(layer, nn_edge_target(&layer->before, dx), gradient, weight_of(layer),
                       adapted ? &added : NULL, layer->split == NN_SPLIT_COLUMNS));
     if (MIMO_MUTATED("no-input-sum") && layer->before.kind == NN_EDGE_WHOLE)
         return MIMO_OK;
-    return nn_edge_leave(&layer->before, dx, layer->rows / nn_edge_factor(&layer->before));
+    return nn_edge_leave(&layer->before, dx, saved->rows / nn_edge_factor(&layer->before));
 }
 
-mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy)
+static mimo_status add_bias_gradient(const nn_linear *layer, const nn_linear_saved *saved)
 {
-    MIMO_TRY(begin_backward(layer, dy));
-    return write_input_gradient(layer, dx);
-}
-
-static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
-{
+    int64_t rows = rows_of_y(layer, saved);
     if (layer->bias < 0)
         return MIMO_OK;
     if (layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("bias-gradient-twice"))
-        MIMO_TRY(nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer)));
-    return nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer));
+        MIMO_TRY(nn_sum_rows(layer->params, layer->bias, saved->lent, rows));
+    return nn_sum_rows(layer->params, layer->bias, saved->lent, rows);
 }
 
-mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
+mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *saved)
 {
-    MIMO_CHECK(layer->dy, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->stage == NN_STAGE_INPUT, MIMO_ERR_STATE,
                "linear: the parameters' half of backward before the input's");
-    nn_tokens tokens = {layer->rows, layer->batch};
-    nn_token_product weight = {1, layer->dy, layer->x, layer->out, layer->in};
+    nn_tokens tokens = {saved->rows, saved->batch};
+    nn_token_product weight = {1, saved->dy, saved->x, layer->out, layer->in};
     MIMO_TRY(nn_sum_products(layer->params, layer->weight, &weight, tokens));
-    MIMO_TRY(add_bias_gradient(layer, dy));
-    return nn_lora_backward_params(&layer->lora, layer->dy, layer->x, tokens);
+    MIMO_TRY(add_bias_gradient(layer, saved));
+    MIMO_TRY(nn_lora_backward_params(&layer->lora, &saved->lora, saved->dy, saved->x, tokens));
+    nn_poison(nn_params_runtime(layer->params), saved->lent, rows_of_y(layer, saved) * layer->out);
+    saved->stage = NN_STAGE_NONE;
+    return MIMO_OK;
 }
 
-mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
+mimo_status nn_linear_backward(const nn_linear *layer, nn_linear_saved *saved, nn_real *dx,
+                               nn_real *dy)
 {
-    MIMO_TRY(begin_backward(layer, dy));
-    MIMO_TRY(nn_linear_backward_params(layer, dy));
-    return write_input_gradient(layer, dx);
+    MIMO_TRY(nn_linear_backward_input(layer, saved, dx, dy));
+    return nn_linear_backward_params(layer, saved);
 }
 
 mimo_status nn_linear_merge(nn_linear *layer)

@@ -56,9 +56,16 @@ typedef struct nn_linear {
     int64_t in, out;  /* this rank's widths of x and y */
     nn_split split;
     int64_t max_rows;
-    const nn_real *x, *dy; /* as the product sees them: of the last forward, and its backward */
-    int64_t rows, batch;   /* of that product, and its samples; rows -1: no forward yet */
 } nn_linear;
+
+typedef struct nn_linear_saved {
+    nn_stage stage;
+    const nn_real *x, *dy;           /* as the product sees them */
+    nn_real *lent;                   /* dy as the caller lent it */
+    int64_t rows, batch;             /* of the product, and its samples */
+    nn_real *entered_x, *entered_dy; /* under sp: the rows of all ranks, where x and dy point */
+    nn_lora_saved lora;
+} nn_linear_saved;
 
 /** Errors: MIMO_ERR_ARGUMENT (a size or the split; what tp does not divide), MIMO_ERR_UNSUPPORTED
  *  (the fixed order, see above), MIMO_ERR_EXISTS (a name), MIMO_ERR_MEMORY. */
@@ -66,24 +73,27 @@ mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
                            const nn_linear_desc *desc);
 void nn_linear_release(nn_linear *layer);
 
+/** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
+mimo_status nn_linear_saved_place(nn_linear_saved *saved, const nn_linear *layer, nn_room *room);
+
 /** y [rows of y, layer->out] from x [rows, layer->in], the rows of `batch` samples "sbh" (only the
  *  fixed order of additions needs to know; elsewhere any divisor does). y has as many rows as x;
  *  under sp tp times as many for NN_SPLIT_COLUMNS, and a tp-th for NN_SPLIT_ROWS. Errors:
  *  MIMO_ERR_SHAPE (more rows than the limit; rows that tp does not divide; rows that are no
  *  multiple of `batch`, or of the chunks of the fixed order). */
-mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
-                              int64_t batch);
+mimo_status nn_linear_forward(const nn_linear *layer, nn_linear_saved *saved, nn_real *y,
+                              const nn_real *x, int64_t rows, int64_t batch);
 
-/** The two halves of backward. The first one gets dx [rows, layer->in] from dy [rows of y,
- *  layer->out]; dx NULL: nobody needs it, and there is no sum of it. The second one adds to the
- *  gradients of the parameters. It may come later, as long as dy stays; where everything is frozen
- *  it does nothing. Errors: MIMO_ERR_STATE (no forward, or the adapter is
- *  merged, or was in the last forward). */
-mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy);
-mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy);
-
-/** Both, the parameters first: dx may be the x of the forward. */
-mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy);
+/** dx [rows, layer->in] from dy [rows of y, layer->out]; dx NULL: nobody needs it, and there is no
+ *  sum of it. x and dy are the layer's until backward_params. Errors: MIMO_ERR_STATE (no forward,
+ *  or the adapter is merged, or was in the forward). */
+mimo_status nn_linear_backward_input(const nn_linear *layer, nn_linear_saved *saved, nn_real *dx,
+                                     nn_real *dy);
+/** Local. Errors: MIMO_ERR_STATE (before the input's half). */
+mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *saved);
+/** Both halves, one after the other. */
+mimo_status nn_linear_backward(const nn_linear *layer, nn_linear_saved *saved, nn_real *dx,
+                               nn_real *dy);
 
 /** What a walk over linear layers does with each. The first error ends the walk. */
 typedef mimo_status nn_linear_visit(nn_linear *layer);

@@ -105,17 +105,6 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
     return nn_params_add(made->params, &b, &made->b);
 }
 
-static mimo_status reserve_rooms(nn_lora *made)
-{
-    const nn_runtime *runtime = nn_params_runtime(made->params);
-    int64_t elements, z, dz;
-    MIMO_TRY(mimo_mul(&elements, made->max_rows, made->rank));
-    MIMO_TRY(mimo_mul(&z, elements, made->z_parts));
-    MIMO_TRY(mimo_mul(&dz, elements, made->dz_parts));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->z, z, sizeof *made->z));
-    return nn_runtime_reserve(runtime, &made->dz, dz, sizeof *made->dz);
-}
-
 mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
                          const nn_lora_desc *desc)
 {
@@ -130,22 +119,27 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
     made.dz_parts = place->cut == 0 ? parts : 1;
     made.scale = scale_of(desc);
     MIMO_TRY(add_factors(&made, place, desc));
-    mimo_status status = reserve_rooms(&made);
-    if (status != MIMO_OK) {
-        nn_lora_release(&made);
-        return status;
-    }
     *lora = made;
     return MIMO_OK;
 }
 
 void nn_lora_release(nn_lora *lora)
 {
-    const nn_runtime *runtime = lora->params ? nn_params_runtime(lora->params) : NULL;
-    nn_runtime_free(runtime, lora->z);
-    nn_runtime_free(runtime, lora->dz);
-    nn_runtime_free(runtime, lora->saved);
+    nn_runtime_free(lora->params ? nn_params_runtime(lora->params) : NULL, lora->unmerged);
     memset(lora, 0, sizeof *lora);
+}
+
+mimo_status nn_lora_saved_place(nn_lora_saved *saved, const nn_lora *lora, nn_room *room)
+{
+    int64_t elements, z, dz;
+    *saved = (nn_lora_saved){0};
+    if (lora->rank == 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&elements, lora->max_rows, lora->rank));
+    MIMO_TRY(mimo_mul(&z, elements, lora->z_parts));
+    MIMO_TRY(mimo_mul(&dz, elements, lora->dz_parts));
+    MIMO_TRY(nn_room_take(room, &saved->z, z, sizeof *saved->z));
+    return nn_room_take(room, &saved->dz, dz, sizeof *saved->dz);
 }
 
 static nn_matrix a_of(const nn_lora *lora)
@@ -183,26 +177,28 @@ static mimo_status project(const nn_lora *lora, nn_real *to, double alpha, nn_ma
     return runtime->ops->matmul(runtime, &product);
 }
 
-mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows)
+mimo_status nn_lora_forward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *x,
+                            int64_t rows)
 {
-    lora->has_z = lora->rank > 0 && !lora->saved;
-    if (!lora->has_z)
+    saved->rows = rows;
+    saved->has_z = lora->rank > 0 && !lora->unmerged;
+    if (!saved->has_z)
         return MIMO_OK;
-    return project(lora, lora->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
+    return project(lora, saved->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
                    lora->z_parts);
 }
 
-bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows)
+bool nn_lora_output(nn_factors *added, const nn_lora *lora, const nn_lora_saved *saved)
 {
-    if (lora->rank == 0 || lora->saved)
+    if (!saved->has_z)
         return false;
     double scale = lora->scale;
     if (MIMO_MUTATED("adapter-mean") && nn_params_at(lora->params, lora->b)->rule == NN_PARTIAL)
         scale /= nn_params_tp_size(lora->params);
     *added = (nn_factors){.alpha = (nn_real)scale,
-                          .a = rows_of(lora->z, rows, lora->rank),
+                          .a = rows_of(saved->z, saved->rows, lora->rank),
                           .b = nn_transpose(b_of(lora)),
-                          .a_part = lora->z_parts > 1 ? rows * lora->rank : 0};
+                          .a_part = lora->z_parts > 1 ? saved->rows * lora->rank : 0};
     return true;
 }
 
@@ -214,44 +210,44 @@ static const char *layer_of(const nn_lora *lora, int *length)
     return factor;
 }
 
-/* Backward takes z from the last forward, which had none while merged. */
-mimo_status nn_lora_check_backward(const nn_lora *lora)
+/* Backward takes z from the forward, which had none while merged. */
+mimo_status nn_lora_check_backward(const nn_lora *lora, const nn_lora_saved *saved)
 {
     int length;
     if (lora->rank == 0)
         return MIMO_OK;
     const char *layer = layer_of(lora, &length);
-    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE,
+    MIMO_CHECK(!lora->unmerged, MIMO_ERR_STATE,
                "%.*s: the adapter is merged into the weight: unmerge before training", length,
                layer);
-    MIMO_CHECK(lora->has_z, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->has_z, MIMO_ERR_STATE,
                "%.*s: the adapter was merged in the last forward: backward needs another one",
                length, layer);
     return MIMO_OK;
 }
 
-mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
+mimo_status nn_lora_backward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *dy)
 {
     if (lora->rank == 0)
         return MIMO_OK;
-    MIMO_TRY(nn_lora_check_backward(lora));
-    return project(lora, lora->dz, lora->scale, rows_of(dy, rows, lora->out), b_of(lora),
+    MIMO_TRY(nn_lora_check_backward(lora, saved));
+    return project(lora, saved->dz, lora->scale, rows_of(dy, saved->rows, lora->out), b_of(lora),
                    lora->dz_parts);
 }
 
-bool nn_lora_input(nn_factors *added, const nn_lora *lora, int64_t rows)
+bool nn_lora_input(nn_factors *added, const nn_lora *lora, const nn_lora_saved *saved)
 {
     if (lora->rank == 0 || MIMO_MUTATED("adapter-no-input"))
         return false;
     *added = (nn_factors){.alpha = 1,
-                          .a = rows_of(lora->dz, rows, lora->rank),
+                          .a = rows_of(saved->dz, saved->rows, lora->rank),
                           .b = a_of(lora),
-                          .a_part = lora->dz_parts > 1 ? rows * lora->rank : 0};
+                          .a_part = lora->dz_parts > 1 ? saved->rows * lora->rank : 0};
     return true;
 }
 
-mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
-                                    nn_tokens tokens)
+mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_lora_saved *saved,
+                                    const nn_real *dy, const nn_real *x, nn_tokens tokens)
 {
     if (lora->rank == 0)
         return MIMO_OK;
@@ -260,11 +256,11 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, cons
         scale *= lora->scale;
     int64_t part = tokens.rows * lora->rank;
     for (int64_t i = 0; i < lora->z_parts; i++) {
-        nn_token_product b = {scale, dy, lora->z + i * part, lora->out, lora->rank};
+        nn_token_product b = {scale, dy, saved->z + i * part, lora->out, lora->rank};
         MIMO_TRY(nn_sum_products(lora->params, lora->b, &b, tokens));
     }
     for (int64_t i = 0; i < lora->dz_parts; i++) {
-        nn_token_product a = {1, lora->dz + i * part, x, lora->rank, lora->in};
+        nn_token_product a = {1, saved->dz + i * part, x, lora->rank, lora->in};
         MIMO_TRY(nn_sum_products(lora->params, lora->a, &a, tokens));
     }
     return MIMO_OK;
@@ -275,25 +271,26 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
     if (lora->rank == 0)
         return MIMO_OK;
     const nn_runtime *runtime = nn_params_runtime(lora->params);
-    nn_real *w = nn_value(lora->params, weight), *saved;
+    nn_real *w = nn_value(lora->params, weight), *unmerged;
     int64_t elements = lora->in * lora->out;
     int length;
     const char *layer = layer_of(lora, &length);
-    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is merged already", length, layer);
-    MIMO_TRY(nn_runtime_reserve(runtime, &saved, elements, sizeof *saved));
+    MIMO_CHECK(!lora->unmerged, MIMO_ERR_STATE, "%.*s: the adapter is merged already", length,
+               layer);
+    MIMO_TRY(nn_runtime_reserve(runtime, &unmerged, elements, sizeof *unmerged));
     double scale = lora->scale;
     if (MIMO_MUTATED("merge-unscaled"))
         scale = 1;
     mimo_status status =
-        runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
+        runtime->device->copy(unmerged, w, elements * (int64_t)sizeof *unmerged, runtime->stream);
     if (status == MIMO_OK)
         status = nn_add_product(
             runtime, w, &(nn_factors){.alpha = (nn_real)scale, .a = b_of(lora), .b = a_of(lora)});
     if (status != MIMO_OK) {
-        nn_runtime_free(runtime, saved);
+        nn_runtime_free(runtime, unmerged);
         return status;
     }
-    lora->saved = saved;
+    lora->unmerged = unmerged;
     nn_params_count_merged(lora->params, 1);
     return MIMO_OK;
 }
@@ -305,12 +302,12 @@ mimo_status nn_lora_unmerge(nn_lora *lora, int weight)
     const nn_runtime *runtime = nn_params_runtime(lora->params);
     int length;
     const char *layer = layer_of(lora, &length);
-    MIMO_CHECK(lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is not merged", length, layer);
-    MIMO_TRY(runtime->device->copy(nn_value(lora->params, weight), lora->saved,
+    MIMO_CHECK(lora->unmerged, MIMO_ERR_STATE, "%.*s: the adapter is not merged", length, layer);
+    MIMO_TRY(runtime->device->copy(nn_value(lora->params, weight), lora->unmerged,
                                    lora->in * lora->out * (int64_t)sizeof(nn_real),
                                    runtime->stream));
-    nn_runtime_free(runtime, lora->saved);
-    lora->saved = NULL;
+    nn_runtime_free(runtime, lora->unmerged);
+    lora->unmerged = NULL;
     nn_params_count_merged(lora->params, -1);
     return MIMO_OK;
 }

@@ -19,6 +19,7 @@
 #define MIMO_NN_NN_LORA_H
 
 #include "nn/ops/nn_ops.h"
+#include "nn/ops/nn_saved.h"
 #include "nn/params/nn_params.h"
 #include "nn/params/nn_token_sums.h"
 
@@ -36,11 +37,15 @@ typedef struct nn_lora {
     int64_t in, out; /* this rank's widths, as the layer's product sees them */
     double scale;    /* s */
     int64_t max_rows;
-    nn_real *z, *dz; /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
-    bool has_z;      /* z is of the last forward, which was not merged */
     int64_t z_parts, dz_parts; /* of a sum over tp that cuts their factor; otherwise 1 */
-    nn_real *saved;            /* while merged: the weight without the adapter [out, in] */
+    nn_real *unmerged;         /* while merged: the weight without the adapter [out, in] */
 } nn_lora;
+
+typedef struct nn_lora_saved {
+    nn_real *z, *dz; /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
+    int64_t rows;    /* of z */
+    bool has_z;      /* z is of a forward that was not merged */
+} nn_lora_saved;
 
 /** Which linear layers of a model get adapters: PEFT's rule. A layer is chosen where its name is a
  *  target, or ends with "." and a target. */
@@ -69,22 +74,26 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
                          const nn_lora_desc *desc);
 void nn_lora_release(nn_lora *lora);
 
+/** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
+mimo_status nn_lora_saved_place(nn_lora_saved *saved, const nn_lora *lora, nn_room *room);
+
 /** z from x [rows, in]. First in a forward; while merged it does nothing. dz from dy [rows, out].
  *  First in a backward. In the fixed order there is a z, or dz, for each part of the sum over tp.
- *  Local. Errors of backward: MIMO_ERR_STATE (merged, or so in the last forward). */
-mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows);
-mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows);
+ *  Local. Errors of backward: MIMO_ERR_STATE (merged, or so in the forward). */
+mimo_status nn_lora_forward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *x,
+                            int64_t rows);
+mimo_status nn_lora_backward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *dy);
 /** The errors of MIMO_ERR_STATE that nn_lora_backward would have. Local. */
-mimo_status nn_lora_check_backward(const nn_lora *lora);
+mimo_status nn_lora_check_backward(const nn_lora *lora, const nn_lora_saved *saved);
 
 /** What the adapter adds to y [rows, out], s z B^T, and to dx [rows, in], dz A: factors with which
  *  the layer's product goes on. False: it adds nothing. Local. */
-bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows);
-bool nn_lora_input(nn_factors *added, const nn_lora *lora, int64_t rows);
+bool nn_lora_output(nn_factors *added, const nn_lora *lora, const nn_lora_saved *saved);
+bool nn_lora_input(nn_factors *added, const nn_lora *lora, const nn_lora_saved *saved);
 
 /** Add to the gradients of both factors. After nn_lora_backward. Local. */
-mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
-                                    nn_tokens tokens);
+mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_lora_saved *saved,
+                                    const nn_real *dy, const nn_real *x, nn_tokens tokens);
 
 /** W += s B A in place, and back again with every bit as it was; `weight` is W's index in the
  *  store. While merged, forward uses W alone, and there is no backward and no optimizer step.

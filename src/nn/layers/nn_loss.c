@@ -13,21 +13,15 @@ static nn_exchange tp_of(nn_loss *loss)
 static mimo_status reserve_rooms(nn_loss *made)
 {
     const nn_runtime *runtime = made->runtime;
-    int64_t rows = made->max_rows;
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->maxima, rows, sizeof *made->maxima));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->sums, 2 * rows, sizeof *made->sums));
-    if (runtime->order == NN_ORDER_FIXED)
-        MIMO_TRY(nn_runtime_reserve(runtime, &made->exps, rows, sizeof *made->exps));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->losses, rows, sizeof *made->losses));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->choices, 2 * rows, sizeof *made->choices));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->total, 1, sizeof *made->total));
-    return nn_runtime_reserve(runtime, &made->labels, rows, sizeof *made->labels);
+    MIMO_TRY(
+        nn_runtime_reserve(runtime, &made->choices, 2 * made->max_rows, sizeof *made->choices));
+    return nn_runtime_reserve(runtime, &made->total, 1, sizeof *made->total);
 }
 
 mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp,
                          int64_t vocabulary, int64_t max_rows)
 {
-    nn_loss made = {.tp = tp, .vocabulary = vocabulary, .max_rows = max_rows, .rows = -1};
+    nn_loss made = {.tp = tp, .vocabulary = vocabulary, .max_rows = max_rows};
     made.runtime = nn_runtime_or_host(runtime);
     MIMO_TRY(nn_check_size("loss", "vocabulary", vocabulary));
     MIMO_TRY(nn_check_size("loss", "max_rows", max_rows));
@@ -47,14 +41,21 @@ mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp
 
 void nn_loss_release(nn_loss *loss)
 {
-    nn_runtime_free(loss->runtime, loss->maxima);
-    nn_runtime_free(loss->runtime, loss->sums);
-    nn_runtime_free(loss->runtime, loss->exps);
-    nn_runtime_free(loss->runtime, loss->losses);
     nn_runtime_free(loss->runtime, loss->choices);
     nn_runtime_free(loss->runtime, loss->total);
-    nn_runtime_free(loss->runtime, loss->labels);
     memset(loss, 0, sizeof *loss);
+}
+
+mimo_status nn_loss_saved_place(nn_loss_saved *saved, const nn_loss *loss, nn_room *room)
+{
+    int64_t rows = loss->max_rows;
+    *saved = (nn_loss_saved){0};
+    MIMO_TRY(nn_room_take(room, &saved->maxima, rows, sizeof *saved->maxima));
+    MIMO_TRY(nn_room_take(room, &saved->sums, 2 * rows, sizeof *saved->sums));
+    if (loss->runtime->order == NN_ORDER_FIXED)
+        MIMO_TRY(nn_room_take(room, &saved->exps, rows, sizeof *saved->exps));
+    MIMO_TRY(nn_room_take(room, &saved->losses, rows, sizeof *saved->losses));
+    return nn_room_take(room, &saved->labels, rows, sizeof *saved->labels);
 }
 
 static mimo_status check_rows(const nn_loss *loss, int64_t rows)
@@ -75,29 +76,30 @@ static mimo_status check_labels(const nn_loss *loss, const int64_t *labels, int6
     return MIMO_OK;
 }
 
-static nn_token_rows tokens_of(const nn_loss *loss, const nn_real *logits, int64_t rows)
+static nn_token_rows tokens_of(const nn_loss *loss, const nn_loss_saved *saved)
 {
     return (nn_token_rows){
-        .logits = logits,
-        .labels = loss->labels,
-        .rows = rows,
+        .logits = saved->logits,
+        .labels = saved->labels,
+        .rows = saved->rows,
         .width = loss->local,
         .first = loss->first,
-        .maxima = loss->maxima,
-        .sums = loss->sums,
-        .exps = loss->exps,
+        .maxima = saved->maxima,
+        .sums = saved->sums,
+        .exps = saved->exps,
     };
 }
 
 /* The sums of token_sums over tp. The second one has one term that is not 0, so its order does not
  * matter. */
-static mimo_status sum_tokens(nn_loss *loss, int64_t rows)
+static mimo_status sum_tokens(nn_loss *loss, const nn_loss_saved *saved)
 {
     nn_exchange tp = tp_of(loss);
-    if (!loss->exps)
-        return nn_exchange_sum_f64(&tp, loss->sums, 2 * rows);
-    MIMO_TRY(nn_exchange_sum_i64(&tp, loss->exps, rows));
-    return nn_exchange_sum_f64(&tp, loss->sums + rows, rows);
+    int64_t rows = saved->rows;
+    if (!saved->exps)
+        return nn_exchange_sum_f64(&tp, saved->sums, 2 * rows);
+    MIMO_TRY(nn_exchange_sum_i64(&tp, saved->exps, rows));
+    return nn_exchange_sum_f64(&tp, saved->sums + rows, rows);
 }
 
 static int64_t count_tokens(const int64_t *labels, int64_t rows)
@@ -110,23 +112,27 @@ static int64_t count_tokens(const int64_t *labels, int64_t rows)
     return count;
 }
 
-mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,
-                            int64_t rows)
+mimo_status nn_loss_forward(nn_loss *loss, nn_loss_saved *saved, const nn_real *logits,
+                            const int64_t *labels, int64_t rows)
 {
+    saved->stage = NN_STAGE_NONE;
     MIMO_TRY(check_labels(loss, labels, rows));
     const nn_runtime *runtime = loss->runtime;
-    nn_token_rows tokens = tokens_of(loss, logits, rows);
     nn_exchange tp = tp_of(loss);
-    loss->logits = logits;
-    loss->rows = rows;
+    saved->logits = logits;
+    saved->rows = rows;
+    nn_token_rows tokens = tokens_of(loss, saved);
     loss->tokens += count_tokens(labels, rows);
-    MIMO_TRY(nn_runtime_write(runtime, loss->labels, labels, rows * (int64_t)sizeof *loss->labels));
+    MIMO_TRY(
+        nn_runtime_write(runtime, saved->labels, labels, rows * (int64_t)sizeof *saved->labels));
     MIMO_TRY(runtime->ops->token_maxima(runtime, &tokens));
     if (!MIMO_MUTATED("local-maxima"))
-        MIMO_TRY(nn_exchange_max_f64(&tp, loss->maxima, rows));
+        MIMO_TRY(nn_exchange_max_f64(&tp, saved->maxima, rows));
     MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
-    MIMO_TRY(sum_tokens(loss, rows));
-    return runtime->ops->token_losses(runtime, loss->losses, loss->total, &tokens);
+    MIMO_TRY(sum_tokens(loss, saved));
+    MIMO_TRY(runtime->ops->token_losses(runtime, saved->losses, loss->total, &tokens));
+    saved->stage = NN_STAGE_FORWARD;
+    return MIMO_OK;
 }
 
 mimo_status nn_loss_read(nn_loss *loss, double *sum, int64_t *tokens)
@@ -138,16 +144,17 @@ mimo_status nn_loss_read(nn_loss *loss, double *sum, int64_t *tokens)
     return MIMO_OK;
 }
 
-mimo_status nn_loss_read_rows(const nn_loss *loss, double *losses)
+mimo_status nn_loss_read_rows(const nn_loss *loss, const nn_loss_saved *saved, double *losses)
 {
-    int64_t rows = loss->rows > 0 ? loss->rows : 0;
-    return nn_runtime_read(loss->runtime, losses, loss->losses, rows * (int64_t)sizeof *losses);
+    return nn_runtime_read(loss->runtime, losses, saved->losses,
+                           saved->rows * (int64_t)sizeof *losses);
 }
 
-mimo_status nn_loss_backward(nn_loss *loss, nn_real *d_logits)
+mimo_status nn_loss_backward_input(const nn_loss *loss, nn_loss_saved *saved, nn_real *d_logits)
 {
-    MIMO_CHECK(loss->maxima && loss->rows >= 0, MIMO_ERR_STATE, "loss: backward before forward");
-    nn_token_rows tokens = tokens_of(loss, loss->logits, loss->rows);
+    MIMO_CHECK(saved->stage == NN_STAGE_FORWARD, MIMO_ERR_STATE, "loss: backward before forward");
+    saved->stage = NN_STAGE_NONE;
+    nn_token_rows tokens = tokens_of(loss, saved);
     return loss->runtime->ops->token_gradients(loss->runtime, d_logits, &tokens);
 }
 
@@ -156,7 +163,8 @@ mimo_status nn_loss_backward(nn_loss *loss, nn_real *d_logits)
 static mimo_status choose(nn_loss *loss, const nn_real *logits, int64_t rows)
 {
     const nn_runtime *runtime = loss->runtime;
-    nn_token_rows tokens = tokens_of(loss, logits, rows);
+    nn_token_rows tokens = {
+        .logits = logits, .rows = rows, .width = loss->local, .first = loss->first};
     nn_exchange tp = tp_of(loss);
     double *value = loss->choices, *negated = value + rows;
     MIMO_TRY(runtime->ops->row_largest(runtime, value, &tokens));

@@ -30,58 +30,64 @@ static mimo_status init_linears(nn_mlp *layer, nn_params *params, mimo_comm *tp,
     return nn_linear_init(&layer->down, params, tp, &down);
 }
 
-static mimo_status reserve(const nn_mlp *layer, nn_real **room)
-{
-    int64_t count;
-    MIMO_TRY(mimo_mul(&count, layer->max_rows, layer->up.out));
-    return nn_runtime_reserve(layer->runtime, room, count, sizeof **room);
-}
-
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc)
 {
     nn_mlp made = {.max_rows = desc->max_rows, .runtime = nn_params_runtime(params)};
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
-    mimo_status status;
-    MIMO_TRY_GOTO(status, fail, init_linears(&made, params, tp, desc));
-    MIMO_TRY_GOTO(status, fail, reserve(&made, &made.u));
-    MIMO_TRY_GOTO(status, fail, reserve(&made, &made.activated));
-    MIMO_TRY_GOTO(status, fail, reserve(&made, &made.gate));
-    MIMO_TRY_GOTO(status, fail, reserve(&made, &made.du));
+    mimo_status status = init_linears(&made, params, tp, desc);
+    if (status != MIMO_OK) {
+        nn_mlp_release(&made);
+        return status;
+    }
     *layer = made;
     return MIMO_OK;
-fail:
-    nn_mlp_release(&made);
-    return status;
 }
 
 void nn_mlp_release(nn_mlp *layer)
 {
     nn_linear_release(&layer->up);
     nn_linear_release(&layer->down);
-    nn_runtime_free(layer->runtime, layer->u);
-    nn_runtime_free(layer->runtime, layer->activated);
-    nn_runtime_free(layer->runtime, layer->gate);
-    nn_runtime_free(layer->runtime, layer->du);
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows, int64_t batch)
+mimo_status nn_mlp_saved_place(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room)
 {
-    int64_t share = nn_edge_factor(&layer->up.before);
-    MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
-    MIMO_TRY(nn_linear_forward(&layer->up, layer->u, x, rows, batch));
-    MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, layer->activated, layer->gate, layer->u,
-                                       rows * share * layer->up.out));
-    return nn_linear_forward(&layer->down, y, layer->activated, rows * share, batch);
+    int64_t count;
+    nn_real **const tensors[] = {&saved->u, &saved->activated, &saved->gate, &saved->du};
+    MIMO_TRY(mimo_mul(&count, layer->max_rows, layer->up.out));
+    MIMO_TRY(nn_linear_saved_place(&saved->up, &layer->up, room));
+    MIMO_TRY(nn_linear_saved_place(&saved->down, &layer->down, room));
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        MIMO_TRY(nn_room_take(room, tensors[i], count, sizeof(nn_real)));
+    return MIMO_OK;
 }
 
-mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy)
+mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y, const nn_real *x,
+                           int64_t rows, int64_t batch)
 {
-    MIMO_CHECK(layer->down.params && layer->down.rows >= 0, MIMO_ERR_STATE,
+    int64_t share = nn_edge_factor(&layer->up.before);
+    saved->down.stage = NN_STAGE_NONE;
+    MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
+    MIMO_TRY(nn_linear_forward(&layer->up, &saved->up, saved->u, x, rows, batch));
+    MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u,
+                                       rows * share * layer->up.out));
+    return nn_linear_forward(&layer->down, &saved->down, y, saved->activated, rows * share, batch);
+}
+
+mimo_status nn_mlp_backward_input(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *dx,
+                                  nn_real *dy)
+{
+    MIMO_CHECK(saved->down.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "mlp: backward before forward");
-    MIMO_TRY(nn_linear_backward(&layer->down, layer->du, dy));
-    int64_t count = layer->down.rows * layer->up.out;
-    MIMO_TRY(layer->runtime->ops->gelu_backward(layer->runtime, layer->du, layer->u, layer->gate,
+    MIMO_TRY(nn_linear_backward_input(&layer->down, &saved->down, saved->du, dy));
+    int64_t count = saved->down.rows * layer->up.out;
+    MIMO_TRY(layer->runtime->ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate,
                                                 count));
-    return nn_linear_backward(&layer->up, dx, layer->du);
+    return nn_linear_backward_input(&layer->up, &saved->up, dx, saved->du);
+}
+
+mimo_status nn_mlp_backward_params(const nn_mlp *layer, nn_mlp_saved *saved)
+{
+    MIMO_TRY(nn_linear_backward_params(&layer->down, &saved->down));
+    return nn_linear_backward_params(&layer->up, &saved->up);
 }

@@ -23,15 +23,24 @@ typedef struct nn_mlp {
     const nn_runtime *runtime; /* the store's */
     nn_linear up, down;
     int64_t max_rows;
-    nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */
-    nn_real *du;                   /* workspace of backward */
 } nn_mlp;
+
+typedef struct nn_mlp_saved {
+    nn_linear_saved up, down;
+    nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */
+    nn_real *du;                   /* the gradient of activated, then of u: up's dy */
+} nn_mlp_saved;
 
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);
 void nn_mlp_release(nn_mlp *layer);
 
-mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows,
-                           int64_t batch);
-mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy);
+/** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
+mimo_status nn_mlp_saved_place(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room);
+
+mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y, const nn_real *x,
+                           int64_t rows, int64_t batch);
+mimo_status nn_mlp_backward_input(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *dx,
+                                  nn_real *dy);
+mimo_status nn_mlp_backward_params(const nn_mlp *layer, nn_mlp_saved *saved);
 
 #endif

@@ -17,59 +17,61 @@ static mimo_status add_vector(nn_norm *made, const char *layer, const char *part
 mimo_status nn_norm_init(nn_norm *layer, nn_params *params, const char *name, int64_t width,
                          int64_t max_rows, nn_rule rule)
 {
-    nn_norm made = {.params = params, .width = width, .max_rows = max_rows, .rows = -1};
+    nn_norm made = {.params = params, .width = width, .max_rows = max_rows};
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", name);
     MIMO_TRY(nn_check_size(name, "width", width));
     MIMO_TRY(nn_check_size(name, "max_rows", max_rows));
     MIMO_TRY(add_vector(&made, name, "scale", NN_INIT_ONES, rule, &made.scale));
     MIMO_TRY(add_vector(&made, name, "shift", NN_INIT_ZEROS, rule, &made.shift));
     made.runtime = nn_params_runtime(params);
-    mimo_status status;
-    MIMO_TRY_GOTO(status, fail,
-                  nn_runtime_reserve(made.runtime, &made.mean, max_rows, sizeof(nn_real)));
-    MIMO_TRY_GOTO(status, fail,
-                  nn_runtime_reserve(made.runtime, &made.rstd, max_rows, sizeof(nn_real)));
     *layer = made;
     return MIMO_OK;
-fail:
-    nn_norm_release(&made);
-    return status;
 }
 
 void nn_norm_release(nn_norm *layer)
 {
-    nn_runtime_free(layer->runtime, layer->mean);
-    nn_runtime_free(layer->runtime, layer->rstd);
     memset(layer, 0, sizeof *layer);
 }
 
-static nn_norm_rows rows_of(const nn_norm *layer)
+mimo_status nn_norm_saved_place(nn_norm_saved *saved, const nn_norm *layer, nn_room *room)
+{
+    *saved = (nn_norm_saved){0};
+    MIMO_TRY(nn_room_take(room, &saved->mean, layer->max_rows, sizeof *saved->mean));
+    return nn_room_take(room, &saved->rstd, layer->max_rows, sizeof *saved->rstd);
+}
+
+static nn_norm_rows rows_of(const nn_norm *layer, const nn_norm_saved *saved)
 {
     return (nn_norm_rows){
-        .x = layer->x,
-        .rows = layer->rows,
+        .x = saved->x,
+        .rows = saved->rows,
         .width = layer->width,
         .scale = nn_value(layer->params, layer->scale),
         .shift = nn_value(layer->params, layer->shift),
-        .mean = layer->mean,
-        .rstd = layer->rstd,
+        .mean = saved->mean,
+        .rstd = saved->rstd,
     };
 }
 
-mimo_status nn_norm_forward(nn_norm *layer, nn_real *y, const nn_real *x, int64_t rows)
+mimo_status nn_norm_forward(const nn_norm *layer, nn_norm_saved *saved, nn_real *y,
+                            const nn_real *x, int64_t rows)
 {
+    saved->stage = NN_STAGE_NONE;
     MIMO_TRY(nn_check_forward("norm", layer->params, rows, layer->max_rows));
-    layer->x = x;
-    layer->rows = rows;
-    nn_norm_rows job = rows_of(layer);
-    return layer->runtime->ops->norm(layer->runtime, y, &job);
+    saved->x = x;
+    saved->rows = rows;
+    nn_norm_rows job = rows_of(layer, saved);
+    MIMO_TRY(layer->runtime->ops->norm(layer->runtime, y, &job));
+    saved->stage = NN_STAGE_FORWARD;
+    return MIMO_OK;
 }
 
-mimo_status nn_norm_backward(nn_norm *layer, nn_real *dx, const nn_real *dy,
-                             const nn_real *residual)
+mimo_status nn_norm_backward_input(const nn_norm *layer, nn_norm_saved *saved, nn_real *dx,
+                                   const nn_real *dy, const nn_real *residual)
 {
-    MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE, "norm: backward before forward");
-    nn_norm_rows job = rows_of(layer);
+    MIMO_CHECK(saved->stage == NN_STAGE_FORWARD, MIMO_ERR_STATE, "norm: backward before forward");
+    saved->stage = NN_STAGE_NONE;
+    nn_norm_rows job = rows_of(layer, saved);
     const nn_param *scale = nn_params_at(layer->params, layer->scale);
     const nn_param *shift = nn_params_at(layer->params, layer->shift);
     bool fixed = layer->runtime->order == NN_ORDER_FIXED;

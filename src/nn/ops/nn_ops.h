@@ -71,7 +71,7 @@ typedef struct nn_norm_rows {
 typedef struct nn_norm_gradients {
     const nn_real *dy;                /* [rows, width] */
     const nn_real *residual;          /* [rows, width], added to dx; NULL: zeros */
-    nn_real *dx;                      /* [rows, width]; may be dy or residual */
+    nn_real *dx;                      /* [rows, width]; may be dy, residual or x */
     nn_real *d_scale, *d_shift;       /* [width], added to; both NULL: frozen, or in fixed point */
     int64_t *scale_sums, *shift_sums; /* [width], added to term by term; both NULL otherwise */
 } nn_norm_gradients;

@@ -1,0 +1,47 @@
+#include "nn/layers/nn_block_kind.h"
+
+static mimo_status init(void *layer, nn_params *params, mimo_comm *tp, const nn_block_desc *desc)
+{
+    return nn_block_init(layer, params, tp, desc);
+}
+
+static void release(void *layer)
+{
+    nn_block_release(layer);
+}
+
+static mimo_status saved_place(void *saved, const void *layer, nn_room *room)
+{
+    return nn_block_saved_place(saved, layer, room);
+}
+
+static mimo_status forward(const void *layer, void *saved, nn_real *y, const nn_real *x,
+                           const nn_sequence *sequence)
+{
+    return nn_block_forward(layer, saved, y, x, sequence);
+}
+
+static mimo_status backward_input(const void *layer, void *saved, nn_real *dx, nn_real *dy)
+{
+    return nn_block_backward_input(layer, saved, dx, dy);
+}
+
+static mimo_status backward_params(const void *layer, void *saved)
+{
+    return nn_block_backward_params(layer, saved);
+}
+
+static mimo_status visit(void *layer, nn_linear_visit *each)
+{
+    return nn_block_visit(layer, each);
+}
+
+const nn_block_kind nn_block_dense = {.layer_size = sizeof(nn_block),
+                                      .saved_size = sizeof(nn_block_saved),
+                                      .init = init,
+                                      .release = release,
+                                      .saved_place = saved_place,
+                                      .forward = forward,
+                                      .backward_input = backward_input,
+                                      .backward_params = backward_params,
+                                      .visit = visit};

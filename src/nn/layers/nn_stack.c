@@ -1,0 +1,135 @@
+#include "nn/layers/nn_stack.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "nn/params/nn_support.h"
+
+static mimo_status add_block(nn_stack *made, nn_params *params, mimo_comm *tp,
+                             const nn_stack_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    int64_t i = made->count;
+    const nn_block_kind *kind = desc->kinds ? desc->kinds[i] : &nn_block_dense;
+    nn_block_desc block = desc->block;
+    int length = snprintf(name, sizeof name, "%s%" PRId64, desc->name, desc->first + i);
+    MIMO_CHECK(length < (int)sizeof name, MIMO_ERR_ARGUMENT,
+               "%s: the name of block %" PRId64 " has %d bytes, must be below %d", desc->name,
+               desc->first + i, length, NN_NAME_CAPACITY);
+    block.name = name;
+    MIMO_TRY(mimo_reserve(&made->layers[i], 1, kind->layer_size));
+    made->kinds[i] = kind;
+    made->count++; /* from here on release finds it */
+    return kind->init(made->layers[i], params, tp, &block);
+}
+
+static mimo_status add_blocks(nn_stack *made, nn_params *params, mimo_comm *tp,
+                              const nn_stack_desc *desc)
+{
+    int64_t rows;
+    MIMO_TRY(mimo_mul(&rows, desc->block.max_rows, desc->block.max_batch));
+    MIMO_TRY(mimo_mul(&made->elements, rows, desc->block.hidden));
+    MIMO_TRY(mimo_reserve(&made->kinds, desc->count, sizeof *made->kinds));
+    MIMO_TRY(mimo_reserve(&made->layers, desc->count, sizeof *made->layers));
+    while (made->count < desc->count)
+        MIMO_TRY(add_block(made, params, tp, desc));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_init(nn_stack *stack, nn_params *params, mimo_comm *tp,
+                          const nn_stack_desc *desc)
+{
+    nn_stack made = {0};
+    mimo_status status = add_blocks(&made, params, tp, desc);
+    if (status != MIMO_OK) {
+        nn_stack_release(&made);
+        return status;
+    }
+    *stack = made;
+    return MIMO_OK;
+}
+
+void nn_stack_release(nn_stack *stack)
+{
+    for (int64_t i = 0; i < stack->count; i++) {
+        stack->kinds[i]->release(stack->layers[i]);
+        mimo_release(stack->layers[i]);
+    }
+    mimo_release(stack->kinds);
+    mimo_release(stack->layers);
+    memset(stack, 0, sizeof *stack);
+}
+
+static mimo_status reserve_states(nn_stack_saved *made, const nn_stack *stack)
+{
+    MIMO_TRY(mimo_reserve(&made->x, stack->count + 1, sizeof *made->x));
+    MIMO_TRY(mimo_reserve(&made->blocks, stack->count, sizeof *made->blocks));
+    for (; made->count < stack->count; made->count++)
+        MIMO_TRY(
+            mimo_reserve(&made->blocks[made->count], 1, stack->kinds[made->count]->saved_size));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_saved_init(nn_stack_saved *saved, const nn_stack *stack)
+{
+    nn_stack_saved made = {0};
+    mimo_status status = reserve_states(&made, stack);
+    if (status != MIMO_OK) {
+        nn_stack_saved_release(&made);
+        return status;
+    }
+    *saved = made;
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_saved_place(nn_stack_saved *saved, const nn_stack *stack, nn_room *room)
+{
+    for (int64_t i = 0; i <= stack->count; i++)
+        MIMO_TRY(nn_room_take(room, &saved->x[i], stack->elements, sizeof *saved->x[i]));
+    for (int64_t i = 0; i < stack->count; i++)
+        MIMO_TRY(stack->kinds[i]->saved_place(saved->blocks[i], stack->layers[i], room));
+    return MIMO_OK;
+}
+
+void nn_stack_saved_release(nn_stack_saved *saved)
+{
+    for (int64_t i = 0; i < saved->count; i++)
+        mimo_release(saved->blocks[i]);
+    mimo_release(saved->blocks);
+    mimo_release(saved->x);
+    memset(saved, 0, sizeof *saved);
+}
+
+mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
+                             const nn_sequence *sequence)
+{
+    nn_real **x = saved->x;
+    for (int64_t i = 0; i < stack->count; i++)
+        MIMO_TRY(
+            stack->kinds[i]->forward(stack->layers[i], saved->blocks[i], x[i + 1], x[i], sequence));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved)
+{
+    nn_real **x = saved->x;
+    for (int64_t i = stack->count; i-- > 0;)
+        MIMO_TRY(
+            stack->kinds[i]->backward_input(stack->layers[i], saved->blocks[i], x[i], x[i + 1]));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved)
+{
+    for (int64_t i = stack->count; i-- > 0;)
+        MIMO_TRY(stack->kinds[i]->backward_params(stack->layers[i], saved->blocks[i]));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_visit(const nn_stack *stack, nn_linear_visit *visit)
+{
+    for (int64_t i = 0; i < stack->count; i++)
+        MIMO_TRY(stack->kinds[i]->visit(stack->layers[i], visit));
+    return MIMO_OK;
+}

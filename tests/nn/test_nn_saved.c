@@ -1,0 +1,312 @@
+/* Several micro-batches in flight: each has a saved state of its own. Which interleavings give the
+ * bits of one micro-batch after the other, and what a saved state takes. */
+#include <math.h>
+#include <string.h>
+
+#include "nn_gradient_check.h"
+#include "same_bits.h"
+
+enum { S = 6, B = 2, HIDDEN = 8, HEADS = 2, INNER = 12, V = 10, N = S * B };
+enum { BLOCKS = 2, MICRO_BATCHES = 3, MOST_PARAMETERS = 48, MOST_ELEMENTS = 3 * HIDDEN * HIDDEN };
+
+typedef struct model {
+    nn_runtime runtime;
+    nn_params *params;
+    nn_sequence sequence;
+    nn_embedding tokens;
+    nn_stack blocks;
+    nn_norm norm;
+    nn_linear head;
+    nn_loss loss;
+    nn_real *d_normed;
+} model;
+
+typedef struct micro_batch {
+    nn_room room; /* of all below */
+    nn_embedding_saved tokens;
+    nn_stack_saved blocks;
+    nn_norm_saved norm;
+    nn_linear_saved head;
+    nn_loss_saved loss;
+    nn_real *normed, *logits;
+} micro_batch;
+
+static mimo_status place(micro_batch *b, const model *m)
+{
+    mimo_status status = nn_embedding_saved_place(&b->tokens, &m->tokens, &b->room);
+    status = status ? status : nn_stack_saved_place(&b->blocks, &m->blocks, &b->room);
+    status = status ? status : nn_norm_saved_place(&b->norm, &m->norm, &b->room);
+    status = status ? status : nn_linear_saved_place(&b->head, &m->head, &b->room);
+    status = status ? status : nn_loss_saved_place(&b->loss, &m->loss, &b->room);
+    status = status ? status : nn_room_take(&b->room, &b->normed, N * HIDDEN, sizeof(nn_real));
+    return status ? status : nn_room_take(&b->room, &b->logits, N * V, sizeof(nn_real));
+}
+
+static void make(model *m, nn_order order)
+{
+    static const nn_lora_choice adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
+    nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
+                               NN_PRECISION_FULL, order};
+    memset(m, 0, sizeof *m);
+    NN_OK(nn_runtime_init(&m->runtime, &runtime));
+    nn_params_desc store = {
+        .name = "test", .module = MIMO_DST, .tp_size = 1, .seed = 7, .runtime = &m->runtime};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime, 0};
+    nn_embedding_desc tokens = {"tokens", V, HIDDEN, 1, NN_REPLICATED, N};
+    nn_stack_desc blocks = {.name = "block",
+                            .first = 3,
+                            .count = BLOCKS,
+                            .block = {.hidden = HIDDEN,
+                                      .heads = HEADS,
+                                      .inner = INNER,
+                                      .max_rows = S,
+                                      .max_batch = B,
+                                      .std = 0.3,
+                                      .out_std = 0.3,
+                                      .adapters = &adapters}};
+    nn_linear_desc head = {.name = "head", .in = HIDDEN, .out = V, .bias = true, .std = 0.3};
+    NN_OK(nn_params_create(&m->params, &store));
+    NN_OK(nn_sequence_init(&m->sequence, &sequence));
+    NN_OK(nn_embedding_init(&m->tokens, m->params, &tokens));
+    NN_OK(nn_stack_init(&m->blocks, m->params, NULL, &blocks));
+    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
+    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
+    NN_OK(nn_loss_init(&m->loss, &m->runtime, NULL, V, N));
+    NN_OK(nn_params_seal(m->params));
+    m->d_normed = nn_test_room(N * HIDDEN);
+}
+
+static void discard(model *m)
+{
+    nn_loss_release(&m->loss);
+    nn_linear_release(&m->head);
+    nn_norm_release(&m->norm);
+    nn_stack_release(&m->blocks);
+    nn_embedding_release(&m->tokens);
+    nn_sequence_release(&m->sequence);
+    nn_params_destroy(m->params);
+    nn_runtime_release(&m->runtime);
+    nn_test_free_rooms();
+}
+
+static void open_micro_batch(micro_batch *b, const model *m)
+{
+    memset(b, 0, sizeof *b);
+    NN_OK(nn_stack_saved_init(&b->blocks, &m->blocks));
+    NN_TEST_PLACE(b->room, place(b, m));
+}
+
+static void close_micro_batch(micro_batch *b)
+{
+    nn_stack_saved_release(&b->blocks);
+    nn_room_release(&b->room);
+}
+
+static void forward(model *m, micro_batch *b, int number)
+{
+    int64_t ids[N], labels[N];
+    for (int i = 0; i < N; i++) {
+        ids[i] = (i * 3 + number) % V;
+        labels[i] = (i + number) % 4 ? (i * 7 + number) % V : NN_IGNORE;
+    }
+    NN_OK(nn_embedding_forward(&m->tokens, &b->tokens, b->blocks.x[0], ids, N));
+    NN_OK(nn_stack_forward(&m->blocks, &b->blocks, &m->sequence));
+    NN_OK(nn_norm_forward(&m->norm, &b->norm, b->normed, b->blocks.x[BLOCKS], N));
+    NN_OK(nn_linear_forward(&m->head, &b->head, b->logits, b->normed, N, B));
+    NN_OK(nn_loss_forward(&m->loss, &b->loss, b->logits, labels, N));
+}
+
+static void backward_input(model *m, micro_batch *b)
+{
+    NN_OK(nn_loss_backward_input(&m->loss, &b->loss, b->logits));
+    NN_OK(nn_linear_backward_input(&m->head, &b->head, m->d_normed, b->logits));
+    NN_OK(nn_norm_backward_input(&m->norm, &b->norm, b->blocks.x[BLOCKS], m->d_normed, NULL));
+    NN_OK(nn_stack_backward_input(&m->blocks, &b->blocks));
+}
+
+static void backward_params(model *m, micro_batch *b)
+{
+    NN_OK(nn_linear_backward_params(&m->head, &b->head));
+    NN_OK(nn_stack_backward_params(&m->blocks, &b->blocks));
+    NN_OK(nn_embedding_backward_params(&m->tokens, &b->tokens, b->blocks.x[0]));
+}
+
+typedef struct results {
+    nn_real grads[MOST_PARAMETERS][MOST_ELEMENTS];
+    nn_real inputs[MICRO_BATCHES][N * HIDDEN]; /* gradients */
+} results;
+
+/* A list of steps: F forward, I and W the halves of backward, and the micro-batch. */
+static void run(results *out, model *m, const char *steps)
+{
+    micro_batch in_flight[MICRO_BATCHES];
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < MICRO_BATCHES; i++)
+        open_micro_batch(&in_flight[i], m);
+    NN_OK(nn_params_zero_grad(m->params));
+    for (const char *step = steps; *step; step += step[2] ? 3 : 2) {
+        int number = step[1] - '0';
+        micro_batch *b = &in_flight[number];
+        if (step[0] == 'F')
+            forward(m, b, number);
+        if (step[0] == 'I')
+            backward_input(m, b);
+        if (step[0] == 'W')
+            backward_params(m, b);
+    }
+    NN_OK(nn_params_settle(m->params, 1));
+    cr_assert_leq(nn_params_count(m->params), MOST_PARAMETERS);
+    for (int i = 0; i < nn_params_count(m->params); i++)
+        NN_OK(nn_params_read(m->params, i, NN_GRAD, out->grads[i]));
+    for (int i = 0; i < MICRO_BATCHES; i++) {
+        nn_test_read(out->inputs[i], in_flight[i].blocks.x[0], N * HIDDEN);
+        close_micro_batch(&in_flight[i]);
+    }
+}
+
+static void expect_same(const results *got, const results *expected, const char *steps)
+{
+    EXPECT_BITS(bits_of(got->grads, expected->grads, sizeof got->grads, sizeof(nn_real), 0),
+                "parameters, %s", steps);
+    EXPECT_BITS(bits_of(got->inputs, expected->inputs, sizeof got->inputs, sizeof(nn_real), 0),
+                "inputs, %s", steps);
+}
+
+static const char *const one_by_one = "F0 I0 W0 F1 I1 W1 F2 I2 W2";
+/* In each of the first, the calls that add to a parameter ascend by micro-batch. */
+static const char *const ascending[] = {"F0 F1 I0 W0 F2 I1 W1 I2 W2", "F0 F1 F2 I0 I1 I2 W0 W1 W2",
+                                        "F2 F1 F0 I0 I1 W0 I2 W1 W2"};
+static const char *const others[] = {"F0 F1 F2 I2 I1 I0 W1 W2 W0", "F0 F1 I1 I0 W0 F2 W1 I2 W2"};
+
+enum { ASCENDING = sizeof ascending / sizeof *ascending, OTHERS = sizeof others / sizeof *others };
+
+Test(nn_saved, interleavings_that_ascend_give_the_bits_of_one_by_one)
+{
+    static results expected, got;
+    model m;
+    make(&m, NN_ORDER_FAST);
+    run(&expected, &m, one_by_one);
+    for (int i = 0; i < ASCENDING; i++) {
+        run(&got, &m, ascending[i]);
+        expect_same(&got, &expected, ascending[i]);
+    }
+    run(&got, &m, others[0]);
+    cr_assert(memcmp(got.grads, expected.grads, sizeof got.grads) != 0,
+              "the order plays no part: these numbers test nothing");
+    discard(&m);
+}
+
+#ifndef NN_REAL_F64
+Test(nn_saved, every_interleaving_gives_the_same_bits_in_the_fixed_order)
+{
+    static results expected, got;
+    model m;
+    make(&m, NN_ORDER_FIXED);
+    run(&expected, &m, one_by_one);
+    for (int i = 0; i < ASCENDING + OTHERS; i++) {
+        const char *steps = i < ASCENDING ? ascending[i] : others[i - ASCENDING];
+        run(&got, &m, steps);
+        expect_same(&got, &expected, steps);
+    }
+    discard(&m);
+}
+#endif
+
+/* A used saved state begins again, and each half wants what comes before it. */
+Test(nn_saved, halves_come_in_order)
+{
+    model m;
+    micro_batch b;
+    make(&m, NN_ORDER_FAST);
+    open_micro_batch(&b, &m);
+    NN_FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
+    forward(&m, &b, 0);
+    NN_FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
+    backward_input(&m, &b);
+    backward_params(&m, &b);
+    NN_FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
+    NN_FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
+    forward(&m, &b, 0);
+    backward_input(&m, &b);
+    close_micro_batch(&b);
+    discard(&m);
+}
+
+/* A gradient that its layer gives back is NaN in the build that finds late readers. */
+Test(nn_saved, lent_gradients_are_poisoned)
+{
+    model m;
+    micro_batch b;
+    nn_real logits[N * V];
+    make(&m, NN_ORDER_FAST);
+    open_micro_batch(&b, &m);
+    forward(&m, &b, 0);
+    backward_input(&m, &b);
+    NN_OK(nn_linear_backward_params(&m.head, &b.head));
+    nn_test_read(logits, b.logits, N * V);
+    for (int i = 0; i < N * V; i++) {
+#ifdef MIMO_MUTATIONS
+        cr_assert(isnan((double)logits[i]), "element %d is %g", i, (double)logits[i]);
+#else
+        cr_assert(isfinite((double)logits[i]), "element %d is %g", i, (double)logits[i]);
+#endif
+    }
+    close_micro_batch(&b);
+    discard(&m);
+}
+
+/* Blocks of a stage have the names that they have in the whole model. */
+Test(nn_saved, a_stage_is_a_range_of_a_stack)
+{
+    model m;
+    make(&m, NN_ORDER_FAST);
+    cr_assert_eq(nn_params_find(m.params, "block2.norm1.scale"), -1);
+    cr_assert_geq(nn_params_find(m.params, "block3.norm1.scale"), 0);
+    cr_assert_geq(nn_params_find(m.params, "block4.mlp.down.bias"), 0);
+    cr_assert_eq(nn_params_find(m.params, "block5.norm1.scale"), -1);
+    discard(&m);
+}
+
+/* ------------------------------------------- memory ------------------------------------------ */
+
+static int64_t room_of(int64_t elements)
+{
+    return (elements * (int64_t)sizeof(nn_real) + 255) / 256 * 256;
+}
+
+/* By the comments of the headers: what the parts of a block save. */
+static int64_t block_bytes(void)
+{
+    int64_t rows = room_of(N), wide = room_of(N * HIDDEN), inner = room_of(N * INNER);
+    int64_t adapters = 4 * 2 * room_of(N * 2);                  /* z and dz of four layers */
+    int64_t norms = 2 * 2 * rows;                               /* mean, rstd */
+    int64_t attention = 2 * room_of(3 * N * HIDDEN) + wide      /* projected, context */
+                        + room_of((int64_t)B * HEADS * S * S);  /* weights */
+    return adapters + norms + attention + 4 * inner + 3 * wide; /* mlp; normed, middle */
+}
+
+Test(nn_saved, memory_is_what_the_headers_say)
+{
+    model m;
+    make(&m, NN_ORDER_FAST);
+    nn_room room = {0};
+    nn_block_saved saved;
+    const nn_block *block = m.blocks.layers[0];
+    NN_OK(nn_block_saved_place(&saved, block, &room));
+    cr_assert_eq(room.used, block_bytes(), "%lld bytes, must be %lld", (long long)room.used,
+                 (long long)block_bytes());
+    NN_OK(nn_room_reserve(&room, &m.runtime));
+    cr_assert_eq(room.bytes, block_bytes());
+    NN_OK(nn_block_saved_place(&saved, block, &room));
+    NN_FAILS(nn_block_saved_place(&saved, block, &room), MIMO_ERR_STATE, "were measured");
+    nn_room_release(&room);
+    micro_batch b;
+    open_micro_batch(&b, &m);
+    int64_t stack = (BLOCKS + 1) * room_of(N * HIDDEN) + BLOCKS * block_bytes();
+    nn_room measured = {0};
+    NN_OK(nn_stack_saved_place(&b.blocks, &m.blocks, &measured));
+    cr_assert_eq(measured.used, stack, "%lld bytes, must be %lld", (long long)measured.used,
+                 (long long)stack);
+    close_micro_batch(&b);
+    discard(&m);
+}
