@@ -1,7 +1,7 @@
 /*
  * What an adapter saves. Times forward and backward of a transformer block, alone on a rank:
  * trained in full, frozen with adapters on its linear layers, and frozen altogether. Counts the
- * bytes of parameters, gradients and optimizer.
+ * bytes of parameters, gradients and optimizer, and of what a micro-batch saves for its backward.
  *
  *   lora_bench [--device cuda] [--hidden 1024] [--rows 512] [--rank 8] [--repeats 15]
  *
@@ -188,9 +188,10 @@ static void print_kind(bench *b, int kind, const double full[2])
     }
     double forward = median(of->forward, b->s.repeats);
     double backward = median(of->backward, b->s.repeats);
-    printf("%-18s %9.3f %6.3f %9.3f %6.3f %12" PRId64 " %12" PRId64 "\n", kind_names[kind], forward,
-           forward / full[0], backward, backward / full[1], values * (int64_t)sizeof(nn_real),
-           3 * trained * (int64_t)sizeof(nn_real));
+    printf("%-18s %9.3f %6.3f %9.3f %6.3f %12" PRId64 " %12" PRId64 " %12" PRId64 "\n",
+           kind_names[kind], forward, forward / full[0], backward, backward / full[1],
+           values * (int64_t)sizeof(nn_real), 3 * trained * (int64_t)sizeof(nn_real),
+           of->room.bytes);
 }
 
 int main(int argc, char **argv)
@@ -206,10 +207,12 @@ int main(int argc, char **argv)
         for (int kind = 0; kind < KINDS; kind++)
             take_turn(&b, &b.subjects[kind], repeat);
     printf("a block, hidden %" PRId64 ", %" PRId64 " rows, rank %" PRId64 ", on the %s; medians of "
-           "%" PRId64 "\n%-18s %9s %6s %9s %6s %12s %12s\n",
+           "%" PRId64 "\n%-18s %9s %6s %9s %6s %12s %12s %12s\n",
            b.s.hidden, b.s.rows, b.s.rank, b.s.memory == MIMO_MEMORY_CUDA ? "GPU" : "host",
-           b.s.repeats, "", "forward", "ratio", "backward", "ratio", "values", "gradients");
-    printf("%-18s %9s %6s %9s %6s %12s %12s\n", "", "ms", "", "ms", "", "bytes", "and moments");
+           b.s.repeats, "", "forward", "ratio", "backward", "ratio", "values", "gradients",
+           "saved for");
+    printf("%-18s %9s %6s %9s %6s %12s %12s %12s\n", "", "ms", "", "ms", "", "bytes", "and moments",
+           "backward");
     double full[2] = {median(b.subjects[FULL].forward, b.s.repeats),
                       median(b.subjects[FULL].backward, b.s.repeats)};
     for (int kind = 0; kind < KINDS; kind++)
