@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 
@@ -42,7 +43,7 @@ static mimo_status place(micro_batch *b, const model *m)
     return status ? status : nn_room_take(&b->room, &b->logits, N * V, sizeof(nn_real));
 }
 
-static void make(model *m, nn_order order)
+static void make(model *m, nn_order order, bool recompute)
 {
     static const nn_lora_choice adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
     nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
@@ -56,6 +57,7 @@ static void make(model *m, nn_order order)
     nn_stack_desc blocks = {.name = "block",
                             .first = 3,
                             .count = BLOCKS,
+                            .recompute = recompute,
                             .block = {.hidden = HIDDEN,
                                       .heads = HEADS,
                                       .inner = INNER,
@@ -184,7 +186,7 @@ Test(nn_saved, interleavings_that_ascend_give_the_bits_of_one_by_one)
 {
     static results expected, got;
     model m;
-    make(&m, NN_ORDER_FAST);
+    make(&m, NN_ORDER_FAST, false);
     run(&expected, &m, one_by_one);
     for (int i = 0; i < ASCENDING; i++) {
         run(&got, &m, ascending[i]);
@@ -201,7 +203,7 @@ Test(nn_saved, every_interleaving_gives_the_same_bits_in_the_fixed_order)
 {
     static results expected, got;
     model m;
-    make(&m, NN_ORDER_FIXED);
+    make(&m, NN_ORDER_FIXED, false);
     run(&expected, &m, one_by_one);
     for (int i = 0; i < ASCENDING + OTHERS; i++) {
         const char *steps = i < ASCENDING ? ascending[i] : others[i - ASCENDING];
@@ -212,12 +214,30 @@ Test(nn_saved, every_interleaving_gives_the_same_bits_in_the_fixed_order)
 }
 #endif
 
+/* With recompute the parameters of blocks add up where the inputs' halves do. */
+Test(nn_saved, recomputed_blocks_give_the_same_bits)
+{
+    static results expected, got;
+    model m;
+    make(&m, NN_ORDER_FAST, false);
+    run(&expected, &m, one_by_one);
+    discard(&m);
+    make(&m, NN_ORDER_FAST, true);
+    run(&got, &m, one_by_one);
+    expect_same(&got, &expected, "recompute");
+    for (int i = 0; i < ASCENDING; i++) {
+        run(&got, &m, ascending[i]);
+        expect_same(&got, &expected, ascending[i]);
+    }
+    discard(&m);
+}
+
 /* A used saved state begins again, and each half wants what comes before it. */
 Test(nn_saved, halves_come_in_order)
 {
     model m;
     micro_batch b;
-    make(&m, NN_ORDER_FAST);
+    make(&m, NN_ORDER_FAST, false);
     open_micro_batch(&b, &m);
     NN_FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
     forward(&m, &b, 0);
@@ -238,7 +258,7 @@ Test(nn_saved, lent_gradients_are_poisoned)
     model m;
     micro_batch b;
     nn_real logits[N * V];
-    make(&m, NN_ORDER_FAST);
+    make(&m, NN_ORDER_FAST, false);
     open_micro_batch(&b, &m);
     forward(&m, &b, 0);
     backward_input(&m, &b);
@@ -259,12 +279,142 @@ Test(nn_saved, lent_gradients_are_poisoned)
 Test(nn_saved, a_stage_is_a_range_of_a_stack)
 {
     model m;
-    make(&m, NN_ORDER_FAST);
+    make(&m, NN_ORDER_FAST, false);
     cr_assert_eq(nn_params_find(m.params, "block2.norm1.scale"), -1);
     cr_assert_geq(nn_params_find(m.params, "block3.norm1.scale"), 0);
     cr_assert_geq(nn_params_find(m.params, "block4.mlp.down.bias"), 0);
     cr_assert_eq(nn_params_find(m.params, "block5.norm1.scale"), -1);
     discard(&m);
+}
+
+/* ------------------------------------------- kinds ------------------------------------------- */
+
+/* A kind without parameters, which saves nothing: y = 2 x. */
+typedef struct doubling {
+    const nn_runtime *runtime;
+    int64_t elements;
+} doubling;
+
+static mimo_status doubling_init(void *layer, nn_params *params, mimo_comm *tp,
+                                 const nn_block_desc *desc)
+{
+    (void)tp;
+    *(doubling *)layer =
+        (doubling){nn_params_runtime(params), desc->max_rows * desc->max_batch * desc->hidden};
+    return MIMO_OK;
+}
+
+static void doubling_release(void *layer)
+{
+    (void)layer;
+}
+
+static mimo_status doubling_place(void *saved, const void *layer, nn_room *room)
+{
+    (void)saved, (void)layer, (void)room;
+    return MIMO_OK;
+}
+
+static mimo_status write_double(const doubling *d, nn_real *to, const nn_real *from)
+{
+    const nn_runtime *runtime = d->runtime;
+    NN_OK(nn_runtime_zero(runtime, to, d->elements * (int64_t)sizeof *to));
+    NN_OK(runtime->ops->add(runtime, to, from, d->elements));
+    return runtime->ops->add(runtime, to, from, d->elements);
+}
+
+static mimo_status doubling_forward(const void *layer, void *saved, nn_real *y, const nn_real *x,
+                                    const nn_sequence *sequence)
+{
+    (void)saved, (void)sequence;
+    return write_double(layer, y, x);
+}
+
+static mimo_status doubling_backward_input(const void *layer, void *saved, nn_real *dx, nn_real *dy)
+{
+    (void)saved;
+    return write_double(layer, dx, dy);
+}
+
+static mimo_status doubling_backward_params(const void *layer, void *saved)
+{
+    (void)layer, (void)saved;
+    return MIMO_OK;
+}
+
+static mimo_status doubling_visit(void *layer, nn_linear_visit *visit)
+{
+    (void)layer, (void)visit;
+    return MIMO_OK;
+}
+
+static const nn_block_kind doubling_kind = {.layer_size = sizeof(doubling),
+                                            .saved_size = 1,
+                                            .init = doubling_init,
+                                            .release = doubling_release,
+                                            .saved_place = doubling_place,
+                                            .forward = doubling_forward,
+                                            .backward_input = doubling_backward_input,
+                                            .backward_params = doubling_backward_params,
+                                            .visit = doubling_visit};
+
+static void expect_double(const nn_real *room, const nn_real *of, const char *what)
+{
+    nn_real got[N * HIDDEN], single[N * HIDDEN];
+    nn_test_read(got, room, N * HIDDEN);
+    nn_test_read(single, of, N * HIDDEN);
+    for (int i = 0; i < N * HIDDEN; i++)
+        cr_assert(got[i] == 2 * single[i] && single[i] != 0, "%s: element %d is %g, twice %g", what,
+                  i, (double)got[i], (double)single[i]);
+}
+
+/* Of a stack whose first block doubles. */
+static void check_doubling(const nn_stack *stack, const nn_sequence *sequence)
+{
+    nn_stack_saved saved;
+    nn_room room = {0};
+    nn_real numbers[N * HIDDEN];
+    NN_OK(nn_stack_saved_init(&saved, stack));
+    NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
+    nn_test_fill(numbers, N * HIDDEN, "x");
+    nn_test_write(saved.x[0], numbers, N * HIDDEN);
+    NN_OK(nn_stack_forward(stack, &saved, sequence));
+    expect_double(saved.x[1], saved.x[0], "forward");
+    nn_test_write(saved.x[2], numbers, N * HIDDEN);
+    NN_OK(nn_stack_backward_input(stack, &saved));
+    expect_double(saved.x[0], saved.x[1], "backward");
+    NN_OK(nn_stack_backward_params(stack, &saved));
+    nn_stack_saved_release(&saved);
+    nn_room_release(&room);
+}
+
+Test(nn_saved, a_stack_takes_blocks_of_several_kinds)
+{
+    static const nn_block_kind *const kinds[] = {&doubling_kind, &nn_block_dense};
+    nn_stack_desc desc = {.name = "block",
+                          .count = 2,
+                          .kinds = kinds,
+                          .block = {.hidden = HIDDEN,
+                                    .heads = HEADS,
+                                    .inner = INNER,
+                                    .max_rows = S,
+                                    .max_batch = B,
+                                    .std = 0.3,
+                                    .out_std = 0.3}};
+    nn_sequence_desc shape = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
+    nn_sequence sequence;
+    NN_OK(nn_sequence_init(&sequence, &shape));
+    for (int recompute = 0; recompute < 2; recompute++) {
+        nn_params *params = nn_test_store(0, 1);
+        nn_stack stack;
+        desc.recompute = recompute == 1;
+        NN_OK(nn_stack_init(&stack, params, NULL, &desc));
+        NN_OK(nn_params_seal(params));
+        check_doubling(&stack, &sequence);
+        nn_stack_release(&stack);
+        nn_params_destroy(params);
+    }
+    nn_sequence_release(&sequence);
 }
 
 /* ------------------------------------------- memory ------------------------------------------ */
@@ -288,7 +438,7 @@ static int64_t block_bytes(void)
 Test(nn_saved, memory_is_what_the_headers_say)
 {
     model m;
-    make(&m, NN_ORDER_FAST);
+    make(&m, NN_ORDER_FAST, false);
     nn_room room = {0};
     nn_block_saved saved;
     const nn_block *block = m.blocks.layers[0];
@@ -308,5 +458,24 @@ Test(nn_saved, memory_is_what_the_headers_say)
     cr_assert_eq(measured.used, stack, "%lld bytes, must be %lld", (long long)measured.used,
                  (long long)stack);
     close_micro_batch(&b);
+    discard(&m);
+}
+
+/* Between forward and backward a micro-batch has the activations between blocks, and no more. */
+Test(nn_saved, recompute_saves_the_activations_between_blocks)
+{
+    model m;
+    nn_stack_saved saved;
+    nn_room room = {0};
+    int64_t between = (BLOCKS + 1) * room_of(N * HIDDEN),
+            shared = room_of(N * HIDDEN) + block_bytes();
+    make(&m, NN_ORDER_FAST, true);
+    NN_OK(nn_stack_saved_init(&saved, &m.blocks));
+    NN_OK(nn_stack_saved_place(&saved, &m.blocks, &room));
+    cr_assert_eq(room.used, between, "%lld bytes, must be %lld", (long long)room.used,
+                 (long long)between);
+    cr_assert_eq(m.blocks.room.bytes, shared, "%lld bytes, must be %lld",
+                 (long long)m.blocks.room.bytes, (long long)shared);
+    nn_stack_saved_release(&saved);
     discard(&m);
 }

@@ -32,7 +32,7 @@ Test(options, defaults)
     cr_assert(o.encoder_layers == 2 && o.llm_layers == 4);
     cr_assert(o.steps == 2000 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
-    cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32);
+    cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32 && !o.recompute);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
@@ -57,12 +57,12 @@ Test(options, every_flag)
     cr_assert_eq(o.progress, OPTIONS_PROGRESS_BAR);
     char training[] = "--steps 7 --global-batch 32 --micro-batches 4 --seed 18446744073709551615 "
                       "--lr 2.5e-4 --device cuda --dtype bf16 --encoder-layers 1 --llm-layers 9 "
-                      "--precision bf16";
+                      "--precision bf16 --recompute";
     cr_assert_eq(parse(&o, training), MIMO_OK, "%s", mimo_last_error());
     cr_assert(o.steps == 7 && o.global_batch == 32 && o.micro_batches == 4);
     cr_assert(o.seed == UINT64_MAX && o.lr == 2.5e-4);
     cr_assert(o.device == OPTIONS_CUDA);
-    cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16);
+    cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16 && o.recompute);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
     cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
@@ -201,6 +201,7 @@ Test(options, help_explains_each_flag)
         "--device=cpu|cuda",
         "--dtype=f32|bf16",
         "--precision=f32|bf16",
+        "--recompute",
         "--prepare=FILE",
         "--font=FILE",
         "--emoji-test=FILE",

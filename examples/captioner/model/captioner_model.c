@@ -69,7 +69,8 @@ static mimo_status create_modules(captioner_model *out)
                             .llm_hidden = desc->hidden,
                             .frozen = desc->adapters != NULL,
                             .adapters = desc->adapters,
-                            .shards = desc->shards};
+                            .shards = desc->shards,
+                            .recompute = desc->recompute};
     TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
@@ -86,7 +87,8 @@ static mimo_status create_modules(captioner_model *out)
                               .frozen = desc->adapters != NULL,
                               .adapters = desc->adapters,
                               .shards = desc->shards,
-                              .pairs = desc->pairs};
+                              .pairs = desc->pairs,
+                              .recompute = desc->recompute};
     return language_create(&out->language, &language);
 }
 
@@ -287,6 +289,14 @@ model_elements model_count_elements(const captioner_model *model)
             count.trained += param->frozen ? 0 : elements;
         }
     return count;
+}
+
+model_saved model_count_saved(const captioner_model *model)
+{
+    const vision_encoder *encoder = &model->encoder;
+    const language_model *language = &model->language;
+    return (model_saved){encoder->saved.room.bytes + language->saved.room.bytes,
+                         encoder->blocks.room.bytes + language->blocks.room.bytes};
 }
 
 static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)

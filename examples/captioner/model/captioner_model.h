@@ -18,6 +18,7 @@ typedef struct model_desc {
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
     int64_t shards, pairs;          /* V and C of a runtime in the fixed order; otherwise 0 */
     const nn_lora_choice *adapters; /* trained, and all else frozen; borrowed; NULL: none */
+    bool recompute;                 /* of both modules' blocks: less memory, the same bits */
 } model_desc;
 
 typedef struct captioner_model {
@@ -45,6 +46,13 @@ typedef struct model_elements {
     int64_t all, trained;
 } model_elements;
 model_elements model_count_elements(const captioner_model *model);
+
+/** Bytes on this rank that a forward leaves for its backward, in both modules; and those that
+ *  blocks share where their forward is repeated. */
+typedef struct model_saved {
+    int64_t micro_batch, shared;
+} model_saved;
+model_saved model_count_saved(const captioner_model *model);
 
 /** The sum of the losses of this rank's labels of model->batch, and how many these are.
  *  Collective. */

@@ -16,6 +16,7 @@ typedef struct encoder_desc {
     bool frozen;                    /* adapters alone are trained */
     const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
     int64_t shards;                 /* V of the fixed order; its C is 1 here */
+    bool recompute;                 /* blocks save nothing, and backward repeats their forward */
 } encoder_desc;
 
 /** What a forward leaves for its backward. */

@@ -43,6 +43,7 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
 {
     nn_stack_desc blocks = {.name = "llm.block",
                             .count = desc->layers,
+                            .recompute = desc->recompute,
                             .block = block_of(desc->hidden, desc->heads, desc->layers)};
     blocks.block.max_rows = out->share;
     blocks.block.max_batch = desc->sentences;

@@ -30,6 +30,7 @@ typedef struct language_desc {
     bool frozen;                    /* adapters alone are trained */
     const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
     int64_t shards, pairs;          /* V and C of the fixed order; C a multiple of cp */
+    bool recompute;                 /* blocks save nothing, and backward repeats their forward */
 } language_desc;
 
 /** What a forward leaves for its backward. */

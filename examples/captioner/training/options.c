@@ -44,6 +44,7 @@ enum option_key {
     KEY_DEVICE,
     KEY_DTYPE,
     KEY_SAME_BITS,
+    KEY_RECOMPUTE,
     KEY_PRECISION,
     KEY_SAMPLES,
     KEY_PREPARE,
@@ -142,6 +143,9 @@ static const struct argp_option rows[] = {
              "Add in an order that every topology has: the same bits for tp up to V, cp up to C, "
              "any dp and any number of micro-batches. V and C are powers of two (default 8,1); "
              "other V or C, other bits"),
+    FLAG(
+        "recompute", KEY_RECOMPUTE, NULL,
+        "Keep less for backward: blocks save nothing, and their forward runs twice; the same bits"),
     HEADING("Samples:", 4),
     FLAG("samples", KEY_SAMPLES, "FILE",
          "Read the samples from FILE; without it they are rendered from the installed font into a "
@@ -358,6 +362,9 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return parse_float(&o->dtype, "--dtype", text);
     case KEY_SAME_BITS:
         return parse_same_bits(o, text);
+    case KEY_RECOMPUTE:
+        o->recompute = true;
+        return MIMO_OK;
     default:
         return parse_float(&o->precision, "--precision", text);
     }

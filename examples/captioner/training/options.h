@@ -63,6 +63,7 @@ struct options {
     mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
     mimo_dtype precision;  /* of the factors of matrix products: the same two */
     int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
+    bool recompute;        /* blocks save nothing for backward */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
     const char *prepare;    /* --prepare */

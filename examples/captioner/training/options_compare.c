@@ -63,6 +63,7 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--precision", mimo_dtype_name(o->precision));
     add_int(list, "--same-bits (V)", o->shards);
     add_int(list, "--same-bits (C)", o->pairs);
+    add_text(list, "--recompute", o->recompute ? "given" : NULL);
     add_int(list, "--lora-rank", o->lora_rank);
     snprintf(text, sizeof text, "%.17g", o->lora_alpha);
     add_text(list, "--lora-alpha", text);

@@ -55,6 +55,7 @@ static mimo_status build_model(run_state *run)
                        .bridge_dtype = options->dtype,
                        .shards = options->shards,
                        .pairs = options->pairs,
+                       .recompute = options->recompute,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
@@ -177,10 +178,21 @@ static void print_trained(const run_state *run)
             count.trained, count.all, trained, mb * (double)count.all, trained, 2 * trained);
 }
 
+static void print_saved(const run_state *run)
+{
+    const model_saved saved = model_count_saved(&run->model);
+    fprintf(stderr, "saved for backward on rank 0: %.2f MB a micro-batch",
+            1e-6 * (double)saved.micro_batch);
+    if (saved.shared > 0)
+        fprintf(stderr, ", and %.2f MB to recompute", 1e-6 * (double)saved.shared);
+    fputc('\n', stderr);
+}
+
 /* Once, behind the first step: a run that can't log it says only why. */
 static void print_first_step(const run_state *run)
 {
     print_trained(run);
+    print_saved(run);
     if (run->options->device != OPTIONS_CUDA)
         blas_kernels_print(stderr);
 }

@@ -2,6 +2,10 @@
  * Blocks one behind the other: a model's, or those of one pipeline stage. Between them lie the
  * activations x[0], ..., x[count] of the saved state: block i reads x[i] and writes x[i + 1]. In
  * backward the gradient of x[i] takes the place of x[i].
+ *
+ * With `recompute` a saved state has these activations alone. The blocks' states lie in the stack,
+ * all in one place. Backward of a block begins with its forward from x[i] once more, and ends with
+ * its parameters' half, as the next block needs the place. Bits stay.
  */
 #ifndef MIMO_NN_NN_STACK_H
 #define MIMO_NN_NN_STACK_H
@@ -13,18 +17,23 @@ typedef struct nn_stack_desc {
     int64_t first, count;              /* blocks first, ..., first + count - 1; count may be 0 */
     const nn_block_kind *const *kinds; /* [count]; NULL: all are nn_block_dense */
     nn_block_desc block;               /* of each; its name is not read */
+    bool recompute;
 } nn_stack_desc;
 
 typedef struct nn_stack {
     int64_t count, elements; /* elements: of an activation */
     const nn_block_kind **kinds;
-    void **layers; /* [count] */
+    void **layers;   /* [count] */
+    void **again;    /* recompute: [count] the blocks' states, otherwise NULL */
+    nn_room room;    /* recompute: of the largest of these states, and of `output` */
+    nn_real *output; /* recompute: of the forward that backward repeats; nobody reads it */
 } nn_stack;
 
 typedef struct nn_stack_saved {
-    int64_t count;
-    void **blocks; /* [count] saved states of the blocks */
-    nn_real **x;   /* [count + 1] activations [rows, H]; in backward their gradients */
+    int64_t count;               /* of `blocks` */
+    void **blocks;               /* [count] the blocks' states; recompute: NULL */
+    const nn_sequence *sequence; /* borrowed until backward_input is over; NULL: no forward */
+    nn_real **x; /* [count + 1] activations [rows, H]; in backward their gradients */
 } nn_stack_saved;
 
 /** Errors: those of the kinds' init. Release accepts a zeroed struct. */
@@ -44,7 +53,7 @@ mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
 
 /** From the gradient in saved->x[count] to that in saved->x[0]; then the gradients of the
  *  parameters. The saved state keeps all gradients until the second call is over. x[0] stays after
- *  it, the others do not. */
+ *  it, the others do not. With recompute the first call does all, and the second one nothing. */
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved);
 mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved);
 
