@@ -5,8 +5,9 @@ No autograd here and no module: _ops.py calls this with what autograd and the co
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ from .communicator import Communicator
 from .errors import ArgumentError, MimoError, ShapeError, SizeOverflowError, StateError
 
 T = TypeVar("T")
+Shapes = Sequence[Sequence[int]]  # of several tensors
 MOST = 2**31 - 1  # of a batch or of rows that an update tells: their product fits 64 bits, see NOW
 
 
@@ -83,8 +85,14 @@ class _Views(NamedTuple):
     arguments: tuple[Any, Any]  # both, as functions of C take them
 
 
+def _which(index: int, of: Sequence[Any]) -> str:
+    """Which tensor of a call of several ones a sentence speaks of."""
+    return f"[{index}]" if len(of) > 1 else ""
+
+
 def _are_fake(arguments: Sequence[Any]) -> bool:
-    return (any(isinstance(one, FakeTensor) for one in arguments) or
+    listed = (one if isinstance(one, (list, tuple)) else [one] for one in arguments)
+    return (any(isinstance(one, FakeTensor) for one in chain(*listed)) or
             any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack()))
 
 
@@ -231,42 +239,52 @@ class Movement:
         if views is None:
             if len(self._kinds) >= _views.KINDS:
                 self._kinds.clear()
-            to, source = self._view(y, not adjoint), self._view(x, adjoint)
+            to = _views.view(y, self.codes[not adjoint])
+            source = _views.view(x, self.codes[adjoint])
             views = _Views(to, source, (ctypes.byref(to), ctypes.byref(source)))
             self._kinds[key] = views
         return views
 
-    def place(self, tile: torch.Tensor, x: torch.Tensor, call: int) -> torch.Tensor:
-        """A copy of `tile` with the rows of x at the positions of a ragged batch. Collective."""
+    def move_all(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes, call: int,
+                 tiles: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """move() of several tensors in one call of the library: one agreement, one exchange. Or copies of
+        `tiles` with the rows of xs at the positions of a ragged batch. Collective."""
         with self.comm._turn():
             self._begun += 1
-            slot = self._next_slot(False)
+            slot = self._next_slot(adjoint)
             try:
-                if self._for(call).spans is None:
-                    raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
-                x = self._checked(False, x)
-                _views.check_tensor("place: the tile", tile, self.letters[1], self.comm.device)
-                y, address = self._destination(False, slot, tile, tile.shape)
-                y.copy_(tile)
-                to, source = self._view(y, True, address), self._view(x, False)
+                told = self._for(call)
+                if tiles is not None:
+                    self._check_tiles(told, tiles)
+                xs = self._all_checked(adjoint, xs)
+                ys = self._destinations(adjoint, slot, xs if tiles is None else tiles, shapes)
+                self._fill(ys, tiles, told.spans is not None and not adjoint)
+                to = self._array(ys, not adjoint, self._addresses(adjoint, slot, ys))
+                source = self._array(xs, adjoint)
             except BaseException as error:
-                self._refuse(False, error)
+                self._refuse(adjoint, error)
                 raise
             try:
-                self._call(False, to, source)
+                self._call(adjoint, to, source)
             except MimoError:
-                del y  # as in move()
+                del ys  # as in move()
                 raise
-        return y
+        return ys
 
-    def unplace(self, y: torch.Tensor, shape: Sequence[int],
-                call: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The adjoint of place: the gradient of the tile, which is 0 where rows were placed, and the
-        gradient of x. Collective."""
+    def _check_tiles(self, told: Batch, tiles: Sequence[torch.Tensor]) -> None:
+        if told.spans is None:
+            raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
+        for i, tile in enumerate(tiles):
+            what = "place: the tile" + _which(i, tiles)
+            _views.check_tensor(what, tile, self.letters[1], self.comm.device)
+
+    def unplace(self, ys: Sequence[torch.Tensor], shapes: Shapes, call: int) -> list[torch.Tensor]:
+        """The adjoint of placing: the gradients of the tiles, which are 0 where rows were placed, and
+        behind them those of xs. Collective."""
         with self.comm._turn():
-            x = self.move(True, y, shape, call)
-            mask = self._mask(y, shape, call)
-            return torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y), x
+            xs = self.move_all(True, ys, shapes, call)
+            mask = self._mask(ys[0], shapes[0], call)
+            return [torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y) for y in ys] + xs
 
     def _mask(self, y: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """bool [.., .., 1]: where rows were placed in a tile like y. Collective at the first use
@@ -276,13 +294,13 @@ class Movement:
             ones = torch.ones((shape[0], 1), dtype=torch.uint8, device=y.device)
             mask = torch.zeros((*y.shape[:-1], 1), dtype=torch.uint8, device=y.device)
             self._for(call)
-            self._call(False, self._view(mask, True), self._view(ones, False))
+            self._call(False, self._array([mask], True), self._array([ones], False))
             self._masks[key] = mask.bool()
         return self._masks[key]
 
-    def chunks(self, x: torch.Tensor, shape: Sequence[int], cuts: Callable[[int], int], n: int,
-               stream: torch.cuda.Stream | None) -> Iterator[torch.Tensor]:
-        """Forward in n chunks: gives the parts of the result, [cuts(i), cuts(i + 1)) of its axis of
+    def chunks(self, xs: Sequence[torch.Tensor], shapes: Shapes, cuts: Callable[[int], int], n: int,
+               stream: torch.cuda.Stream | None) -> Generator[list[torch.Tensor], None, None]:
+        """Forward in n chunks: gives the parts of the results, [cuts(i), cuts(i + 1)) of their axis of
         samples, each when its rows are there."""
         operation = ctypes.c_void_p()
         axis = max(self.letters[1].find("b"), 0)
@@ -291,27 +309,27 @@ class Movement:
             slot = self._next_slot(False)
             try:
                 told = self._for(self.call)
-                x = self._checked(False, x)
-                y, address = self._destination(False, slot, x, shape)
-                if told.spans is not None:
-                    y.zero_()
+                xs = self._all_checked(False, xs)
+                ys = self._destinations(False, slot, xs, shapes)
+                self._fill(ys, None, told.spans is not None)
+                to = self._array(ys, True, self._addresses(False, slot, ys))
+                desc = self._move_desc(to, self._array(xs, False), n)
             except BaseException as error:
                 self._refuse(False, error)
                 raise
-            desc = self._move_desc(self._view(y, True, address), self._view(x, False), n)
-            desc.stream = self._on_side_stream(stream, x, y)
+            desc.stream = self._on_side_stream(stream, [*xs, *ys])
             try:
                 _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
                                                          ctypes.byref(desc))
             except MimoError:
-                del y  # as in move()
+                del ys  # as in move()
                 raise
             self._iterations += 1
         try:
             for i in range(n):
                 with self.comm._turn():
                     _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
-                yield y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i))
+                yield [y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i)) for y in ys]
         finally:
             self._iterations -= 1
             try:
@@ -319,34 +337,33 @@ class Movement:
                     with self.comm._turn():
                         _c.lib.mimo_op_wait(ctypes.byref(operation))
             finally:
-                del y  # as in move()
+                del ys  # as in move()
 
-    def _on_side_stream(self, stream: torch.cuda.Stream | None, x: torch.Tensor,
-                        y: torch.Tensor) -> int | None:
-        """Order a side stream behind the current one, and tell the allocator who uses x and y."""
-        if not x.is_cuda:
+    def _on_side_stream(self, stream: torch.cuda.Stream | None,
+                        tensors: Sequence[torch.Tensor]) -> int | None:
+        """Order a side stream behind the current one, and tell the allocator who uses these tensors."""
+        if self.comm.device.type != "cuda":
             return None
         if stream is None:
             return self.comm._stream()
-        stream.wait_stream(torch.cuda.current_stream(x.device))
-        x.record_stream(stream)
-        y.record_stream(stream)
+        stream.wait_stream(torch.cuda.current_stream(self.comm.device))
+        for tensor in tensors:
+            tensor.record_stream(stream)
         return int(stream.cuda_stream)
 
-    def prepare(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], chunks: int) -> None:
-        """Make calls of such tensors ready. Collective, blocking; x is neither read nor written."""
+    def prepare(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes, chunks: int) -> None:
+        """Make calls of such tensors ready. Collective, blocking; they are neither read nor written."""
         with self.comm._turn():
             self._begun += 1
-            buffer = self.buffers[adjoint]
             try:
                 self._for(self.call)
-                x = self._checked(adjoint, x)
-                y = x.new_empty(tuple(shape))
-                address = y.data_ptr() if buffer is None else buffer._address
+                xs = self._all_checked(adjoint, xs)
+                ys = [x.new_empty(tuple(shape)) for x, shape in zip(xs, shapes)]
+                to = self._array(ys, not adjoint, self._addresses(adjoint, 0, ys))
+                desc = self._move_desc(to, self._array(xs, adjoint), chunks)
             except BaseException as error:
                 self._refuse(adjoint, error, prepares=True)
                 raise
-            desc = self._move_desc(self._view(y, not adjoint, address), self._view(x, adjoint), chunks)
             desc.stream = self.comm._stream()
             _c.lib.mimo_bridge_prepare(self.open(), adjoint, ctypes.byref(desc))
 
@@ -356,35 +373,67 @@ class Movement:
         buffer = self.buffers[adjoint]
         return 0 if buffer is None else buffer.next_slot()
 
-    def _checked(self, adjoint: bool, x: torch.Tensor) -> torch.Tensor:
+    def _checked(self, adjoint: bool, x: torch.Tensor, which: str = "") -> torch.Tensor:
         what = "the gradient of the result" if adjoint else "x"
-        _views.check_tensor(what, x, self.letters[adjoint], self.comm.device)
+        _views.check_tensor(what + which, x, self.letters[adjoint], self.comm.device)
         return _views.plain(x)
+
+    def _all_checked(self, adjoint: bool, xs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [self._checked(adjoint, x, _which(i, xs)) for i, x in enumerate(xs)]
 
     def _destination(self, adjoint: bool, slot: int, like: torch.Tensor,
                      shape: Sequence[int]) -> tuple[torch.Tensor, int]:
-        shape = tuple(shape)
-        if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
-            raise ShapeError(f"the result can't have shape {list(shape)}")
+        shape = self._checked_shape(adjoint, shape)
         buffer = self.buffers[adjoint]
         if buffer is not None:
             return buffer.tensor(slot, like.dtype, shape)
         y = like.new_empty(shape)
         return y, _views.address_of(y)
 
-    def _view(self, x: torch.Tensor, side: bool, address: int | None = None) -> _c.mimo_tensor:
-        view = _views.view(x, self.codes[side])
-        if address is not None:
-            view.data = address
-        return view
+    def _checked_shape(self, adjoint: bool, shape: Sequence[int]) -> tuple[int, ...]:
+        shape = tuple(shape)
+        if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
+            raise ShapeError(f"the result can't have shape {list(shape)}")
+        return shape
 
-    def _move_desc(self, to: _c.mimo_tensor, source: _c.mimo_tensor, chunks: int) -> _c.mimo_move_desc:
-        desc = _c.sized(_c.mimo_move_desc, n=1, chunks=chunks, to=ctypes.pointer(to))
-        setattr(desc, "from", ctypes.pointer(source))
+    def _destinations(self, adjoint: bool, slot: int, likes: Sequence[torch.Tensor],
+                      shapes: Shapes) -> list[torch.Tensor]:
+        buffer = self.buffers[adjoint]
+        kinds = [(like.dtype, self._checked_shape(adjoint, shape)) for like, shape in zip(likes, shapes)]
+        if buffer is not None:
+            return buffer.tensors(slot, kinds)
+        return [like.new_empty(shape) for like, (_, shape) in zip(likes, kinds)]
+
+    def _fill(self, ys: Sequence[torch.Tensor], tiles: Sequence[torch.Tensor] | None, ragged: bool) -> None:
+        """What no row overwrites: tiles, or 0."""
+        if tiles is not None:
+            for y, tile in zip(ys, tiles):
+                y.copy_(tile)
+        elif ragged:
+            for y in ys:
+                y.zero_()
+
+    def _addresses(self, adjoint: bool, slot: int, ys: Sequence[torch.Tensor]) -> list[int]:
+        """Where results lie: a tensor without elements does not tell it."""
+        buffer = self.buffers[adjoint]
+        if buffer is None:
+            return [_views.address_of(y) for y in ys]
+        return buffer.addresses(slot, [y.dtype.itemsize * y.shape[-1] for y in ys])
+
+    def _array(self, xs: Sequence[torch.Tensor], side: bool, addresses: Sequence[int] = ()) -> Any:
+        """Views of tensors as an array of C, which say these addresses where they are given."""
+        views = [_views.view(x, self.codes[side]) for x in xs]
+        for view, address in zip(views, addresses):
+            view.data = address
+        return (_c.mimo_tensor * max(len(views), 1))(*views)
+
+    def _move_desc(self, to: Any, source: Any, chunks: int) -> _c.mimo_move_desc:
+        desc = _c.sized(_c.mimo_move_desc, n=len(to), chunks=chunks, to=to)
+        setattr(desc, "from", source)
         return desc
 
-    def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor) -> None:
-        self._functions[adjoint](self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
+    def _call(self, adjoint: bool, to: Any, source: Any) -> None:
+        self._functions[adjoint](self.open(), to, source, len(to), self.comm._stream())
 
     def _refuse(self, adjoint: bool, error: BaseException, prepares: bool = False) -> None:
         """This rank can't call. On the host the others wait for it, so it tells them why: then all ranks

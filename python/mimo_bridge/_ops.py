@@ -9,7 +9,8 @@ needs none.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 import torch
@@ -57,15 +58,15 @@ def backward(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
 
 @custom_op("mimo_bridge::place", mutates_args=())
 def place(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, call: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).place(tile, x, call)
+    result: Tensor = _handles.get(bridge).move_all(False, [x], [tile.shape], call, [tile])[0]
     return result
 
 
 @custom_op("mimo_bridge::place_backward", mutates_args=())
 def place_backward(y: Tensor, bridge: int, shape: Sequence[int],
                    call: int) -> tuple[Tensor, Tensor]:
-    result: tuple[Tensor, Tensor] = _handles.get(bridge).unplace(y, shape, call)
-    return result
+    tile, x = _handles.get(bridge).unplace([y], [shape], call)
+    return tile, x
 
 
 @forward.register_fake
@@ -133,6 +134,128 @@ forward.register_autograd(_forward_gradient, setup_context=_forward_context)
 backward.register_autograd(_backward_gradient, setup_context=_backward_context)
 place.register_autograd(_place_gradient, setup_context=_place_context)
 place_backward.register_autograd(_place_backward_gradient, setup_context=_place_backward_context)
+
+
+# --------------------------- several tensors in one call of a bridge ---------------------------
+#
+# Shapes lie one behind the other. They have equally many dimensions. Tensors that can have no gradient (of
+# whole numbers) take no part in backward: all ranks know which.
+
+
+def each(shapes: Sequence[int], n: int) -> list[Sequence[int]]:
+    dims = len(shapes) // n
+    return [shapes[i * dims:(i + 1) * dims] for i in range(n)]
+
+
+def joined(shapes: Iterable[Sequence[int]]) -> list[int]:
+    return [size for shape in shapes for size in shape]
+
+
+def spread(moved: Sequence[bool], gradients: Iterable[Tensor]) -> list[Tensor | None]:
+    """Gradients of the tensors that take part in backward; None of the others."""
+    left = iter(gradients)
+    return [next(left) if one else None for one in moved]
+
+
+@custom_op("mimo_bridge::forward_all", mutates_args=())
+def forward_all(xs: Sequence[Tensor], anchor: Tensor, bridge: int, shapes: Sequence[int],
+                call: int) -> list[Tensor]:
+    result: list[Tensor] = _handles.get(bridge).move_all(False, xs, each(shapes, len(xs)), call)
+    return result
+
+
+@custom_op("mimo_bridge::backward_all", mutates_args=())
+def backward_all(xs: Sequence[Tensor], bridge: int, shapes: Sequence[int], call: int) -> list[Tensor]:
+    result: list[Tensor] = _handles.get(bridge).move_all(True, xs, each(shapes, len(xs)), call)
+    return result
+
+
+@custom_op("mimo_bridge::place_all", mutates_args=())
+def place_all(tiles: Sequence[Tensor], xs: Sequence[Tensor], anchor: Tensor, bridge: int,
+              call: int) -> list[Tensor]:
+    shapes = [tile.shape for tile in tiles]
+    result: list[Tensor] = _handles.get(bridge).move_all(False, xs, shapes, call, tiles)
+    return result
+
+
+@custom_op("mimo_bridge::place_all_backward", mutates_args=())
+def place_all_backward(ys: Sequence[Tensor], bridge: int, shapes: Sequence[int],
+                       call: int) -> list[Tensor]:
+    """The gradients of the tiles, and behind them those of xs."""
+    result: list[Tensor] = _handles.get(bridge).unplace(ys, each(shapes, len(ys)), call)
+    return result
+
+
+@forward_all.register_fake
+def _(xs: Sequence[Tensor], anchor: Tensor, bridge: int, shapes: Sequence[int],
+      call: int) -> list[Tensor]:
+    return [x.new_empty(shape) for x, shape in zip(xs, each(shapes, len(xs)))]
+
+
+@backward_all.register_fake
+def _(xs: Sequence[Tensor], bridge: int, shapes: Sequence[int], call: int) -> list[Tensor]:
+    return [x.new_empty(shape) for x, shape in zip(xs, each(shapes, len(xs)))]
+
+
+@place_all.register_fake
+def _(tiles: Sequence[Tensor], xs: Sequence[Tensor], anchor: Tensor, bridge: int,
+      call: int) -> list[Tensor]:
+    return [tile.new_empty(tile.shape) for tile in tiles]
+
+
+@place_all_backward.register_fake
+def _(ys: Sequence[Tensor], bridge: int, shapes: Sequence[int], call: int) -> list[Tensor]:
+    return [y.new_empty(y.shape) for y in ys] + [
+        y.new_empty(shape) for y, shape in zip(ys, each(shapes, len(ys)))]
+
+
+def _keep(ctx: Ctx, xs: Sequence[Tensor], bridge: int, call: int) -> None:
+    ctx.moved = [x.is_floating_point() for x in xs]
+    ctx.shapes = joined(compress([x.shape for x in xs], ctx.moved))
+    ctx.bridge, ctx.call, ctx.owner = bridge, call, _owner(bridge)
+
+
+def _forward_all_context(ctx: Ctx, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    _keep(ctx, inputs[0], inputs[2], inputs[4])
+
+
+def _forward_all_gradient(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
+    moved = backward_all(list(compress(grads, ctx.moved)), ctx.bridge, ctx.shapes, ctx.call)
+    return spread(ctx.moved, moved), None, None, None, None
+
+
+def _backward_all_context(ctx: Ctx, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    _keep(ctx, inputs[0], inputs[1], inputs[3])
+
+
+def _backward_all_gradient(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
+    return forward_all(grads, _empty(grads[0]), ctx.bridge, ctx.shapes, ctx.call), None, None, None
+
+
+def _place_all_context(ctx: Ctx, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    _keep(ctx, inputs[1], inputs[3], inputs[4])
+
+
+def _place_all_gradient(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
+    both = place_all_backward(list(compress(grads, ctx.moved)), ctx.bridge, ctx.shapes, ctx.call)
+    n = len(both) // 2
+    return spread(ctx.moved, both[:n]), spread(ctx.moved, both[n:]), None, None, None
+
+
+def _place_all_backward_context(ctx: Ctx, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    _keep(ctx, inputs[0], inputs[1], inputs[3])
+
+
+def _place_all_backward_gradient(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
+    n = len(ctx.moved)
+    return place_all(grads[:n], grads[n:], _empty(grads[0]), ctx.bridge, ctx.call), None, None, None
+
+
+forward_all.register_autograd(_forward_all_gradient, setup_context=_forward_all_context)
+backward_all.register_autograd(_backward_all_gradient, setup_context=_backward_all_context)
+place_all.register_autograd(_place_all_gradient, setup_context=_place_all_context)
+place_all_backward.register_autograd(_place_all_backward_gradient,
+                                     setup_context=_place_all_backward_context)
 
 
 # ---------------------------------------- partitions -----------------------------------------
@@ -236,7 +359,8 @@ def _owner(number: int) -> object:
 
 # A bridge moves data on every rank, so the compiler must neither drop nor reorder its ops. Private
 # in torch, and not there in older ones: then only the use of their results keeps them.
-for _op in (forward, backward, place, place_backward):
+for _op in (forward, backward, place, place_backward, forward_all, backward_all, place_all,
+            place_all_backward):
     try:
         from torch._library.effects import EffectType
         _op.register_effect(EffectType.ORDERED)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ DTYPES = {
 }
 LAYOUTS = ("sbh", "bsh", "bh", "th")  # of a tile: letters, slowest first
 
+ALIGNMENT = 256  # of what lies in a buffer
 DIMS = 3  # MIMO_TENSOR_DIMS: the most that a view has
 _Shape = ctypes.c_int64 * DIMS
 
@@ -96,10 +97,14 @@ class Slot:
         self.address, self.bytes, self.device = address, bytes, device
         self._kept: dict[tuple[torch.dtype, tuple[int, ...]], tuple[torch.Tensor, int, Any]] = {}
         self._last: int | None = None  # the storage of the last result
+        self._cuts: dict[tuple[int, ...], list[Slot]] = {}
+        self._parts: list[Slot] = []  # of the last call of several tensors
 
     def in_use(self) -> bool:
         """Whether an earlier call's result, or what shares its memory, still lives."""
-        return self._last is not None and _users_of(self._last) > 2  # besides those that are kept
+        if self._last is not None and _users_of(self._last) > 2:  # besides those that are kept
+            return True
+        return bool(self._parts) and any(part.in_use() for part in self._parts)
 
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         """A result, where none is in use. ShapeError where the slot is too small. `.data`: autograd refuses
@@ -107,10 +112,36 @@ class Slot:
         kept, self._last, _ = self._kept.get((dtype, shape)) or self._make(dtype, shape)
         return kept.data
 
+    def tensors(self, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[torch.Tensor]:
+        """tensor() of several ones, each in its part."""
+        self._parts = self.cut([dtype.itemsize * shape[-1] for dtype, shape in kinds])
+        return [part.tensor(*kind) for part, kind in zip(self._parts, kinds)]
+
+    def cut(self, widths: Sequence[int]) -> list[Slot]:
+        """Parts for tensors with rows of these bytes.
+
+        Each part has its share of the row's bytes, because these are what all ranks have alike: their
+        numbers of rows differ. Tensors fit where the slot has ALIGNMENT more bytes for each of them."""
+        key = tuple(widths)
+        found = self._cuts.get(key)
+        if found is None:
+            if len(self._cuts) >= KINDS:
+                self._cuts.clear()
+            room, whole, start = max(self.bytes - ALIGNMENT * len(key), 0), max(sum(key), 1), 0
+            found = self._cuts[key] = []
+            for width in key:
+                size = -(-(room * width // whole) // ALIGNMENT) * ALIGNMENT
+                if len(found) == len(key) - 1:
+                    size = self.bytes - start
+                found.append(Slot(self.address + start, size, self.device))
+                start += size
+        return found
+
     def _make(self, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int, Any]:
         size = dtype.itemsize * math.prod(shape)
         if size > self.bytes:
-            raise ShapeError(f"a result of {size} bytes does not fit a slot of {self.bytes} bytes")
+            raise ShapeError(f"a result of {size} bytes does not fit the {self.bytes} bytes that it has in a "
+                             "slot")
         if len(self._kept) >= KINDS:
             self._kept.clear()
         make: Any = torch._C._construct_storage_from_data_pointer  # private in torch

@@ -1,15 +1,16 @@
 """The bridge: a module that carries encoder activations into the LLM's layout, and gradients back."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 from torch._subclasses import FakeTensor
 
 from . import _c, _calls, _ops, _views
-from ._movement import Batch, Movement, now
+from ._movement import Batch, Movement, Shapes, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
@@ -17,6 +18,8 @@ from .grid import Grid, check_grids
 from .partition import Partition
 
 __all__ = ["Batch", "Bridge"]
+
+Tensors = list[torch.Tensor] | tuple[torch.Tensor, ...]  # that move in one call
 
 
 class Bridge(torch.nn.Module):
@@ -116,13 +119,25 @@ class Bridge(torch.nn.Module):
 
     # Calls.
 
+    @overload
     def forward(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
-                batch: int | None = None) -> torch.Tensor:
+                batch: int | None = None) -> torch.Tensor: ...
+
+    @overload
+    def forward(self, x: Tensors, *, seq: int | None = None, rows: int | None = None,
+                batch: int | None = None) -> list[torch.Tensor]: ...
+
+    def forward(self, x: torch.Tensor | Tensors, *, seq: int | None = None, rows: int | None = None,
+                batch: int | None = None) -> torch.Tensor | list[torch.Tensor]:
         """Move x to the LLM's layout. Collective; blocking on the host, enqueued on the current
         stream of the device.
 
         x       this rank's tile in the letters of `layout`, the same on all src tp ranks. Any strides:
-                it is made contiguous. f16, bf16, f32, f64; without gradient also i32, i64 and bytes
+                it is made contiguous. f16, bf16, f32, f64; without gradient also i32, i64 and bytes.
+                Or a list of tiles, which move in one call: tiles of the same samples and positions
+                (executor "collective": of any), each with its own H and dtype, these the same on all
+                ranks. A list of as many results then. Backward is one call as well. It moves the
+                gradients of all tiles of a floating dtype: 0 for results that are not used
         seq     S of full sequences, where no tile with an "s" says it: x is flat and y is not
         rows    rows of y on this rank, where both are flat and neither an update nor an even split
                 says it
@@ -143,10 +158,12 @@ class Bridge(torch.nn.Module):
             self._advise(error, seq, rows, batch)
             raise
 
-    def _forward(self, x: torch.Tensor, seq: int | None, rows: int | None,
-                 batch: int | None) -> torch.Tensor:
+    def _forward(self, x: Any, seq: int | None, rows: int | None,
+                 batch: int | None) -> torch.Tensor | list[torch.Tensor]:
         movement = self._movement
         if _calls.looked_on(x):
+            if isinstance(x, (list, tuple)):
+                return self._forward_all(x, seq, rows, batch)
             self._refuse_export()
             self._check_arguments(x, seq, rows, batch)
             if not torch.compiler.is_compiling():
@@ -168,13 +185,35 @@ class Bridge(torch.nn.Module):
             known = self._shapes[key] = self._shape_or_nothing(x, seq, rows, batch)
         return _calls.eager(movement, self._input(x), self._anchor_of(x), known, call)
 
-    def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def _forward_all(self, xs: Tensors, seq: int | None, rows: int | None,
+                     batch: int | None) -> list[torch.Tensor]:
+        self._refuse_export()
+        shapes = self._shapes_of(xs, seq, rows, batch)
+        if not torch.compiler.is_compiling():
+            for i, x in enumerate(xs):
+                _views.check_device(f"x[{i}]", x, self.comm.device)
+        _ops.refuse_transforms("a bridge", *xs)
+        call = now(self._places.number)[0]
+        anchor = self._anchor if self.differentiable and _any_floating(xs) else self._no_anchor
+        return _calls.forward_all(self._movement, [self._input(x) for x in xs], _like(xs[0], anchor),
+                                  shapes, call)
+
+    @overload
+    def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def place(self, tile: Tensors, x: Tensors) -> list[torch.Tensor]: ...
+
+    def place(self, tile: torch.Tensor | Tensors,
+              x: torch.Tensor | Tensors) -> torch.Tensor | list[torch.Tensor]:
         """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
         Differentiable in both. Collective. For a bridge whose `layout` is flat.
 
         tile    this rank's LLM tile (text, say) in the letters of `dst_layout`, with x's dtype
         x       [rows, H], the rows of this rank's samples, sample after sample
         returns a tensor like `tile`
+
+        Or lists, equally many tiles and xs, which move in one call, and backward in one: a list of results.
 
         Errors: as those of a call; StateError where no spans are in force; UnsupportedError with
         executor "zero_copy", except under no_grad.
@@ -183,47 +222,70 @@ class Bridge(torch.nn.Module):
             return self._place(tile, x)
         return self._movement.guarded(self._place, tile, x)
 
-    def _place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def _place(self, tile: Any, x: Any) -> torch.Tensor | list[torch.Tensor]:
         self._refuse_export()
+        several = isinstance(tile, (list, tuple)) and isinstance(x, (list, tuple))
+        tiles, xs = (_listed("place: the tile", tile), _listed("place: x", x)) if several else ([tile], [x])
+        if len(tiles) != len(xs):
+            raise ArgumentError(f"place: {len(tiles)} tiles, and {len(xs)} tensors for them")
         if not torch.compiler.is_compiling():
-            _views.check_strided("place: the tile", tile)
-            _views.check_strided("place: x", x)
-            _views.check_device("place: the tile", tile, self.comm.device)
-            _views.check_device("place: x", x, self.comm.device)
-        if self._zero_copy and torch.is_grad_enabled() and tile.is_floating_point():
+            for i, pair in enumerate(zip(tiles, xs)):
+                for what, one in zip(("place: the tile", "place: x"), pair):
+                    name = f"{what}[{i}]" if several else what
+                    _views.check_strided(name, one)
+                    _views.check_device(name, one, self.comm.device)
+        floating = _any_floating(tiles)
+        if self._zero_copy and torch.is_grad_enabled() and floating:
             raise UnsupportedError("place: backward also moves what lies in no buffer, and executor zero_copy "
                                    "refuses that: take \"auto\", which writes into buffers as well")
-        _ops.refuse_transforms("a bridge", tile, x)
+        _ops.refuse_transforms("a bridge", *tiles, *xs)
         call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
-        anchor = self._anchor if tile.is_floating_point() else self._no_anchor
-        return _calls.place(self._movement, tile, self._input(x), _like(tile, anchor), call)
+        anchor = _like(tiles[0], self._anchor if floating else self._no_anchor)
+        inputs = [self._input(one) for one in xs]
+        if several:
+            return _calls.place_all(self._movement, tiles, inputs, anchor, call)
+        return _calls.place(self._movement, tiles[0], inputs[0], anchor, call)
 
+    @overload
     def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
                seq: int | None = None, rows: int | None = None,
-               batch: int | None = None) -> Iterator[torch.Tensor]:
+               batch: int | None = None) -> Iterator[torch.Tensor]: ...
+
+    @overload
+    def chunks(self, x: Tensors, n: int, stream: torch.cuda.Stream | None = None, *,
+               seq: int | None = None, rows: int | None = None,
+               batch: int | None = None) -> Iterator[list[torch.Tensor]]: ...
+
+    def chunks(self, x: torch.Tensor | Tensors, n: int, stream: torch.cuda.Stream | None = None, *,
+               seq: int | None = None, rows: int | None = None,
+               batch: int | None = None) -> Iterator[torch.Tensor] | Iterator[list[torch.Tensor]]:
         """Move x in n chunks, and give the parts of y, each when its rows have arrived. No gradients.
 
         Part i of a tile of b samples is its samples [i * b // n, (i + 1) * b // n). Work on a part
         runs beside the arrival of later ones: on a device where `stream` is another one than the
         current one. Collective from the first part to the end; every rank takes all parts. Where the
-        iteration is given up, its end still waits for the call. Errors: as those of a call, at the
-        first part.
+        iteration is given up, its end still waits for the call. A list of tensors gives lists of parts.
+        Errors: as those of a call, at the first part.
         """
-        def sizes() -> tuple[tuple[int, ...], int, int, int]:
-            self._check_arguments(x, seq, rows, batch)
-            shape = self._shape_or_nothing(x, seq, rows, batch)
-            length, unit = shape[max(self.dst_layout.find("b"), 0)] if shape else 0, 1
-            if _views.is_flat(self.dst_layout) and shape:
-                unit = self._places.rows_of_sample(x.shape, seq) or 1
-            return shape, length // unit, unit, _c.whole("chunks: n", n, 1, 2**31 - 1)
+        def sizes() -> tuple[Shapes, int, int, int]:
+            shapes = self._shapes_of(x, seq, rows, batch)
+            length, unit = shapes[0][max(self.dst_layout.find("b"), 0)], 1
+            first = _listed("x", x)[0]
+            if _views.is_flat(self.dst_layout) and first.dim() == len(self.layout):
+                unit = self._places.rows_of_sample(first.shape, seq) or 1
+            return shapes, length // unit, unit, _c.whole("chunks: n", n, 1, 2**31 - 1)
 
-        shape, samples, unit, n = self._movement.guarded(sizes)
+        shapes, samples, unit, n = self._movement.guarded(sizes)
+        xs = [one.detach() for one in _listed("x", x)]
         # No no_grad() here: it would hold for the caller's loop as well.
-        yield from self._movement.chunks(x.detach(), shape, lambda i: i * samples // n * unit, n,
-                                         stream)
+        with contextlib.closing(self._movement.chunks(xs, shapes, lambda i: i * samples // n * unit, n,
+                                                      stream)) as parts:
+            for part in parts:
+                yield part if isinstance(x, (list, tuple)) else part[0]
+                del part  # the traceback of an exception keeps this frame, but not its slot in use
 
-    def prepare(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
+    def prepare(self, x: torch.Tensor | Tensors, *, seq: int | None = None, rows: int | None = None,
                 batch: int | None = None, chunks: int = 1, backward: bool | None = None) -> None:
         """Make calls like bridge(x) ready, so that the first one costs what later ones cost and can be
         captured in a CUDA graph, on the current stream. x is not read. Collective, blocking.
@@ -234,12 +296,13 @@ class Bridge(torch.nn.Module):
         Errors: as those of a call.
         """
         def both() -> None:
-            self._check_arguments(x, seq, rows, batch)
-            shape = self._shape_or_nothing(x, seq, rows, batch)
+            shapes, xs = self._shapes_of(x, seq, rows, batch), _listed("x", x)
             n = _c.whole("prepare: chunks", chunks, 1, 2**31 - 1)
-            self._movement.prepare(False, x.detach(), shape, n)
-            if self.differentiable and x.is_floating_point() if backward is None else backward:
-                self._movement.prepare(True, x.new_empty(shape), tuple(x.shape), 1)
+            self._movement.prepare(False, [one.detach() for one in xs], shapes, n)
+            moved = [(one, shape) for one, shape in zip(xs, shapes) if one.is_floating_point()]
+            if moved and (self.differentiable if backward is None else backward):
+                self._movement.prepare(True, [one.new_empty(shape) for one, shape in moved],
+                                       [one.shape for one, _ in moved], 1)
 
         with torch.no_grad():
             self._movement.guarded(both, prepares=True)
@@ -329,9 +392,20 @@ class Bridge(torch.nn.Module):
 
     # What calls have in common.
 
+    def _shapes_of(self, x: torch.Tensor | Tensors, seq: int | None, rows: int | None,
+                   batch: int | None) -> list[tuple[int, ...]]:
+        """The shapes of the results of a tensor, or of several; 0 for one of other dimensions, as in
+        _shape_or_nothing(). Raises where arguments are wrong."""
+        shapes, several = [], isinstance(x, (list, tuple))
+        for i, one in enumerate(_listed("x", x)):
+            self._check_arguments(one, seq, rows, batch, f"x[{i}]" if several else "x")
+            shape = self._shape_or_nothing(one, seq, rows, batch)
+            shapes.append(shape or (0,) * len(self.dst_layout))
+        return shapes
+
     def _check_arguments(self, x: torch.Tensor, seq: int | None, rows: int | None,
-                         batch: int | None) -> None:
-        _views.check_strided("x", x)
+                         batch: int | None, name: str = "x") -> None:
+        _views.check_strided(name, x)
         for what, value in (("seq", seq), ("rows", rows), ("batch", batch)):
             if value is not None:
                 _c.whole(what, value, 0)
@@ -339,11 +413,11 @@ class Bridge(torch.nn.Module):
             return
         flat = _views.is_flat(self.layout), _views.is_flat(self.dst_layout)
         if flat == (True, False) and seq is None and self._places.packed is None:
-            raise ArgumentError(f"x is flat ({self.layout}) and the result is {self.dst_layout}: say by seq= how "
-                                "many tokens a full sequence has")
+            raise ArgumentError(f"{name} is flat ({self.layout}) and the result is {self.dst_layout}: say by "
+                                "seq= how many tokens a full sequence has")
         full = self._places.full_length(x.shape, None)
         if seq is not None and full is not None and seq != full:
-            raise ShapeError(f"seq={seq}, and by x {self.layout}{list(x.shape)} or the packing sequences "
+            raise ShapeError(f"seq={seq}, and by {name} {self.layout}{list(x.shape)} or the packing sequences "
                              f"have {full} tokens")
         if rows is not None and flat != (True, True):
             raise ArgumentError(f"rows={rows}, but that is for tiles that are flat on both sides, and these "
@@ -450,6 +524,19 @@ def _like(x: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
     if torch.compiler.is_compiling() or not isinstance(x, FakeTensor):
         return anchor
     return x.new_empty(0).requires_grad_(anchor.requires_grad)
+
+
+def _listed(what: str, x: torch.Tensor | Tensors) -> Sequence[torch.Tensor]:
+    """A tensor, or several, as a list."""
+    if not isinstance(x, (list, tuple)):
+        return [x]
+    if not x:
+        raise ArgumentError(f"{what} is a list without tensors")
+    return x
+
+
+def _any_floating(xs: Sequence[torch.Tensor]) -> bool:
+    return any(x.is_floating_point() for x in xs)
 
 
 def _executor(name: str) -> _c.mimo_executor:

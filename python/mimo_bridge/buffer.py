@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 
@@ -10,8 +11,6 @@ from .communicator import Communicator, default_communicator
 from .errors import ShapeError, StateError
 
 __all__ = ["Buffer"]
-
-ALIGNMENT = 256
 
 
 class Buffer:
@@ -23,7 +22,8 @@ class Buffer:
     activation until its backward. A call whose slot is still in use raises StateError: so there are
     at least as many slots as results are alive at once (micro-batches in flight).
 
-    bytes  ranks may ask for different sizes: all get the largest
+    bytes  ranks may ask for different sizes: all get the largest. A call of several tensors takes what
+           these have together, and 256 more for each
     slots  the same on every rank, as results lie at the same place on each
     comm   None: the default communicator
 
@@ -42,7 +42,7 @@ class Buffer:
             count, length = _c.whole("Buffer: slots", slots), _c.whole("Buffer: bytes", bytes)
             if count < 1 or length < 0:
                 raise ShapeError(f"Buffer: {slots} slots of {bytes} bytes")
-            whole = count * max(ALIGNMENT, -(-length // ALIGNMENT) * ALIGNMENT)
+            whole = count * max(_views.ALIGNMENT, -(-length // _views.ALIGNMENT) * _views.ALIGNMENT)
             return count, _c.whole(f"Buffer: {slots} slots of {bytes} bytes", whole)
 
         self.slots, size = self.comm._together("Buffer", check)
@@ -53,7 +53,7 @@ class Buffer:
             self.comm._children.append(self)
         self._address = int(_c.lib.mimo_buffer_data(handle))
         # of what all ranks got, so that slots begin at the same offset everywhere
-        self.bytes = int(_c.lib.mimo_buffer_size(handle)) // self.slots // ALIGNMENT * ALIGNMENT
+        self.bytes = int(_c.lib.mimo_buffer_size(handle)) // self.slots // _views.ALIGNMENT * _views.ALIGNMENT
         self._slots = [_views.Slot(self._address + slot * self.bytes, self.bytes, self.comm.device)
                        for slot in range(self.slots)]
 
@@ -78,13 +78,26 @@ class Buffer:
     def tensor(self, slot: int, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """A tensor in a slot, and its address (a tensor without elements does not tell it). StateError
         where the slot is in use, ShapeError where it is too small. Local."""
-        self._open()
+        place = self._free(slot)
+        return place.tensor(dtype, shape), place.address
+
+    def tensors(self, slot: int, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[torch.Tensor]:
+        """tensor() of several ones, at the addresses that addresses() says."""
+        return self._free(slot).tensors(kinds)
+
+    def addresses(self, slot: int, widths: Sequence[int]) -> list[int]:
+        """Where tensors with rows of these bytes begin in a slot. Local."""
+        return [part.address for part in self._slots[slot].cut(widths)]
+
+    def _free(self, slot: int) -> _views.Slot:
+        if self._handle is None:
+            raise StateError("the buffer is closed")
         place = self._slots[slot]
         if place.in_use():
             raise StateError(f"slot {slot} of {self.slots} is in use: a tensor of an earlier call lies "
                              f"there. Give the buffer more slots (slots={self.slots + 1}), or let go of "
                              "the tensor")
-        return place.tensor(dtype, shape), place.address
+        return place
 
     def in_use(self) -> str | None:
         """A sentence about a slot that a tensor lies in, or None. Local."""

@@ -20,17 +20,17 @@ def wrap(owner, name, change):
     return owner, name, lambda *args, **more: change(original, *args, **more)
 
 
-def zero_of_cp(original, self, adjoint, x):
-    x = original(self, adjoint, x)
+def zero_of_cp(original, self, adjoint, x, *which):
+    x = original(self, adjoint, x, *which)
     return x * 0 if adjoint and self.comm.rank % 2 else x
 
 
-def reversed_gradient(original, self, adjoint, x):
-    x = original(self, adjoint, x)
+def reversed_gradient(original, self, adjoint, x, *which):
+    x = original(self, adjoint, x, *which)
     return x.flip(0).contiguous() if adjoint else x
 
 
-def ignored_strides(_original, self, _adjoint, x):
+def ignored_strides(_original, self, _adjoint, x, *_which):
     return x
 
 
@@ -145,6 +145,23 @@ def detached(_original, ctx, *grads):
     return (torch.zeros(ctx.shape, dtype=grads[0].dtype), None, None, None, None)
 
 
+def one_by_one(_original, self, adjoint, xs, shapes, call, _tiles=None):
+    return [self.move(adjoint, x, shape, call) for x, shape in zip(xs, shapes)]
+
+
+def other_order(original, moved, gradients):
+    return original(moved, [*gradients][::-1])
+
+
+def one_part(original, self, widths):
+    return [_views.Slot(self.address, self.bytes, self.device) for _ in original(self, widths)]
+
+
+def parts_forgotten(original, self):
+    self._parts = []
+    return original(self)
+
+
 def wrong_letters(original, x, letters):
     return original(x, {b"sbh": b"bsh", b"bsh": b"sbh"}.get(letters, letters))
 
@@ -180,7 +197,12 @@ MUTATIONS = {
     "an old selection": (wrap(Movement, "select", old_selection), ["bridge/micro_batches"]),
     "views of other shapes": (wrap(Movement, "_views_of", first_views), ["bridge/uneven_batches"]),
     "spans forgotten": (wrap(Movement, "_for", nothing_told), ["bridge/ragged_place"]),
-    "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place"]),
+    "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place", "several/places_of_several"]),
+    "a call for each tensor": (wrap(Movement, "move_all", one_by_one), ["several/random_pairs_of_several"]),
+    "gradients in another order": (wrap(_ops, "spread", other_order), [
+        "several/random_pairs_of_several", "several/places_of_several"]),
+    "one part for all tensors": (wrap(_views.Slot, "cut", one_part), ["several/several_in_slots"]),
+    "parts forgotten": (wrap(_views.Slot, "in_use", parts_forgotten), ["several/several_in_slots"]),
     "buffers closed early": (wrap(mb.Buffer, "in_use", never_in_use), ["buffer/closing_buffers"]),
     "bridges closed amid chunks": (wrap(Movement, "in_use", never_in_use), [
         "bridge/closing_amid_chunks"]),
