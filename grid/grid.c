@@ -55,6 +55,7 @@ void mimo_grid_release_value(mimo_grid *grid)
     mimo_release(grid->dims);
     mimo_release(grid->strides);
     mimo_release(grid->copies);
+    mimo_release(grid->bits);
     mimo_release(grid->view_name);
     mimo_release(grid);
 }
@@ -64,16 +65,22 @@ static mimo_status fill(mimo_grid *grid, const mimo_dim *dims, int ndims, int64_
     MIMO_TRY(mimo_reserve(&grid->dims, ndims, sizeof *grid->dims));
     MIMO_TRY(mimo_reserve(&grid->strides, ndims, sizeof *grid->strides));
     MIMO_TRY(mimo_reserve(&grid->copies, ndims, sizeof *grid->copies));
+    MIMO_TRY(mimo_reserve(&grid->bits, ndims, sizeof *grid->bits));
     grid->ndims = ndims;
     grid->offset = offset;
     grid->size = 1;
     grid->holders = 1;
+    mimo_dim_set bit = 1;
     for (int i = 0; i < ndims; i++) {
         char *name;
         MIMO_TRY(mimo_copy_string(&name, dims[i].name));
         grid->dims[i] = (mimo_dim){name, dims[i].size};
         grid->strides[i] = grid->size;
         grid->size *= dims[i].size;
+        if (dims[i].size == 1)
+            continue;
+        grid->bits[i] = bit;
+        bit <<= 1;
     }
     return MIMO_OK;
 }

@@ -1,17 +1,11 @@
 /* What dimensions mean: tp, cp, pp and dp have a meaning of their own, and the caller may say of
  * others that ranks along them hold copies. */
-#include <string.h>
-
 #include "core/checked.h"
-#include "grid/grid_types.h"
+#include "grid/dim_set.h"
 
 bool mimo_dim_is_known(const char *name)
 {
-    static const char *const known[] = {"tp", "cp", "pp", "dp"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i], name) == 0)
-            return true;
-    return false;
+    return mimo_dim_set_has(MIMO_KNOWN_DIMS, name);
 }
 
 mimo_status mimo_grid_check_meaning(const mimo_grid *grid, const char *what)
@@ -64,9 +58,10 @@ mimo_status mimo_grid_set_copies(mimo_grid *grid, const char *dims)
 {
     MIMO_CHECK(grid && dims, MIMO_ERR_ARGUMENT, "mimo_grid_set_copies: %s is NULL",
                grid ? "dims" : "grid");
+    mimo_dim_set set;
     MIMO_TRY(check_unused(grid));
     if (*dims)
-        MIMO_TRY(mimo_dim_set_check(grid, dims));
+        MIMO_TRY(mimo_dim_set_read(&set, grid, dims));
     for (int i = 0; i < grid->ndims; i++)
         if (mimo_dim_set_has(dims, grid->dims[i].name))
             MIMO_TRY(check_mark(grid, i));

@@ -17,6 +17,9 @@ enum { MIMO_GRID_TEXT = 256 };
  * the same order, also where ranks added their views in different orders. */
 typedef struct mimo_group_entry mimo_group_entry;
 
+/* A set of dimensions, as bits: those of the grid that are larger than 1 (grid/dim_set.h). */
+typedef uint32_t mimo_dim_set;
+
 /* Objects that keep pointers to grids. */
 typedef enum mimo_grid_user {
     MIMO_GRID_BRIDGE = 0,
@@ -27,8 +30,9 @@ typedef enum mimo_grid_user {
 struct mimo_grid {
     mimo_dim *dims; /* dims[ndims], fastest first; names owned */
     int ndims;
-    int64_t *strides; /* strides[ndims] */
-    bool *copies;     /* copies[ndims]: the caller said that ranks along it hold copies */
+    int64_t *strides;   /* strides[ndims] */
+    bool *copies;       /* copies[ndims]: the caller said that ranks along it hold copies */
+    mimo_dim_set *bits; /* bits[ndims]: each dimension as a set of its own; 0 where its size is 1 */
     int64_t offset, size;
 
     mimo_grid *base;      /* a view's base; NULL on a base */
@@ -49,11 +53,17 @@ static inline const mimo_grid *mimo_grid_base(const mimo_grid *grid)
     return grid->base ? grid->base : grid;
 }
 
-/* Split a communicator, whose rank r is rank r of the grid, into the groups along a checked set of
- * dimensions. *out is NULL on a rank outside the grid. Collective, blocking: every rank gets its
- * group, or none does. */
+/* Split a communicator, whose rank r is rank r of the grid, into the groups along a set of
+ * dimensions, or along a text that is known to be one. *out is NULL on a rank outside the grid.
+ * Collective, blocking: every rank gets its group, or none does. */
+mimo_status mimo_grid_split_set(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
+                                mimo_dim_set set);
 mimo_status mimo_grid_split(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
                             const char *dims);
+
+/* The group of a rank of the grid along a set: its index and the rank's index in it. */
+void mimo_grid_place(int64_t *index, int64_t *at, const mimo_grid *grid, mimo_dim_set set,
+                     int64_t rank);
 
 /* Release the process groups of a grid and of its views. Collective in effect. */
 void mimo_grid_release_groups(mimo_grid *grid);
@@ -85,7 +95,8 @@ uint64_t mimo_grid_hash(uint64_t hash, const mimo_grid *grid);
 
 /* ----------------------------------- meaning (grid_copies.c) -------------------------------- */
 
-/* Whether the library knows what a dimension of this name does: tp, cp, pp and dp. */
+/* The dimensions of which the library knows what they do. */
+#define MIMO_KNOWN_DIMS "tp,cp,pp,dp"
 bool mimo_dim_is_known(const char *name);
 
 /* MIMO_ERR_GRID where a dimension that is larger than 1 is none of the known ones, and is not said
@@ -95,23 +106,10 @@ mimo_status mimo_grid_check_meaning(const mimo_grid *grid, const char *what);
 /* Say that ranks along dimension i hold copies. MIMO_ERR_GRID: it is a known one. */
 mimo_status mimo_grid_mark_copies(mimo_grid *grid, int i);
 
-/* ------------------------------------ sets of dimensions ------------------------------------ */
-/* A set is the string that the caller wrote, "tp,cp". It is checked once. */
-
-/* MIMO_ERR_GRID where the set is empty, repeats a name or names an unknown dimension. */
-mimo_status mimo_dim_set_check(const mimo_grid *grid, const char *dims);
-
-/* Whether a set names a dimension. */
-bool mimo_dim_set_has(const char *dims, const char *name);
-
-/* The key of a checked set: its names in the order of the grid. The caller releases *out with
- * mimo_release. */
-mimo_status mimo_dim_set_key(char **out, const mimo_grid *grid, const char *dims);
-
 /* ------------------------------------------ views ------------------------------------------- */
 
-/* The grid that owns the groups along a checked set: the base, where `grid` is a view and shares
- * every dimension of the set with its base; otherwise `grid` itself. */
+/* The grid that owns the groups along the text of a set: the base, where `grid` is a view and
+ * shares every dimension of the set with its base; otherwise `grid` itself. */
 const mimo_grid *mimo_grid_owner(const mimo_grid *grid, const char *dims);
 
 #endif

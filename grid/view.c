@@ -3,7 +3,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
-#include "grid/grid_types.h"
+#include "grid/dim_set.h"
 
 /*
  * Claim: dimensions of one name in both grids give the same groups in both, alone and in every set

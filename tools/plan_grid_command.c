@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grid/grid_types.h"
+#include "grid/dim_set.h"
 #include "plan_commands.h"
 
 typedef struct grid_request {

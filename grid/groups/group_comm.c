@@ -8,7 +8,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "device/profile.h"
-#include "grid/grid_types.h"
+#include "grid/dim_set.h"
 
 struct mimo_group_entry {
     mimo_group_entry *next; /* created before this one */
@@ -89,7 +89,8 @@ void mimo_grid_release_groups(mimo_grid *grid)
 static mimo_status prepare_entry(mimo_group_entry **out, const mimo_grid *grid, const char *dims)
 {
     char text[MIMO_GRID_TEXT];
-    MIMO_TRY(mimo_dim_set_check(grid, dims));
+    mimo_dim_set set;
+    MIMO_TRY(mimo_dim_set_read(&set, grid, dims));
     MIMO_TRY(mimo_reserve(out, 1, sizeof **out));
     mimo_group_entry *entry = *out;
     entry->owner = mimo_grid_owner(grid, dims);
@@ -116,13 +117,21 @@ static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_gr
 
 /* The colour is the group's index, the key is the rank in the group. Both fit an int, as all ranks
  * do. */
-mimo_status mimo_grid_split(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
-                            const char *dims)
+mimo_status mimo_grid_split_set(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
+                                mimo_dim_set set)
 {
     int64_t index = -1, at = 0, rank = mimo_comm_rank(comm);
     if (mimo_grid_contains(grid, rank))
-        MIMO_TRY(mimo_grid_group_of(&index, &at, grid, dims, rank));
+        mimo_grid_place(&index, &at, grid, set, rank);
     return mimo_comm_split(out, comm, (int)index, (int)at);
+}
+
+mimo_status mimo_grid_split(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
+                            const char *dims)
+{
+    mimo_dim_set set;
+    MIMO_TRY(mimo_dim_set_read(&set, grid, dims));
+    return mimo_grid_split_set(out, comm, grid, set);
 }
 
 static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char *what)
@@ -159,9 +168,10 @@ mimo_status mimo_grid_group(mimo_comm **out, const mimo_grid *grid, const char *
 {
     char text[MIMO_GRID_TEXT], *key;
     mimo_comm *comm = NULL;
+    mimo_dim_set set;
     MIMO_TRY(connected(&comm, grid, "mimo_grid_group"));
     MIMO_CHECK(out, MIMO_ERR_ARGUMENT, "mimo_grid_group: out is NULL");
-    MIMO_TRY(mimo_dim_set_check(grid, dims));
+    MIMO_TRY(mimo_dim_set_read(&set, grid, dims));
     const mimo_grid *owner = mimo_grid_owner(grid, dims);
     MIMO_TRY(mimo_dim_set_key(&key, owner, dims));
     const mimo_group_entry *entry = find_entry(owner, key);

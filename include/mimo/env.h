@@ -12,10 +12,11 @@ MIMO_BEGIN_DECLS
  *  also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole
  *  numbers; where the row has words, values are lists of these, "calls,samples" or "", and the
  *  number has a bit for each. Any other value is an error at the call that reads it. The creation
- *  of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them. The creation of a communicator
- *  reads MIMO_DEADLINE_MS, MIMO_STALL_MS and MIMO_WAIT, and checks MIMO_LOG. Calls that agree read
- *  MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the same: creations
- *  compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
+ *  of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them; that of a gradient object
+ *  MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS and MIMO_WAIT,
+ *  and checks MIMO_LOG. Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the word
+ *  `calls`. All ranks set the same: creations compare MIMO_AGREE and MIMO_CHECK
+ *  (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: each collective call that the host waits for begins with an agreement of its "      \
@@ -23,10 +24,11 @@ MIMO_BEGIN_DECLS
       "call that fails on one rank can leave the others waiting; the same on all ranks")      \
     X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
       "further checks, a list of: replicas (bridge forward: the source tensor is the same "   \
-      "on all src ranks that hold copies); calls (calls that only enqueue work on a device "  \
-      "agree as well, whatever MIMO_AGREE says, and calls of bridges and their self-tests "   \
-      "are compared with all other calls of the communicator); samples (bridges: each row "   \
-      "carries its origin, which is compared with the one that the layouts give)")            \
+      "on all src ranks that hold copies; gradient norm: so is the norm of a bucket); calls " \
+      "(calls that only enqueue work on a device agree as well, whatever MIMO_AGREE says, "   \
+      "and calls of bridges and their self-tests are compared with all other calls of the "   \
+      "communicator); samples (bridges: each row carries its origin, which is compared with " \
+      "the one that the layouts give)")                                                       \
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
       "thread blocks of a device that a zero-copy or staged call may take, the same on all "  \
       "ranks; 0: enough for the link")                                                        \

@@ -33,7 +33,9 @@ typedef struct mimo_gradient_bucket {
                          which the caller scales */
     mimo_side module; /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
     /* Dims along which ranks hold different elements, comma-separated ("tp", "tp,pp"); "" where
-     * there are none. */
+     * there are none. With pp > 1 pp is one of them, except for parameters that all stages have:
+     * stages hold other layers, and the norm counts only stage 0 of a bucket that does not say so.
+     */
     const char *shard;
     /* Dims along which ranks hold the same elements, but each only a part of their gradient. The
      * gradient is SUMmed along them. "tp" for norm weights and row-parallel biases under sp, for
@@ -58,8 +60,9 @@ MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
  * dimension of size > 1 (experts, for example) is MIMO_ERR_GRID, unless the grid says that ranks
  * along it hold copies (mimo_grid_set_copies): then these have the same elements and gradients, and
  * one of them counts. A grid may have fewer ranks than the communicator: the other ranks take part
- * in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH,
- * MIMO_ERR_GRID, MIMO_ERR_UNSUPPORTED, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * in every call, with no elements of that module. MIMO_CHECK is read and remembered. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_UNSUPPORTED, MIMO_ERR_COMM,
+ * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
                                           const mimo_grid *src, const mimo_grid *dst);
@@ -101,8 +104,11 @@ MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             mimo_stream stream);
 
 /** The global L2 norm over both modules: each parameter element counts once, and partial sums are
- *  in f64. Call it after finalize, with its stream. Collective, blocking the host. Errors as
- *  finalize; and MIMO_ERR_UNSUPPORTED for i64. */
+ *  in f64. Of ranks that differ along no `shard` dim, the first one counts: stages of norm 3 and 4
+ *  give 5 with "tp,pp", and 3 with "tp". With MIMO_CHECK=replicas that is MIMO_ERR_MISMATCH: the
+ *  norms of a bucket are compared between ranks that should hold the same elements of it, and the
+ *  sentence names the dims along which they differ. Call it after finalize, with its stream.
+ *  Collective, blocking the host. Errors as finalize; and MIMO_ERR_UNSUPPORTED for i64. */
 MIMO_API mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
                                         const mimo_gradient_bucket *buckets, int n,
                                         mimo_stream stream);

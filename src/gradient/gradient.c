@@ -2,6 +2,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include <mimo/env.h>
+
 #include "comm/calls.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
@@ -24,16 +26,17 @@ static mimo_status check_grids(const mimo_comm *comm, const mimo_grid *src, cons
     return MIMO_OK;
 }
 
-static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst)
+static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst, bool check_copies)
 {
     char src_text[64], dst_text[64];
-    uint64_t hash = mimo_signature_start(MIMO_CALL_GRADIENT_CREATE);
+    uint64_t hash = mimo_hash_int(mimo_signature_start(MIMO_CALL_GRADIENT_CREATE), check_copies);
     snprintf(text, MIMO_CALL_TEXT, "gradient create");
     if (!src || !dst)
         return hash;
-    snprintf(text, MIMO_CALL_TEXT, "gradient create src %s dst %s",
+    snprintf(text, MIMO_CALL_TEXT, "gradient create src %s dst %s%s",
              mimo_grid_text(src_text, sizeof src_text, src),
-             mimo_grid_text(dst_text, sizeof dst_text, dst));
+             mimo_grid_text(dst_text, sizeof dst_text, dst),
+             check_copies ? " MIMO_CHECK replicas" : "");
     return mimo_grid_hash(mimo_grid_hash(hash, src), dst);
 }
 
@@ -42,6 +45,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
 {
     MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
+    int64_t checks = 0;
     mimo_gradient *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "gradient: comm is NULL");
     MIMO_ENTER(comm, "gradient");
@@ -49,16 +53,20 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     if (status == MIMO_OK && !out)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "gradient: out is NULL");
     if (status == MIMO_OK)
+        status = mimo_comm_checks(&checks, comm);
+    if (status == MIMO_OK)
         status = mimo_reserve(&made, 1, sizeof *made);
-    uint64_t signature = describe(call, src, dst);
+    bool check_copies = (checks & MIMO_CHECK_REPLICAS) != 0;
+    uint64_t signature = describe(call, src, dst, check_copies);
     status = mimo_agree_as(comm, MIMO_AGREE_CREATE, status, signature, call);
     if (status != MIMO_OK) {
         mimo_release(made);
         return status;
     }
     made->comm = comm;
-    made->grid[MIMO_SRC] = src;
-    made->grid[MIMO_DST] = dst;
+    made->grids[MIMO_SRC] = mimo_module_grid(src, MIMO_SRC);
+    made->grids[MIMO_DST] = mimo_module_grid(dst, MIMO_DST);
+    made->check_copies = check_copies;
     mimo_grids_retain(src, dst, MIMO_GRID_GRADIENT);
     *out = made;
     return MIMO_OK;
@@ -69,10 +77,11 @@ void mimo_gradient_destroy(mimo_gradient *gradient)
     MIMO_RANGE();
     if (!gradient)
         return;
-    for (int module = 0; module < 2; module++)
-        for (int mask = 0; mask < MIMO_RULE_MASKS; mask++)
-            mimo_comm_destroy(gradient->group[module][mask]);
-    mimo_grids_release(gradient->grid[MIMO_SRC], gradient->grid[MIMO_DST], MIMO_GRID_GRADIENT);
+    for (int64_t i = 0; i < gradient->group_count; i++)
+        mimo_comm_destroy(gradient->groups[i].comm);
+    mimo_grids_release(gradient->grids[MIMO_SRC].grid, gradient->grids[MIMO_DST].grid,
+                       MIMO_GRID_GRADIENT);
+    mimo_release(gradient->groups);
     mimo_release(gradient->done);
     mimo_release(gradient);
 }
@@ -103,15 +112,21 @@ mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t 
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
-                                     mimo_share *all)
+mimo_status mimo_gradient_gather_shares(mimo_share *all, mimo_gradient *gradient, mimo_share mine,
+                                        const char *call)
 {
     mimo_comm *comm = gradient->comm;
     mimo_request *request = NULL;
-    mimo_share total = {0, 0};
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, all, &mine, (int)sizeof mine));
-    MIMO_TRY(mimo_wait(comm, &request, "gradient sums of all ranks"));
-    for (int rank = 0; rank < comm->size; rank++) {
+    return mimo_wait(comm, &request, call);
+}
+
+mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
+                                     mimo_share *all)
+{
+    mimo_share total = {0, 0};
+    MIMO_TRY(mimo_gradient_gather_shares(all, gradient, mine, "gradient sums of all ranks"));
+    for (int rank = 0; rank < gradient->comm->size; rank++) {
         total.value += all[rank].value;
         MIMO_TRY(mimo_add(&total.count, total.count, all[rank].count));
     }
@@ -142,7 +157,7 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     MIMO_TRY_GOTO(status, done,
                   mimo_agree_as(comm, MIMO_AGREE_CALL, status,
                                 mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
-    if (mimo_rule_counts_tokens(gradient->grid[MIMO_DST], comm->rank))
+    if (mimo_rule_counts_tokens(gradient->grids[MIMO_DST].grid, comm->rank))
         mine = (mimo_share){gradient->loss, gradient->tokens};
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));
     gradient->total = sum.count;

@@ -35,12 +35,13 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
                bucket->count);
     snprintf(what, sizeof what, "gradient bucket '%s': grad", bucket->name);
     MIMO_TRY(mimo_check_address(what, bucket->grad, bucket->count, bucket->dtype));
-    MIMO_CHECK(mimo_grid_contains(gradient->grid[bucket->module], gradient->comm->rank) ||
-                   bucket->count == 0,
+    rule->home = (int)bucket->module;
+    const mimo_gradient_grid *home = &gradient->grids[rule->home];
+    MIMO_CHECK(mimo_grid_contains(home->grid, gradient->comm->rank) || bucket->count == 0,
                MIMO_ERR_GRID,
                "gradient bucket '%s': rank %d is outside the %s grid and has %" PRId64 " elements",
-               bucket->name, gradient->comm->rank, mimo_module_name(bucket->module), bucket->count);
-    return mimo_bucket_rule_of(rule, gradient->grid[bucket->module], bucket);
+               bucket->name, gradient->comm->rank, home->name, bucket->count);
+    return mimo_bucket_rule_of(rule, home, bucket);
 }
 
 mimo_status mimo_gradient_read_buckets(mimo_gradient_bucket *own, mimo_bucket_rule *rules,
@@ -68,6 +69,7 @@ mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call)
                gradient->tokens);
     MIMO_TRY(mimo_reserve(&call->rules, call->n, sizeof *call->rules));
     MIMO_TRY(mimo_reserve(&call->shares, gradient->comm->size, sizeof *call->shares));
+    MIMO_TRY(mimo_reserve(&call->squares, call->n, sizeof *call->squares));
     MIMO_TRY(mimo_reserve(&call->own, call->n, sizeof *call->own));
     MIMO_TRY(mimo_gradient_read_buckets(call->own, call->rules, gradient, call->buckets, call->n));
     call->buckets = call->own;
@@ -78,17 +80,18 @@ void mimo_bucket_call_release(mimo_bucket_call *call)
 {
     mimo_release(call->rules);
     mimo_release(call->shares);
+    mimo_release(call->squares);
     mimo_release(call->own);
 }
 
 /* ---------------------------------------- agreement --------------------------------------- */
 
-/* What every rank must pass alike of a bucket: name, module, dims and dtype. */
+/* What every rank must pass alike of a bucket: name, grid, dims and dtype. */
 static uint64_t hash_bucket(uint64_t hash, const mimo_bucket_call *call, int i)
 {
     const mimo_gradient_bucket *bucket = &call->buckets[i];
     hash = mimo_hash_bytes(hash, bucket->name, strlen(bucket->name));
-    hash = mimo_hash_int(mimo_hash_int(hash, bucket->module), bucket->dtype);
+    hash = mimo_hash_int(mimo_hash_int(hash, call->rules[i].home), bucket->dtype);
     return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
 }
 
@@ -104,13 +107,14 @@ uint64_t mimo_bucket_call_hash(const mimo_bucket_call *call)
  * first that differs. */
 static mimo_status name_bucket(const mimo_bucket_call *call, const char *verb)
 {
-    char text[MIMO_CALL_TEXT], partial[16], shard[16];
+    char text[MIMO_CALL_TEXT], partial[MIMO_GRID_TEXT], shard[MIMO_GRID_TEXT];
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_bucket *bucket = &call->buckets[i];
+        const mimo_gradient_grid *home = mimo_bucket_home(call, i);
         snprintf(text, sizeof text, "%s with bucket %d '%s' %s %s partial '%s' shard '%s'", verb, i,
-                 bucket->name, mimo_module_name(bucket->module), mimo_dtype_name(bucket->dtype),
-                 mimo_rule_text(call->rules[i].partial, partial),
-                 mimo_rule_text(call->rules[i].shard, shard));
+                 bucket->name, home->name, mimo_dtype_name(bucket->dtype),
+                 mimo_dim_set_text(partial, call->rules[i].partial, home->grid),
+                 mimo_dim_set_text(shard, call->rules[i].shard, home->grid));
         MIMO_TRY(mimo_agree_as(call->gradient->comm, MIMO_AGREE_CALL, MIMO_OK,
                                hash_bucket(MIMO_HASH_START, call, i), text));
     }

@@ -8,12 +8,8 @@
 /* Gather every rank's number into call->shares, in rank order. */
 static mimo_status gather_counts(const mimo_bucket_call *call, int64_t mine)
 {
-    mimo_comm *comm = call->gradient->comm;
-    mimo_request *request = NULL;
-    const mimo_share share = {0, mine};
-    MIMO_TRY(
-        comm->backend->host_allgather_start(&request, comm, call->shares, &share, sizeof share));
-    return mimo_wait(comm, &request, "gradient finalize");
+    return mimo_gradient_gather_shares(call->shares, call->gradient, (mimo_share){0, mine},
+                                       "gradient finalize");
 }
 
 /* This rank's term of a sum over all ranks. The sum is 0 where each rank has the same number of
@@ -26,14 +22,14 @@ static uint64_t weigh_counts(const mimo_bucket_call *call)
     uint64_t sum = 0;
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_bucket *bucket = &call->buckets[i];
-        const mimo_grid *grid = gradient->grid[bucket->module];
-        unsigned shard = call->rules[i].shard;
+        const mimo_grid *grid = mimo_bucket_home(call, i)->grid;
+        const mimo_bucket_rule *rule = &call->rules[i];
         uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, i), bucket->count);
         if (!mimo_grid_contains(grid, gradient->comm->rank))
             continue;
         sum -= hash;
-        if (mimo_rule_is_representative(shard, grid, gradient->comm->rank))
-            sum += hash * (uint64_t)(mimo_grid_size(grid) / mimo_rule_ranks(shard, grid));
+        if (mimo_rule_is_representative(rule, grid, gradient->comm->rank))
+            sum += hash * (uint64_t)mimo_dim_set_ranks(mimo_rule_same(rule), grid);
     }
     return sum;
 }
@@ -43,17 +39,17 @@ static uint64_t weigh_counts(const mimo_bucket_call *call)
 static mimo_status compare_counts(const mimo_bucket_call *call, int i)
 {
     char dims[MIMO_GRID_TEXT];
-    const mimo_bucket_rule *rule = &call->rules[i];
+    mimo_dim_set same = mimo_rule_same(&call->rules[i]);
     const mimo_gradient_bucket *bucket = &call->buckets[i];
-    const mimo_grid *grid = call->gradient->grid[bucket->module];
+    const mimo_grid *grid = mimo_bucket_home(call, i)->grid;
     for (int rank = 0; rank < call->gradient->comm->size; rank++) {
-        int64_t first = mimo_rule_representative(rule->shard, grid, rank);
+        int64_t first = mimo_dim_set_first(same, grid, rank);
         MIMO_CHECK(first < 0 || call->shares[rank].count == call->shares[first].count,
                    MIMO_ERR_MISMATCH,
                    "gradient bucket '%s' has %" PRId64 " elements on rank %d and %" PRId64
                    " on rank %" PRId64 ", and along %s ranks hold the same ones",
                    bucket->name, call->shares[rank].count, rank, call->shares[first].count, first,
-                   mimo_rule_same_text(dims, rule, grid));
+                   mimo_dim_set_text(dims, same, grid));
     }
     return MIMO_OK;
 }

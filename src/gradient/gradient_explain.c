@@ -1,25 +1,23 @@
 /* mimo_gradient_explain: each factor of each bucket, in sentences. */
 #include <inttypes.h>
+#include <string.h>
 #include <stdio.h>
 
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/printed.h"
 #include "gradient/gradient_state.h"
-#include "grid/grid_types.h"
 
-static const char *const why_data[] = {NULL, "ranks hold other tokens of the same samples", NULL,
-                                       "ranks hold other samples"};
-
-/* Of a dimension that is none of tp, cp, pp and dp. */
-static bool holds_copies(mimo_dim dim)
+/* Why a gradient is summed along a data dimension. */
+static const char *why_data(const char *name)
 {
-    return dim.size > 1 && !mimo_dim_is_known(dim.name);
+    return strcmp(name, "cp") == 0 ? "ranks hold other tokens of the same samples"
+                                   : "ranks hold other samples";
 }
 
 static void explain_count(const mimo_gradient *gradient, FILE *stream)
 {
-    const mimo_grid *llm = gradient->grid[MIMO_DST];
+    const mimo_grid *llm = gradient->grids[MIMO_DST].grid;
     int64_t cp = mimo_grid_dim_size(llm, "cp"), dp = mimo_grid_dim_size(llm, "dp");
     int64_t n = gradient->total > 0 ? gradient->total : 1;
     fprintf(stream,
@@ -27,8 +25,8 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
             " ranks and all micro-batches; tp ranks hold copies",
             cp, dp, cp * dp);
     for (int i = 0; i < mimo_grid_ndims(llm); i++)
-        if (holds_copies(mimo_grid_dim(llm, i)))
-            fprintf(stream, ", and so do %s ranks", mimo_grid_dim(llm, i).name);
+        if (llm->bits[i] && llm->copies[i])
+            fprintf(stream, ", and so do %s ranks", llm->dims[i].name);
     if (mimo_grid_dim_size(llm, "pp") > 1)
         fprintf(stream, "; only the last pipeline stage sees the loss");
     fprintf(stream, ".\n");
@@ -42,23 +40,26 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
                         "1/max(N, 1), once, on both modules.\n");
 }
 
-/* One sentence for each dimension that is larger than 1. */
-static void explain_dim(const mimo_bucket_rule *rule, int dim, const mimo_grid *grid, FILE *stream)
+/* One sentence for a dimension that is larger than 1. */
+static void explain_dim(const mimo_bucket_rule *rule, const mimo_grid *grid, int i, FILE *stream)
 {
-    unsigned bit = 1u << dim;
-    const char *name = mimo_rule_dims[dim];
-    int64_t size = mimo_grid_dim_size(grid, name);
-    if (rule->data & bit)
-        fprintf(stream, "  SUM over %s=%" PRId64 ": %s.\n", name, size, why_data[dim]);
-    else if (rule->partial & bit)
+    mimo_dim_set dim = grid->bits[i];
+    const char *name = grid->dims[i].name;
+    int64_t size = grid->dims[i].size;
+    if (rule->data & dim)
+        fprintf(stream, "  SUM over %s=%" PRId64 ": %s.\n", name, size, why_data(name));
+    else if (rule->partial & dim)
         fprintf(stream,
                 "  SUM over %s=%" PRId64 ": ranks hold the same elements, and each only a "
                 "part of their gradient.\n",
                 name, size);
-    else if (rule->shard & bit)
+    else if (rule->shard & dim)
         fprintf(stream, "  not over %s=%" PRId64 ": sharded, ranks hold other elements.\n", name,
                 size);
-    else if (rule->copies & bit)
+    else if (grid->copies[i])
+        fprintf(stream, "  not over %s=%" PRId64 ": ranks hold copies, as the grid says.\n", name,
+                size);
+    else if (rule->copies & dim)
         fprintf(stream,
                 "  not over %s=%" PRId64 ": replicated, ranks hold the same elements and "
                 "equal gradients.\n",
@@ -68,13 +69,13 @@ static void explain_dim(const mimo_bucket_rule *rule, int dim, const mimo_grid *
 static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bucket *bucket,
                            const mimo_bucket_rule *rule, FILE *stream)
 {
-    const mimo_grid *grid = gradient->grid[bucket->module];
+    const mimo_gradient_grid *home = &gradient->grids[rule->home];
+    const mimo_grid *grid = home->grid;
     char text[MIMO_GRID_TEXT];
     int64_t n = gradient->total > 0 ? gradient->total : 1;
-    int64_t ranks = mimo_rule_ranks(mimo_rule_sum(rule), grid);
-    fprintf(stream, "%s (%s %s, %" PRId64 " elements here, %s): ", bucket->name,
-            mimo_module_name(bucket->module), mimo_grid_text(text, sizeof text, grid),
-            bucket->count, mimo_dtype_name(bucket->dtype));
+    int64_t ranks = mimo_dim_set_ranks(mimo_rule_sum(rule), grid);
+    fprintf(stream, "%s (%s %s, %" PRId64 " elements here, %s): ", bucket->name, home->name,
+            mimo_grid_text(text, sizeof text, grid), bucket->count, mimo_dtype_name(bucket->dtype));
     if (ranks > 1)
         fprintf(stream, "SUM over %" PRId64 " ranks, then ", ranks);
     if (bucket->dtype == MIMO_I64)
@@ -83,14 +84,8 @@ static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bu
         fprintf(stream, "* 1/%" PRId64 ".\n", n);
     else
         fprintf(stream, "* 1/max(N, 1).\n");
-    for (int dim = 0; dim < MIMO_RULE_DIMS; dim++)
-        explain_dim(rule, dim, grid, stream);
-    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
-        mimo_dim dim = mimo_grid_dim(grid, i);
-        if (holds_copies(dim))
-            fprintf(stream, "  not over %s=%" PRId64 ": ranks hold copies, as the grid says.\n",
-                    dim.name, dim.size);
-    }
+    for (int i = 0; i < grid->ndims; i++)
+        explain_dim(rule, grid, i, stream);
     if (ranks == 1)
         fprintf(stream, "  no sum: one rank holds all of the gradient.\n");
 }

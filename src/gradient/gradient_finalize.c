@@ -7,18 +7,42 @@
 #include "core/mutation.h"
 #include "device/profile.h"
 #include "gradient/gradient_state.h"
-#include "grid/grid_types.h"
 
 /* ------------------------------------------ groups ---------------------------------------- */
 
-static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigned mask)
+static mimo_gradient_group *find_group(const mimo_gradient *gradient, const mimo_bucket_rule *rule)
 {
-    char dims[16];
-    if (mask == 0 || gradient->made[module][mask])
+    for (int64_t i = 0; i < gradient->group_count; i++) {
+        mimo_gradient_group *group = &gradient->groups[i];
+        if (group->home == rule->home && group->dims == mimo_rule_sum(rule))
+            return group;
+    }
+    return NULL;
+}
+
+/* Memory for the groups that the buckets may need. Local. */
+static mimo_status reserve_groups(const mimo_bucket_call *call)
+{
+    mimo_gradient *gradient = call->gradient;
+    int64_t needed = gradient->group_count;
+    for (int i = 0; i < call->n; i++)
+        needed += !find_group(gradient, &call->rules[i]);
+    if (needed <= gradient->group_capacity)
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_split(&gradient->group[module][mask], gradient->comm, gradient->grid[module],
-                             mimo_rule_text(mask, dims)));
-    gradient->made[module][mask] = true;
+    MIMO_TRY(
+        mimo_regrow(&gradient->groups, gradient->group_capacity, needed, sizeof *gradient->groups));
+    gradient->group_capacity = needed;
+    return MIMO_OK;
+}
+
+static mimo_status make_group(mimo_gradient *gradient, const mimo_bucket_rule *rule)
+{
+    mimo_gradient_group group = {.home = rule->home, .dims = mimo_rule_sum(rule)};
+    if (group.dims == 0 || find_group(gradient, rule))
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_split_set(&group.comm, gradient->comm, gradient->grids[group.home].grid,
+                                 group.dims));
+    gradient->groups[gradient->group_count++] = group;
     return MIMO_OK;
 }
 
@@ -27,15 +51,15 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
 static mimo_status make_groups(const mimo_bucket_call *call)
 {
     for (int i = 0; i < call->n; i++)
-        MIMO_TRY(
-            make_group(call->gradient, call->buckets[i].module, mimo_rule_sum(&call->rules[i])));
+        MIMO_TRY(make_group(call->gradient, &call->rules[i]));
     return MIMO_OK;
 }
 
 /* The communicator that sums bucket i; NULL where no sum is needed, or this rank is outside. */
 static mimo_comm *group_of(const mimo_bucket_call *call, int i)
 {
-    return call->gradient->group[call->buckets[i].module][mimo_rule_sum(&call->rules[i])];
+    const mimo_gradient_group *group = find_group(call->gradient, &call->rules[i]);
+    return group ? group->comm : NULL;
 }
 
 /* Memory for sums that are guarded. */
@@ -86,7 +110,7 @@ static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream strea
     const mimo_gradient *gradient = call->gradient;
     double factor = factor_of(gradient);
     if (MIMO_MUTATED("dp-mean"))
-        factor /= (double)mimo_grid_dim_size(gradient->grid[MIMO_DST], "dp");
+        factor /= (double)mimo_grid_dim_size(gradient->grids[MIMO_DST].grid, "dp");
     for (int i = 0; i < call->n; i++)
         MIMO_TRY(sum_bucket(call, i, stream));
     for (int i = 0; i < call->n; i++)
@@ -110,13 +134,15 @@ static mimo_status is_known(bool *out, const mimo_bucket_call *call, mimo_status
     return MIMO_OK;
 }
 
-/* Agree on the buckets, and make the groups that they need. */
+/* Agree on this rank's status and the buckets, and make the groups that they need. */
 static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status local,
                                    mimo_call_kind kind)
 {
     mimo_gradient *gradient = call->gradient;
     const char *verb =
         kind == MIMO_CALL_GRADIENT_PREPARE ? "gradient prepare" : "gradient finalize";
+    if (local == MIMO_OK)
+        local = reserve_groups(call);
     MIMO_TRY(mimo_bucket_call_agree(call, local, kind, verb));
     MIMO_TRY(mimo_gradient_agree_on_counts(call));
     MIMO_TRY(make_groups(call));

@@ -7,23 +7,35 @@
 #include "device/profile.h"
 #include "gradient/gradient_state.h"
 
-/* The sum of the squares of the elements that this rank represents. */
-static mimo_status sum_own_squares(const mimo_bucket_call *call, double *sum, mimo_stream stream)
+static bool is_counted(const mimo_bucket_call *call, int i)
 {
-    const mimo_comm *comm = call->gradient->comm;
-    *sum = 0;
+    if (MIMO_MUTATED("norm-of-copies"))
+        return true;
+    return mimo_rule_is_representative(&call->rules[i], mimo_bucket_home(call, i)->grid,
+                                       call->gradient->comm->rank);
+}
+
+/* The sum of the squares of each bucket that this rank represents, or that is compared. */
+static mimo_status square_buckets(const mimo_bucket_call *call, mimo_stream stream)
+{
+    const mimo_gradient *gradient = call->gradient;
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_bucket *bucket = &call->buckets[i];
-        double squares;
-        if (!mimo_rule_is_representative(call->rules[i].shard, call->gradient->grid[bucket->module],
-                                         comm->rank) &&
-            !MIMO_MUTATED("norm-of-copies"))
-            continue;
-        MIMO_TRY(comm->device->sum_squares(&squares, bucket->grad, bucket->count, bucket->dtype,
-                                           stream));
-        *sum += squares;
+        if (is_counted(call, i) || gradient->check_copies)
+            MIMO_TRY(gradient->comm->device->sum_squares(&call->squares[i], bucket->grad,
+                                                         bucket->count, bucket->dtype, stream));
     }
     return MIMO_OK;
+}
+
+/* The sum of the squares of the elements that this rank represents. */
+static double sum_own_squares(const mimo_bucket_call *call)
+{
+    double sum = 0;
+    for (int i = 0; i < call->n; i++)
+        if (is_counted(call, i))
+            sum += call->squares[i];
+    return sum;
 }
 
 /* Whole numbers are sums in fixed point: only their owner knows the gradient in them. */
@@ -54,9 +66,11 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
     if (status == MIMO_OK)
         status = mimo_comm_synchronize(gradient->comm, stream);
     if (status == MIMO_OK)
-        status = sum_own_squares(&call, &mine.value, stream);
+        status = square_buckets(&call, stream);
     MIMO_TRY_GOTO(status, done,
                   mimo_bucket_call_agree(&call, status, MIMO_CALL_GRADIENT_NORM, "gradient norm"));
+    MIMO_TRY_GOTO(status, done, mimo_gradient_check_copies(&call));
+    mine.value = sum_own_squares(&call);
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
     *norm = sqrt(sum.value);
 done:

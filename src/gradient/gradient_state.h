@@ -5,10 +5,17 @@
 #include "comm/agreement.h"
 #include "gradient/bucket_rules.h"
 
+/* The communicator of sums along a set of dimensions of a grid. */
+typedef struct mimo_gradient_group {
+    int home; /* index of the grid */
+    mimo_dim_set dims;
+    mimo_comm *comm; /* NULL on ranks outside the grid */
+} mimo_gradient_group;
+
 struct mimo_gradient {
     mimo_comm *comm;
-    const mimo_grid *grid[2]; /* by mimo_side */
-    double loss;              /* of this rank, since the reset */
+    mimo_gradient_grid grids[2]; /* by mimo_side */
+    double loss;                 /* of this rank, since the reset */
     int64_t tokens;
     bool counted;       /* total and mean_loss hold all adds so far */
     bool finalized;     /* some bucket was, since the reset */
@@ -16,10 +23,11 @@ struct mimo_gradient {
     int64_t old_tokens; /* of this rank before the first late add */
     int64_t total;
     double mean_loss;
-    /* The communicators of the sums, one for each module and set of dimensions. A communicator is
-     * made when a bucket first needs it. NULL on ranks outside the grid. */
-    bool made[2][MIMO_RULE_MASKS];
-    mimo_comm *group[2][MIMO_RULE_MASKS];
+    bool check_copies; /* MIMO_CHECK has the word `replicas` */
+    /* groups[group_count]: each was made when a bucket first needed it, in the same order on all
+     * ranks. */
+    mimo_gradient_group *groups;
+    int64_t group_count, group_capacity;
     /* The buckets that were finalized since the count: done[done_count], a hash of each. */
     uint64_t *done;
     int64_t done_count, done_capacity;
@@ -33,9 +41,13 @@ typedef struct mimo_share {
     int64_t count;
 } mimo_share;
 
-/* Gather every rank's share into all[comm size], in rank order, and write the sum into *sum. All
- * ranks add in the same order and get the same bits. Collective, without an agreement of its
- * own. */
+/* Gather every rank's share into all[comm size], in rank order. Collective, without an agreement of
+ * its own. `call` names the call in the sentence of a deadline. */
+mimo_status mimo_gradient_gather_shares(mimo_share *all, mimo_gradient *gradient, mimo_share mine,
+                                        const char *call);
+
+/* Gather the shares, and write their sum into *sum. All ranks add in the same order and get the
+ * same bits. */
 mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
                                      mimo_share *all);
 
@@ -53,9 +65,16 @@ typedef struct mimo_bucket_call {
     mimo_gradient_bucket *own; /* [n] */
     mimo_bucket_rule *rules;   /* [n] */
     mimo_share *shares;        /* [comm size] */
+    double *squares;           /* [n]: sums of squares on this rank */
     bool guarded;
     bool before_count; /* it needs no N */
 } mimo_bucket_call;
+
+/* The grid of bucket i. */
+static inline const mimo_gradient_grid *mimo_bucket_home(const mimo_bucket_call *call, int i)
+{
+    return &call->gradient->grids[call->rules[i].home];
+}
 
 /* Read the buckets and get the memory of a call. Local. Released after an error as well. */
 mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call);
@@ -79,5 +98,10 @@ mimo_status mimo_bucket_call_agree(const mimo_bucket_call *call, mimo_status loc
  * Where they differ, the sentence names the first such bucket. Ranks are numbered as in the
  * communicator. */
 mimo_status mimo_gradient_agree_on_counts(const mimo_bucket_call *call);
+
+/* With MIMO_CHECK=replicas: ranks that hold the same elements of a bucket must have the same norm
+ * of it (call->squares). MIMO_ERR_MISMATCH on all ranks, with the first bucket and rank that do
+ * not, and the dimensions that separate it from the others. Collective. */
+mimo_status mimo_gradient_check_copies(const mimo_bucket_call *call);
 
 #endif

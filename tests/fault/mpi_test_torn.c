@@ -266,9 +266,8 @@ static void create_gradient(torn *it)
     MPI_EXPECT_OK(mimo_gradient_add(it->gradient, 1.0, 2));
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it->gradient));
     MPI_EXPECT_OK(finalize(it));
-    for (unsigned mask = 0; mask < MIMO_RULE_MASKS; mask++)
-        if (it->gradient->group[MIMO_SRC][mask])
-            it->waiting = it->gradient->group[MIMO_SRC][mask];
+    MPI_EXPECT(it->gradient->group_count == 1, "not one group");
+    it->waiting = it->gradient->groups[0].comm;
 }
 
 static void create_partition(torn *it)

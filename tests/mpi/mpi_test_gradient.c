@@ -817,6 +817,70 @@ MPI_TEST(gradient, copies)
     release(&it);
 }
 
+/* ------------------------------------------- stages ----------------------------------------- */
+
+/* Two stages of norm 3 and 4, all of it on tp rank 0: the element of tp rank 1 is 0. */
+static mimo_status norm_of_stages(double *norm, const char *shard, const char *check)
+{
+    const grid_pair pair = {4, {{2, 1, 1, 2, 0}, {2, 1, 2, 1, 0}}};
+    coords at = coords_of(&pair.side[MIMO_DST], mpi_test_rank());
+    float grad = at.t > 0 ? 0 : (float)(3 + at.p);
+    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT;
+    bucket.name = "stage";
+    bucket.module = MIMO_DST;
+    bucket.grad = &grad;
+    bucket.count = 1;
+    bucket.shard = shard;
+    setenv("MIMO_CHECK", check, 1);
+    fixture it = fixture_of(&pair);
+    unsetenv("MIMO_CHECK");
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, NULL));
+    mimo_status status = mimo_gradient_norm(norm, it.gradient, &bucket, 1, NULL);
+    release(&it);
+    return status;
+}
+
+/* Along a dimension that a bucket does not name, the norm takes the first rank's elements for all
+ * others'. */
+MPI_TEST(gradient, norm_of_stages)
+{
+    double norm = -1;
+    MPI_EXPECT_OK(norm_of_stages(&norm, "tp,pp", ""));
+    MPI_EXPECT(norm == 5, "norm %g of stages of 3 and 4", norm);
+    MPI_EXPECT_OK(norm_of_stages(&norm, "tp,pp", "replicas"));
+    MPI_EXPECT(norm == 5, "norm %g of stages of 3 and 4, compared", norm);
+    MPI_EXPECT_OK(norm_of_stages(&norm, "tp", ""));
+    MPI_EXPECT(norm == 3, "norm %g of the first stage", norm);
+    norm = -1;
+    MPI_EXPECT_STATUS(norm_of_stages(&norm, "tp", "replicas"), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("gradient bucket 'stage' has norm 4 on rank 2 and 3 on rank 0. They differ "
+                        "along pp alone");
+    MPI_EXPECT(norm == -1, "a failed call wrote its output");
+    MPI_EXPECT_STATUS(norm_of_stages(&norm, "pp", "replicas"), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("norm 0 on rank 1 and 3 on rank 0. They differ along tp alone");
+}
+
+/* Ranks that were started with other checks would wait for each other in the norm. */
+MPI_TEST(gradient, other_checks)
+{
+    const grid_pair pair = {4, {{2, 1, 1, 2, 0}, {2, 1, 2, 1, 0}}};
+    mimo_grid *grid[2] = {grid_of(&pair.side[0]), grid_of(&pair.side[1])};
+    mimo_gradient *gradient = NULL;
+    setenv("MIMO_CHECK", mpi_test_rank() == 2 ? "replicas" : "", 1);
+    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("MIMO_CHECK replicas");
+    setenv("MIMO_CHECK", "everything", 1);
+    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("MIMO_CHECK");
+    unsetenv("MIMO_CHECK");
+    MPI_EXPECT(!gradient, "a failed call made an object");
+    mimo_grid_destroy(grid[0]);
+    mimo_grid_destroy(grid[1]);
+}
+
 /* ------------------------------------------- explain ---------------------------------------- */
 
 MPI_TEST(gradient, explain)
