@@ -42,11 +42,14 @@ typedef struct mimo_gradient_bucket {
      * q/k norms with heads split over tp, and for replicated low-rank factors beside a sharded one.
      * "" where there are none. */
     const char *partial;
+    /* The name of a grid that was added (mimo_gradient_add_grid), whose dims the two strings above
+     * then name; NULL: the grid of `module`. With a name, `module` plays no part. */
+    const char *grid;
 } mimo_gradient_bucket;
 
-#define MIMO_GRADIENT_BUCKET_INIT                                               \
-    {                                                                           \
-        sizeof(mimo_gradient_bucket), NULL, NULL, 0, MIMO_F32, MIMO_SRC, "", "" \
+#define MIMO_GRADIENT_BUCKET_INIT                                                     \
+    {                                                                                 \
+        sizeof(mimo_gradient_bucket), NULL, NULL, 0, MIMO_F32, MIMO_SRC, "", "", NULL \
     }
 
 MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
@@ -82,28 +85,28 @@ MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum,
 MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 
 /**
- * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
+ * Turn local gradient sums into the gradient of the mean token loss: SUM over the grid's data
  * dimensions and over each bucket's `partial` dims, then * 1/max(N, 1) unless they are i64. Sums
  * of i64 have the same bits on every topology; they must not overflow. Collective over the
  * communicator; blocking on the host, enqueued with a stream. With a stream, ranks compare their
  * buckets and make the groups of the sums only where these differ from the last call's; then the
- * host waits. All ranks pass buckets in the same order with the same names, modules, dims and
+ * host waits. All ranks pass buckets in the same order with the same names, grids, dims and
  * dtypes. Ranks that differ along no `shard` dim hold the same elements, so they pass the same
  * count. Buckets may come in several calls after one count, each bucket in one of them.
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
  * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add,
- * or a bucket of this name and module was finalized since the last count), MIMO_ERR_GRID (unknown
- * or empty dim, a dim both sharded and partial, or a data dim or one of copies in either, elements
- * on a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH
- * (its sentence numbers ranks as the communicator does), MIMO_ERR_UNSUPPORTED (dtype); then
- * MIMO_ERR_COMM.
+ * or a bucket of this name and grid was finalized since the last count), MIMO_ERR_GRID (unknown or
+ * empty dim, a dim both sharded and partial, or a data dim or one of copies in either, one of the
+ * grid's `shard` that is missing, elements on a rank outside the grid), MIMO_ERR_NOT_FOUND (no grid
+ * of this name), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH (its sentence numbers
+ * ranks as the communicator does), MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_bucket *buckets, int n,
                                             mimo_stream stream);
 
-/** The global L2 norm over both modules: each parameter element counts once, and partial sums are
+/** The global L2 norm over all buckets: each parameter element counts once, and partial sums are
  *  in f64. Of ranks that differ along no `shard` dim, the first one counts: stages of norm 3 and 4
  *  give 5 with "tp,pp", and 3 with "tp". With MIMO_CHECK=replicas that is MIMO_ERR_MISMATCH: the
  *  norms of a bucket are compared between ranks that should hold the same elements of it, and the
@@ -125,6 +128,29 @@ MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gr
 /* ---------------------------------------- experimental ---------------------------------------- */
 /* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
 #ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Give the buckets of `name` a grid of their own: another encoder's, or a view for experts.
+ *
+ *     mimo_gradient_add_grid(gradient, "audio", grid, "dp", "");
+ *     mimo_gradient_add_grid(gradient, "experts", view, "edp", "ep");
+ *
+ * Along the dims of `data` ranks hold different samples or tokens, and the gradient is SUMmed.
+ * Along those of `shard` ranks hold different elements of every bucket: each names them in its own
+ * `shard`, with others or alone. Either is "" or NULL where there are none. Along a dimension that
+ * neither these nor a bucket name, ranks hold copies, whatever its name is. Nothing else differs
+ * from the modules: one N, counted over the LLM's grid alone, one scale, one norm.
+ *
+ * Rank r of the communicator is rank r of the grid, which may have fewer ranks. It is borrowed
+ * (mimo_grid_destroy); texts are copied. Collective over the communicator, blocking. Errors, on
+ * every rank, the object as it was: MIMO_ERR_EXISTS (the name is taken; the modules have "encoder"
+ * and "LLM"), MIMO_ERR_GRID (empty name, more ranks than the communicator, an unknown or repeated
+ * dim, one of copies, a dim both in data and in shard), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks
+ * brought other names, grids or dims), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_gradient_add_grid(mimo_gradient *gradient, const char *name,
+                                            const mimo_grid *grid, const char *data,
+                                            const char *shard);
 
 /**
  * Do what the first mimo_gradient_finalize of these buckets would do beside the sums: compare them

@@ -18,16 +18,16 @@ from .errors import (
     InputOutputError, InternalError, MimoError, MismatchError, NotFoundError, OutOfMemoryError,
     ShapeError, SizeOverflowError, StateError, Status, UnsupportedError,
 )
-from .gradient import Bucket, explain
+from .gradient import Bucket, GradientGrid, explain
 from .grid import Grid, Pairing, pairing_of
 from .partition import LocalPartition, Partition, padded_lengths
 from . import _ending
 
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
-    "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "Grid", "LocalPartition",
-    "Pairing", "Partition", "Span", "default_communicator", "explain", "padded_lengths", "pairing_of",
-    "spans_of",
+    "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "GradientGrid", "Grid",
+    "LocalPartition", "Pairing", "Partition", "Span", "default_communicator", "explain",
+    "padded_lengths", "pairing_of", "spans_of",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",
     "NotFoundError", "OutOfMemoryError", "ShapeError", "SizeOverflowError", "StateError",

@@ -122,7 +122,8 @@ class mimo_move_desc(Structure):
 
 class mimo_gradient_bucket(Structure):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("grad", c_void_p), ("count", c_int64),
-                ("dtype", c_int), ("module", c_int), ("shard", c_char_p), ("partial", c_char_p)]
+                ("dtype", c_int), ("module", c_int), ("shard", c_char_p), ("partial", c_char_p),
+                ("grid", c_char_p)]
 
 
 # name -> "result:arguments", a letter each:
@@ -206,6 +207,7 @@ PROTOTYPES = {
     "mimo_bridge_staging": "S:ppp",
 
     "mimo_gradient_create": "S:pppp",
+    "mimo_gradient_add_grid": "S:pspss",
     "mimo_gradient_destroy": "v:p",
     "mimo_gradient_text": "S:pslppi",
 }

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from . import _c
 from .communicator import Communicator, default_communicator
+from .errors import ArgumentError
 from .grid import Grid, check_grids
 
-__all__ = ["Bucket", "explain"]
+__all__ = ["Bucket", "GradientGrid", "explain"]
 
 
 @dataclass(frozen=True)
@@ -21,36 +22,68 @@ class Bucket:
     shard    dimensions along which ranks hold different elements: "tp", "tp,pp"
     partial  dimensions along which ranks hold equal elements, each a part of their gradient: "tp" for
              norm weights and row-parallel biases under sp
+    grid     the name of a GradientGrid, whose dimensions the two then are; `module` plays no part then
     """
 
     name: str
     module: Literal["src", "dst"]
     shard: str = ""
     partial: str = ""
+    grid: str | None = None
+
+
+@dataclass(frozen=True)
+class GradientGrid:
+    """A grid beside the two of the modules: another encoder's, or one for experts.
+
+    data     dimensions along which ranks hold other samples or tokens: gradients are summed over them
+    shard    dimensions along which ranks hold other elements of every bucket, which each bucket names
+             as well
+
+    GradientGrid("audio", Grid("tp=2,dp=2"), data="dp")
+    GradientGrid("experts", Grid("etp=1,ep=2,edp=2"), data="edp", shard="ep")
+    """
+
+    name: str
+    grid: Grid
+    data: str = ""
+    shard: str = ""
 
 
 def _desc(bucket: Bucket) -> _c.mimo_gradient_bucket:
     return _c.sized(_c.mimo_gradient_bucket, name=_c.text("Bucket: name", bucket.name),
                     module=_c.side("Bucket: module", bucket.module),
                     shard=_c.text("Bucket: shard", bucket.shard),
-                    partial=_c.text("Bucket: partial", bucket.partial))
+                    partial=_c.text("Bucket: partial", bucket.partial),
+                    grid=None if bucket.grid is None else _c.text("Bucket: grid", bucket.grid))
 
 
-def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicator | None = None) -> str:
+def _added(added: GradientGrid) -> tuple[Any, ...]:
+    if not isinstance(added, GradientGrid):
+        raise ArgumentError(f"explain: {added!r} is no GradientGrid")
+    check_grids("GradientGrid", added.grid)
+    return (_c.text("GradientGrid: name", added.name), added.grid._handle,
+            _c.text("GradientGrid: data", added.data), _c.text("GradientGrid: shard", added.shard))
+
+
+def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, grids: Sequence[GradientGrid] = (),
+            comm: Communicator | None = None) -> str:
     """Every factor that gradients of these buckets get in a step, and why: which dimensions are summed
-    over, which are not, and the scale. One line each, for a person to read. Collective, blocking.
+    over, which are not, and the scale. One line each, for a person to read. `grids` are those that
+    buckets name. Collective, blocking.
 
-    Errors, on every rank: GridError (an unknown dimension, one both sharded and partial), ArgumentError,
-    UnsupportedError.
+    Errors, on every rank: GridError (an unknown dimension, one both sharded and partial, one of the
+    grid's `shard` that a bucket does not name), NotFoundError (a bucket's grid), ExistsError (two grids
+    of one name), ArgumentError, UnsupportedError, MismatchError (ranks bring other grids).
     """
     comm = comm or default_communicator()
 
     def describe() -> tuple[Any, ...]:
         check_grids("explain", src, dst)
         array = (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets))
-        return array, src._handle, dst._handle
+        return array, src._handle, dst._handle, list(map(_added, grids))
 
-    array, *grids = comm._together("explain", describe)
+    array, *modules, added = comm._together("explain", describe)
     gradient = ctypes.c_void_p()
 
     def text() -> str:
@@ -61,8 +94,10 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
         return found.value.decode()
 
     with comm._turn() as handle:
-        _c.lib.mimo_gradient_create(ctypes.byref(gradient), handle, *grids)
+        _c.lib.mimo_gradient_create(ctypes.byref(gradient), handle, *modules)
         try:
+            for grid in added:
+                _c.lib.mimo_gradient_add_grid(gradient, *grid)
             return comm._together("explain", text)
         finally:
             _c.lib.mimo_gradient_destroy(gradient)

@@ -318,6 +318,30 @@ def explained(comm):
 
 
 @case(4)
+def explained_on_further_grids(comm):
+    grid, experts = mb.Grid("dp=4"), mb.GradientGrid("experts", mb.Grid("ep=2,edp=2"), "edp", "ep")
+    audio = mb.GradientGrid("audio", mb.Grid("tp=2,dp=2"), data="dp")
+    fc1, conv = mb.Bucket("fc1", "dst", shard="ep", grid="experts"), mb.Bucket("conv", "src", grid="audio")
+    text = mb.explain(grid, grid, [fc1, conv], grids=[experts, audio], comm=comm)
+    for line in ["fc1 (experts ep=2,edp=2, 0 elements here, f32): SUM over 2 ranks, then * 1/max(N, 1).",
+                 "  SUM over edp=2: ranks hold other tokens for the same experts.",
+                 "  not over ep=2: sharded, ranks hold other elements.",
+                 "conv (audio tp=2,dp=2, 0 elements here, f32): SUM over 2 ranks, then * 1/max(N, 1)."]:
+        assert line in text.splitlines(), text
+
+    def fails(error, words, buckets, grids):
+        raises(error, words, mb.explain, grid, grid, buckets, grids=grids, comm=comm)
+
+    fails(mb.NotFoundError, "no grid 'experts'", [fc1], [audio])
+    fails(mb.GridError, "does not name 'ep'", [mb.Bucket("fc1", "dst", grid="experts")], [experts])
+    fails(mb.ExistsError, "'audio' already", [], [audio, audio])
+    fails(mb.GridError, "names 'dq'", [], [mb.GradientGrid("audio", audio.grid, "dq")])
+    fails(mb.MismatchError, "add grid 'audio'", [], [audio if comm.rank == 3 else experts])
+    fails(mb.ArgumentError, "no GradientGrid", [], [grid])
+    fails(mb.ArgumentError, "no Grid", [], [mb.GradientGrid("audio", "dp=4")])
+
+
+@case(4)
 def grid_questions_on_ranks(comm):
     bridge = mb.Bridge(mb.Grid("tp=2,dp=2"), mb.Grid("dp=4"), comm=comm, name="images")
     assert gather(bridge.samples("src", 6)) == [(0, 3), (0, 3), (3, 3), (3, 3)]

@@ -138,6 +138,7 @@ static void print_rules(void)
     FIELD(mimo_gradient_bucket, module);
     FIELD(mimo_gradient_bucket, shard);
     FIELD(mimo_gradient_bucket, partial);
+    FIELD(mimo_gradient_bucket, grid);
 }
 
 static void print_bridges(void)

@@ -24,8 +24,8 @@ bool mimo_rule_is_representative(const mimo_bucket_rule *rule, const mimo_grid *
 mimo_gradient_grid mimo_module_grid(const mimo_grid *grid, mimo_side module)
 {
     if (module == MIMO_SRC)
-        return (mimo_gradient_grid){grid, "encoder", "dp"};
-    return (mimo_gradient_grid){grid, "LLM", "cp,dp"};
+        return (mimo_gradient_grid){grid, "encoder", "dp", ""};
+    return (mimo_gradient_grid){grid, "LLM", "cp,dp", ""};
 }
 
 mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module)
@@ -89,6 +89,20 @@ static mimo_status check_disjoint(const mimo_gradient_grid *home, const char *bu
     return MIMO_OK;
 }
 
+/* A forgotten name would make ranks copies of each other that hold other elements. */
+static mimo_status check_needed(const mimo_gradient_grid *home, const char *bucket,
+                                const char *shard)
+{
+    size_t length;
+    const char *cursor = *home->shard ? home->shard : NULL, *name;
+    while ((name = mimo_dim_set_next(&cursor, &length)))
+        MIMO_CHECK(mimo_dim_set_has_before(shard, NULL, name, length), MIMO_ERR_GRID,
+                   "gradient bucket '%s' (%s): its shard '%s' does not name '%.*s', along which "
+                   "all ranks of this grid hold different elements",
+                   bucket, home->name, shard, (int)length, name);
+    return MIMO_OK;
+}
+
 mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_gradient_grid *home,
                                 const mimo_gradient_bucket *bucket)
 {
@@ -98,6 +112,7 @@ mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_gradient_grid 
     MIMO_TRY(read_dims(&out->shard, home, bucket->name, shard, "can't be sharded"));
     MIMO_TRY(read_dims(&out->partial, home, bucket->name, partial, "is summed over anyway"));
     MIMO_TRY(check_disjoint(home, bucket->name, shard, partial));
+    MIMO_TRY(check_needed(home, bucket->name, shard));
     out->data = mimo_dim_set_of(home->grid, home->data);
     out->copies = all & ~(out->data | out->partial | out->shard);
     if (MIMO_MUTATED("sum-of-copies"))

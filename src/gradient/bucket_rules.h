@@ -15,8 +15,9 @@
 /* A grid of a gradient object, and what is true of all buckets on it. */
 typedef struct mimo_gradient_grid {
     const mimo_grid *grid;
-    const char *name; /* in sentences */
-    const char *data; /* along these dimensions ranks hold different samples or tokens */
+    const char *name;  /* in sentences */
+    const char *data;  /* along these dimensions ranks hold different samples or tokens */
+    const char *shard; /* each bucket names these dimensions as its own `shard` */
 } mimo_gradient_grid;
 
 /* Along all other dimensions ranks hold copies. */
@@ -46,7 +47,8 @@ mimo_gradient_grid mimo_module_grid(const mimo_grid *grid, mimo_side module);
 mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module);
 
 /* Read a bucket, all but the home of the rule. MIMO_ERR_GRID: an unknown or repeated dim, a dim
- * both sharded and partial, a data dim or one of copies in either string. */
+ * both sharded and partial, a data dim or one of copies in either string, a dim of the grid's
+ * `shard` that the bucket's does not name. */
 mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_gradient_grid *home,
                                 const mimo_gradient_bucket *bucket);
 

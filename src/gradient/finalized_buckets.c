@@ -6,15 +6,16 @@
 #include "core/memory.h"
 #include "gradient/gradient_state.h"
 
-static uint64_t hash_name(const mimo_gradient_bucket *bucket)
+/* A bucket is its grid and its name. */
+static uint64_t hash_name(const mimo_bucket_call *call, int i)
 {
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, bucket->module);
-    return mimo_hash_bytes(hash, bucket->name, strlen(bucket->name));
+    const char *name = call->buckets[i].name;
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->rules[i].home);
+    return mimo_hash_bytes(hash, name, strlen(name));
 }
 
-static bool is_done(const mimo_gradient *gradient, const mimo_gradient_bucket *bucket)
+static bool is_done(const mimo_gradient *gradient, uint64_t hash)
 {
-    uint64_t hash = hash_name(bucket);
     for (int64_t i = 0; i < gradient->done_count; i++)
         if (gradient->done[i] == hash)
             return true;
@@ -27,7 +28,7 @@ mimo_status mimo_finalized_check(const mimo_bucket_call *call)
     mimo_gradient *gradient = call->gradient;
     int64_t needed = gradient->done_count + call->n;
     for (int i = 0; i < call->n; i++)
-        MIMO_CHECK(!is_done(gradient, &call->buckets[i]), MIMO_ERR_STATE,
+        MIMO_CHECK(!is_done(gradient, hash_name(call, i)), MIMO_ERR_STATE,
                    "gradient bucket '%s' was finalized twice since the count",
                    call->buckets[i].name);
     if (needed <= gradient->done_capacity)
@@ -41,6 +42,6 @@ void mimo_finalized_note(const mimo_bucket_call *call)
 {
     mimo_gradient *gradient = call->gradient;
     for (int i = 0; i < call->n; i++)
-        gradient->done[gradient->done_count++] = hash_name(&call->buckets[i]);
+        gradient->done[gradient->done_count++] = hash_name(call, i);
     gradient->finalized = gradient->finalized || call->n > 0;
 }

@@ -56,16 +56,21 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
         status = mimo_comm_checks(&checks, comm);
     if (status == MIMO_OK)
         status = mimo_reserve(&made, 1, sizeof *made);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&made->grids, 2, sizeof *made->grids);
     bool check_copies = (checks & MIMO_CHECK_REPLICAS) != 0;
     uint64_t signature = describe(call, src, dst, check_copies);
     status = mimo_agree_as(comm, MIMO_AGREE_CREATE, status, signature, call);
     if (status != MIMO_OK) {
+        if (made)
+            mimo_release(made->grids);
         mimo_release(made);
         return status;
     }
     made->comm = comm;
     made->grids[MIMO_SRC] = mimo_module_grid(src, MIMO_SRC);
     made->grids[MIMO_DST] = mimo_module_grid(dst, MIMO_DST);
+    made->grid_count = 2;
     made->check_copies = check_copies;
     mimo_grids_retain(src, dst, MIMO_GRID_GRADIENT);
     *out = made;
@@ -79,8 +84,7 @@ void mimo_gradient_destroy(mimo_gradient *gradient)
         return;
     for (int64_t i = 0; i < gradient->group_count; i++)
         mimo_comm_destroy(gradient->groups[i].comm);
-    mimo_grids_release(gradient->grids[MIMO_SRC].grid, gradient->grids[MIMO_DST].grid,
-                       MIMO_GRID_GRADIENT);
+    mimo_gradient_release_grids(gradient);
     mimo_release(gradient->groups);
     mimo_release(gradient->done);
     mimo_release(gradient);

@@ -36,6 +36,11 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
     snprintf(what, sizeof what, "gradient bucket '%s': grad", bucket->name);
     MIMO_TRY(mimo_check_address(what, bucket->grad, bucket->count, bucket->dtype));
     rule->home = (int)bucket->module;
+    if (bucket->grid)
+        rule->home = mimo_gradient_find_grid(gradient, bucket->grid);
+    MIMO_CHECK(rule->home >= 0, MIMO_ERR_NOT_FOUND,
+               "gradient bucket '%s': no grid '%s' was added (mimo_gradient_add_grid)",
+               bucket->name, bucket->grid);
     const mimo_gradient_grid *home = &gradient->grids[rule->home];
     MIMO_CHECK(mimo_grid_contains(home->grid, gradient->comm->rank) || bucket->count == 0,
                MIMO_ERR_GRID,

@@ -8,11 +8,17 @@
 #include "core/printed.h"
 #include "gradient/gradient_state.h"
 
-/* Why a gradient is summed along a data dimension. */
-static const char *why_data(const char *name)
+/* Why a gradient is summed along a data dimension. Of others than cp and dp only the grid's name
+ * tells what it is about: edp of "experts". */
+static void explain_data(const mimo_gradient_grid *home, mimo_dim dim, FILE *stream)
 {
-    return strcmp(name, "cp") == 0 ? "ranks hold other tokens of the same samples"
-                                   : "ranks hold other samples";
+    fprintf(stream, "  SUM over %s=%" PRId64 ": ranks hold other ", dim.name, dim.size);
+    if (strcmp(dim.name, "cp") == 0)
+        fprintf(stream, "tokens of the same samples.\n");
+    else if (strcmp(dim.name, "dp") == 0)
+        fprintf(stream, "samples.\n");
+    else
+        fprintf(stream, "tokens for the same %s.\n", home->name);
 }
 
 static void explain_count(const mimo_gradient *gradient, FILE *stream)
@@ -41,13 +47,15 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
 }
 
 /* One sentence for a dimension that is larger than 1. */
-static void explain_dim(const mimo_bucket_rule *rule, const mimo_grid *grid, int i, FILE *stream)
+static void explain_dim(const mimo_bucket_rule *rule, const mimo_gradient_grid *home, int i,
+                        FILE *stream)
 {
+    const mimo_grid *grid = home->grid;
     mimo_dim_set dim = grid->bits[i];
     const char *name = grid->dims[i].name;
     int64_t size = grid->dims[i].size;
     if (rule->data & dim)
-        fprintf(stream, "  SUM over %s=%" PRId64 ": %s.\n", name, size, why_data(name));
+        explain_data(home, grid->dims[i], stream);
     else if (rule->partial & dim)
         fprintf(stream,
                 "  SUM over %s=%" PRId64 ": ranks hold the same elements, and each only a "
@@ -85,7 +93,7 @@ static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bu
     else
         fprintf(stream, "* 1/max(N, 1).\n");
     for (int i = 0; i < grid->ndims; i++)
-        explain_dim(rule, grid, i, stream);
+        explain_dim(rule, home, i, stream);
     if (ranks == 1)
         fprintf(stream, "  no sum: one rank holds all of the gradient.\n");
 }

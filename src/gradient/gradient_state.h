@@ -14,8 +14,10 @@ typedef struct mimo_gradient_group {
 
 struct mimo_gradient {
     mimo_comm *comm;
-    mimo_gradient_grid grids[2]; /* by mimo_side */
-    double loss;                 /* of this rank, since the reset */
+    /* grids[grid_count]: the modules' by mimo_side, then the added ones, whose texts are owned. */
+    mimo_gradient_grid *grids;
+    int grid_count;
+    double loss; /* of this rank, since the reset */
     int64_t tokens;
     bool counted;       /* total and mean_loss hold all adds so far */
     bool finalized;     /* some bucket was, since the reset */
@@ -34,6 +36,12 @@ struct mimo_gradient {
     bool has_agreed; /* the ranks agreed on the buckets of the last finalize */
     uint64_t agreed; /* the hash of these buckets */
 };
+
+/* The index of a grid by name; -1 where there is none. */
+int mimo_gradient_find_grid(const mimo_gradient *gradient, const char *name);
+
+/* The end of the object's use of its grids. */
+void mimo_gradient_release_grids(mimo_gradient *gradient);
 
 /* One rank's share of a global sum of two numbers. */
 typedef struct mimo_share {

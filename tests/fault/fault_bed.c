@@ -206,7 +206,8 @@ static mimo_gradient_bucket bucket_of(fault_bed *bed)
                                   MIMO_F32,
                                   MIMO_DST,
                                   "",
-                                  "tp"};
+                                  "tp",
+                                  NULL};
 }
 
 static mimo_status count(fault_bed *bed)
@@ -222,6 +223,18 @@ static mimo_status finalize(fault_bed *bed)
     for (int i = 0; i < FAULT_H; i++)
         bed->weights[i] = 1;
     return mimo_gradient_finalize(bed->gradient, &bucket, 1, NULL);
+}
+
+/* A name that no earlier call took. */
+static mimo_status add_grid(fault_bed *bed)
+{
+    char name[32];
+    for (int i = 0;; i++) {
+        snprintf(name, sizeof name, "grid %d", i);
+        mimo_status status = mimo_gradient_add_grid(bed->gradient, name, bed->src, "dp", "tp");
+        if (status != MIMO_ERR_EXISTS)
+            return status;
+    }
 }
 
 static mimo_status prepare_gradients(fault_bed *bed)
@@ -429,6 +442,7 @@ const fault_call fault_calls[] = {
     {"create", another_bridge, "bridge create src tp=2,dp=2", 0},
     {"fastest", fastest_bridge, "bridge create by measurement: ", 0},
     {"gradient", another_gradient, "gradient create", 0},
+    {"add grid", add_grid, "gradient add grid 'grid ", FAULT_GRADIENT},
     {"prepare gradients", prepare_gradients, "gradient prepare of 1 buckets: ", FAULT_GRADIENT},
     {"count", count, "gradient count: ", FAULT_GRADIENT},
     {"step", fault_gradient_step, "gradient count: ", FAULT_GRADIENT},

@@ -157,7 +157,7 @@ static mimo_status finalize(torn *it)
     char name[32];
     snprintf(name, sizeof name, "weights %d", it->finalized++);
     const mimo_gradient_bucket bucket = {
-        sizeof(mimo_gradient_bucket), name, it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
+        sizeof(mimo_gradient_bucket), name, it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", "", NULL};
     return mimo_gradient_finalize(it->gradient, &bucket, 1, NULL);
 }
 

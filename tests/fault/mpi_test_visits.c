@@ -217,6 +217,9 @@ static void make_mistakes(fault_bed *bed)
     mimo_status refusal = mimo_fail(MIMO_ERR_SHAPE, "no tile");
     MPI_EXPECT_STATUS(mimo_bridge_refuse(bed->bridge, false, false, refusal), MIMO_ERR_SHAPE);
     expect_visit("refuse", THEIRS);
+    MPI_EXPECT_STATUS(mimo_gradient_add_grid(bed->gradient, NULL, NULL, NULL, NULL),
+                      MIMO_ERR_ARGUMENT);
+    expect_visit("add of no grid", THEIRS);
     MPI_EXPECT_STATUS(mimo_gradient_norm(nowhere, bed->gradient, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
     expect_visit("norm of NULL", THEIRS);
     MPI_EXPECT_STATUS(mimo_bridge_forward(NULL, &view, &view, 1, NULL), MIMO_ERR_ARGUMENT);

@@ -186,7 +186,7 @@ static mimo_status finish_step(mimo_gradient *gradient, float *weights)
 {
     double norm;
     const mimo_gradient_bucket bucket = {
-        sizeof(mimo_gradient_bucket), "weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
+        sizeof(mimo_gradient_bucket), "weights", weights, 100, MIMO_F32, MIMO_DST, "tp", "", NULL};
     MIMO_TRY(mimo_gradient_add(gradient, 1, 2));
     MIMO_TRY(mimo_gradient_count(NULL, NULL, gradient));
     MIMO_TRY(mimo_gradient_finalize(gradient, &bucket, 1, test_stream()));

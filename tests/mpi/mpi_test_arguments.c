@@ -112,26 +112,24 @@ MPI_TEST(arguments, of_mpi_types)
 
 /* ----------------------------------------- gradients ---------------------------------------- */
 
-/* Buckets of a caller whose header is older: two, one behind the other, that end before `partial`.
- */
-static void check_old_buckets(const mimo_gradient *gradient)
+/* Buckets of a caller whose header is older: two of `old` bytes, one behind the other. */
+static void check_old_buckets(const mimo_gradient *gradient, size_t old)
 {
-    enum { OLD = offsetof(mimo_gradient_bucket, partial) };
     mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT, list[2];
     char text[2000], *at = (char *)list;
     float grad[2] = {1, 1};
     int64_t length;
-    bucket.size = OLD;
+    bucket.size = old;
     for (int i = 0; i < 2; i++) {
         bucket.name = i == 0 ? "first" : "second";
         bucket.grad = &grad[i];
         bucket.count = 1;
-        memcpy(at + i * OLD, &bucket, OLD);
+        memcpy(at + (size_t)i * old, &bucket, old);
     }
     MPI_EXPECT_OK(mimo_gradient_text(&length, text, sizeof text, gradient, list, 2));
     MPI_EXPECT(strstr(text, "first") && strstr(text, "second"), "%s", text);
-    bucket.size = OLD - 8;
-    memcpy(at + OLD, &bucket, OLD);
+    bucket.size = old - 8;
+    memcpy(at + old, &bucket, old);
     ARGUMENT(mimo_gradient_text(&length, text, sizeof text, gradient, list, 2),
              "gradient bucket 1: its size is");
 }
@@ -160,7 +158,8 @@ MPI_TEST(arguments, of_gradients)
     ARGUMENT(mimo_gradient_explain(stderr, gradient, NULL, 1), "gradient: 1 buckets");
     ARGUMENT(mimo_gradient_explain(stderr, gradient, &unsized, 1),
              "bucket 0: the descriptor's size is 0");
-    check_old_buckets(gradient);
+    check_old_buckets(gradient, offsetof(mimo_gradient_bucket, partial));
+    check_old_buckets(gradient, offsetof(mimo_gradient_bucket, grid));
     ARGUMENT(mimo_gradient_text(NULL, NULL, 4, gradient, NULL, 0), "text of 4 bytes at");
     ARGUMENT(mimo_gradient_explain(stderr, NULL, &odd, 1), "explain: gradient is NULL");
     MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");

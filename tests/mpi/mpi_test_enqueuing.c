@@ -30,8 +30,9 @@ static mimo_status finalize(mimo_gradient *gradient, float *encoder, int64_t cou
     float llm = 1;
     const mimo_gradient_bucket buckets[] = {
         {sizeof(mimo_gradient_bucket), "encoder", encoder, trains ? count : 0, MIMO_F32, MIMO_SRC,
-         "", ""},
-        {sizeof(mimo_gradient_bucket), "llm", &llm, trains ? 0 : 1, MIMO_F32, MIMO_DST, "", ""},
+         "", "", NULL},
+        {sizeof(mimo_gradient_bucket), "llm", &llm, trains ? 0 : 1, MIMO_F32, MIMO_DST, "", "",
+         NULL},
     };
     mimo_gradient_reset(gradient);
     MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 1));

@@ -384,8 +384,15 @@ MPI_TEST(gradient, buckets_of_16_bits)
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 3; i++)
             here[3 * k + i] = one[k];
-        buckets[k] = (mimo_gradient_bucket){
-            sizeof(mimo_gradient_bucket), "ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
+        buckets[k] = (mimo_gradient_bucket){sizeof(mimo_gradient_bucket),
+                                            "ones",
+                                            place + 3 * k,
+                                            3,
+                                            dtypes[k],
+                                            MIMO_SRC,
+                                            "tp",
+                                            "",
+                                            NULL};
     }
     test_push(&room);
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
@@ -416,7 +423,7 @@ MPI_TEST(gradient, buckets_of_whole_numbers)
         here[i] = (i - 1) * (big + at.d);
     test_push(&room);
     mimo_gradient_bucket bucket = {
-        sizeof(mimo_gradient_bucket), "fixed", room.place, 3, MIMO_I64, MIMO_SRC, "", ""};
+        sizeof(mimo_gradient_bucket), "fixed", room.place, 3, MIMO_I64, MIMO_SRC, "", "", NULL};
     double norm = -1;
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 7)); /* a scale of a float would show */
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
