@@ -216,11 +216,16 @@ class Movement:
             slot = self._next_slot(adjoint)
             try:
                 told = self._for(call)
-                x = self._checked(adjoint, x)
+                shape = tuple(shape)
+                # All that is checked: where views are kept, such a tensor and such a shape were found good.
+                key = adjoint, type(x), x.dtype, x.device, x.layout, x.shape, shape
+                views = self._kinds.get(key)
+                x = self._checked(adjoint, x, shape) if views is None else _views.plain(x)
                 y, address = self._destination(adjoint, slot, x, shape)
                 if told.spans is not None and not adjoint:
                     y.zero_()
-                views = self._views_of(adjoint, x, y)
+                if views is None:
+                    views = self._new_views(key, x, y)
                 views.to.data, views.source.data = address, _views.address_of(x)
             except BaseException as error:
                 self._refuse(adjoint, error)
@@ -232,17 +237,15 @@ class Movement:
                 raise
         return y
 
-    def _views_of(self, adjoint: bool, x: torch.Tensor, y: torch.Tensor) -> _Views:
-        """Views of such tensors, without their addresses: to be filled in and used in this turn."""
-        key = adjoint, x.dtype, x.shape, y.shape
-        views = self._kinds.get(key)
-        if views is None:
-            if len(self._kinds) >= _views.KINDS:
-                self._kinds.clear()
-            to = _views.view(y, self.codes[not adjoint])
-            source = _views.view(x, self.codes[adjoint])
-            views = _Views(to, source, (ctypes.byref(to), ctypes.byref(source)))
-            self._kinds[key] = views
+    def _new_views(self, key: tuple[Any, ...], x: torch.Tensor, y: torch.Tensor) -> _Views:
+        """Views of tensors like x and y, for the calls of this key: each fills in its addresses, and uses
+        them in its turn."""
+        if len(self._kinds) >= _views.KINDS:
+            self._kinds.clear()
+        adjoint = key[0]
+        to = _views.view(y, self.codes[not adjoint])
+        source = _views.view(x, self.codes[adjoint])
+        views = self._kinds[key] = _Views(to, source, (ctypes.byref(to), ctypes.byref(source)))
         return views
 
     def move_all(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes, call: int,
@@ -256,7 +259,7 @@ class Movement:
                 told = self._for(call)
                 if tiles is not None:
                     self._check_tiles(told, tiles)
-                xs = self._all_checked(adjoint, xs)
+                xs = self._all_checked(adjoint, xs, shapes)
                 ys = self._destinations(adjoint, slot, xs if tiles is None else tiles, shapes)
                 self._fill(ys, tiles, told.spans is not None and not adjoint)
                 to = self._array(ys, not adjoint, self._addresses(adjoint, slot, ys))
@@ -309,7 +312,7 @@ class Movement:
             slot = self._next_slot(False)
             try:
                 told = self._for(self.call)
-                xs = self._all_checked(False, xs)
+                xs = self._all_checked(False, xs, shapes)
                 ys = self._destinations(False, slot, xs, shapes)
                 self._fill(ys, None, told.spans is not None)
                 to = self._array(ys, True, self._addresses(False, slot, ys))
@@ -357,7 +360,7 @@ class Movement:
             self._begun += 1
             try:
                 self._for(self.call)
-                xs = self._all_checked(adjoint, xs)
+                xs = self._all_checked(adjoint, xs, shapes)
                 ys = [x.new_empty(tuple(shape)) for x, shape in zip(xs, shapes)]
                 to = self._array(ys, not adjoint, self._addresses(adjoint, 0, ys))
                 desc = self._move_desc(to, self._array(xs, adjoint), chunks)
@@ -373,33 +376,30 @@ class Movement:
         buffer = self.buffers[adjoint]
         return 0 if buffer is None else buffer.next_slot()
 
-    def _checked(self, adjoint: bool, x: torch.Tensor, which: str = "") -> torch.Tensor:
+    def _checked(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], which: str = "") -> torch.Tensor:
+        """x, ready to be moved, where it and the shape of its result are good."""
         what = "the gradient of the result" if adjoint else "x"
         _views.check_tensor(what + which, x, self.letters[adjoint], self.comm.device)
+        if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
+            raise ShapeError(f"the result can't have shape {list(shape)}")
         return _views.plain(x)
 
-    def _all_checked(self, adjoint: bool, xs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [self._checked(adjoint, x, _which(i, xs)) for i, x in enumerate(xs)]
+    def _all_checked(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes) -> list[torch.Tensor]:
+        return [self._checked(adjoint, x, shape, _which(i, xs))
+                for i, (x, shape) in enumerate(zip(xs, shapes))]
 
     def _destination(self, adjoint: bool, slot: int, like: torch.Tensor,
-                     shape: Sequence[int]) -> tuple[torch.Tensor, int]:
-        shape = self._checked_shape(adjoint, shape)
+                     shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         buffer = self.buffers[adjoint]
         if buffer is not None:
             return buffer.tensor(slot, like.dtype, shape)
         y = like.new_empty(shape)
         return y, _views.address_of(y)
 
-    def _checked_shape(self, adjoint: bool, shape: Sequence[int]) -> tuple[int, ...]:
-        shape = tuple(shape)
-        if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
-            raise ShapeError(f"the result can't have shape {list(shape)}")
-        return shape
-
     def _destinations(self, adjoint: bool, slot: int, likes: Sequence[torch.Tensor],
                       shapes: Shapes) -> list[torch.Tensor]:
         buffer = self.buffers[adjoint]
-        kinds = [(like.dtype, self._checked_shape(adjoint, shape)) for like, shape in zip(likes, shapes)]
+        kinds = [(like.dtype, tuple(shape)) for like, shape in zip(likes, shapes)]
         if buffer is not None:
             return buffer.tensors(slot, kinds)
         return [like.new_empty(shape) for like, (_, shape) in zip(likes, kinds)]

@@ -20,17 +20,15 @@ def wrap(owner, name, change):
     return owner, name, lambda *args, **more: change(original, *args, **more)
 
 
-def zero_of_cp(original, self, adjoint, x, *which):
-    x = original(self, adjoint, x, *which)
-    return x * 0 if adjoint and self.comm.rank % 2 else x
+def zero_of_cp(original, self, adjoint, x, *rest):
+    return original(self, adjoint, x * 0 if adjoint and self.comm.rank % 2 else x, *rest)
 
 
-def reversed_gradient(original, self, adjoint, x, *which):
-    x = original(self, adjoint, x, *which)
-    return x.flip(0).contiguous() if adjoint else x
+def reversed_gradient(original, self, adjoint, x, *rest):
+    return original(self, adjoint, x.flip(0) if adjoint else x, *rest)
 
 
-def ignored_strides(_original, self, _adjoint, x, *_which):
+def ignored_strides(_original, x):
     return x
 
 
@@ -100,9 +98,9 @@ def selected_now(original, self, _call):
     return original(self, self.call)
 
 
-def first_views(original, self, adjoint, x, y):
-    found = [views for key, views in self._kinds.items() if key[0] == adjoint]
-    return found[0] if found else original(self, adjoint, x, y)
+def first_views(original, self, key, x, y):
+    found = [views for other, views in self._kinds.items() if other[0] == key[0]]
+    return found[0] if found else original(self, key, x, y)
 
 
 def old_selection(original, self, micro_batch):
@@ -168,11 +166,11 @@ def wrong_letters(original, x, letters):
 
 # what -> (the patch, cases that must fail)
 MUTATIONS = {
-    "no sum over cp": (wrap(Movement, "_checked", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
-                                                             "mimo_model/mimo_model_steps"]),
-    "swapped backward": (wrap(Movement, "_checked", reversed_gradient), [
+    "no sum over cp": (wrap(Movement, "move", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
+                                                          "mimo_model/mimo_model_steps"]),
+    "swapped backward": (wrap(Movement, "move", reversed_gradient), [
         "bridge/random_pairs", "wrapper/data_parallel", "wrapper/fully_sharded"]),
-    "strides ignored": (wrap(Movement, "_checked", ignored_strides), ["bridge/not_contiguous"]),
+    "strides ignored": (wrap(_views, "plain", ignored_strides), ["bridge/not_contiguous"]),
     "another slot": (wrap(Movement, "_next_slot", other_slot), ["buffer/slots_in_turn"]),
     "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
@@ -195,7 +193,7 @@ MUTATIONS = {
     "no tensors let through": (wrap(_views, "check_strided", no_check), ["error/wrong_on_one_rank"]),
     "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
     "an old selection": (wrap(Movement, "select", old_selection), ["bridge/micro_batches"]),
-    "views of other shapes": (wrap(Movement, "_views_of", first_views), ["bridge/uneven_batches"]),
+    "views of other shapes": (wrap(Movement, "_new_views", first_views), ["bridge/uneven_batches"]),
     "spans forgotten": (wrap(Movement, "_for", nothing_told), ["bridge/ragged_place"]),
     "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place", "several/places_of_several"]),
     "a call for each tensor": (wrap(Movement, "move_all", one_by_one), ["several/random_pairs_of_several"]),
