@@ -1,14 +1,14 @@
 /*
- * A step of multimodal training: an encoder (dp N) and an LLM (cp 2, dp N/2) on the same N ranks.
- * Images and audio have a bridge each, and arrive in one tile of the LLM. Each row and each
- * gradient is checked. Beside this file: step_setup.c makes grids and bridges, step_place.c
- * communicators and memory, and toy_models.c has the models.
+ * A step of multimodal training: an image encoder (dp N), an audio encoder (tp 2, dp N/2) and an
+ * LLM (cp 2, dp N/2) on the same N ranks. Images and audio have a bridge each, and arrive in one
+ * tile of the LLM. Each row and each gradient is checked. Beside this file: step_setup.c makes
+ * grids and bridges, step_place.c communicators and memory, and toy_models.c has the models.
  *
  *   mpirun -n 4 bridge_step [--device host|cuda]
  *
  * MPI starts the ranks, also on GPUs; docs/gpu.md says how to start without it.
  */
-#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_gradient_prepare, mimo_log_set */
+#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_gradient_prepare and _add_grid, mimo_log_set */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,18 +25,18 @@ enum { CHUNKS = 2, CHUNK = HELD / CHUNKS, MICRO_BATCHES = 2 };
 static mimo_status encode(training *t, int m, int64_t start)
 {
     float host[ROWS] = {0};
-    mimo_span spans[ENCODED];
+    mimo_span spans[MOST_ENCODED];
     mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
-    for (int i = 0; i < ENCODED; i++) {
-        spans[i] = toy_span(start + t->encoded + i, m);
-        spans[i].sample = t->encoded + i; /* counted within the micro-batch */
+    for (int64_t i = 0; i < t->encoded[m]; i++) {
+        spans[i] = toy_span(start + t->first[m] + i, m);
+        spans[i].sample = t->first[m] + i; /* counted within the micro-batch */
     }
     desc.batch = t->batch;
     desc.ragged = true;
     desc.spans = spans;
-    desc.span_count = ENCODED;
+    desc.span_count = t->encoded[m];
     TRY(mimo_bridge_update(t->bridge[m], &desc, 1));
-    toy_encode(host, start + t->encoded, ENCODED, m);
+    toy_encode(host, start + t->first[m], t->encoded[m], m);
     return place_copy(&t->at, t->rows[m], host, ROWS, t->at.moving);
 }
 
@@ -111,17 +111,19 @@ static mimo_status backward(training *t, int64_t start)
         to.data = t->d_rows[m];
         TRY(mimo_bridge_backward(t->bridge[m], &to, &from, 1, t->at.moving));
         TRY(place_copy(&t->at, host, to.data, to.shape[0] * HIDDEN, t->at.moving));
-        TRY(toy_encode_backward(&t->sums, host, start + t->encoded, ENCODED, m));
+        TRY(toy_encode_backward(&t->sums, host, start + t->first[m], t->encoded[m], m));
     }
     return MIMO_OK;
 }
 
-static void list_buckets(mimo_gradient_bucket buckets[2], const training *t)
+static void list_buckets(mimo_gradient_bucket buckets[WEIGHTS], const training *t)
 {
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"images", "audio", "llm"};
+    for (int i = 0; i < WEIGHTS; i++) {
         buckets[i] = (mimo_gradient_bucket)MIMO_GRADIENT_BUCKET_INIT;
-        buckets[i].name = i == 0 ? "encoder" : "llm";
-        buckets[i].module = i == 0 ? MIMO_SRC : MIMO_DST;
+        buckets[i].name = names[i];
+        buckets[i].module = i < MODALITIES ? MIMO_SRC : MIMO_DST;
+        buckets[i].grid = i == AUDIO ? "audio" : NULL; /* NULL: its module's */
         buckets[i].grad = t->d_weights + i * HIDDEN;
         buckets[i].count = HIDDEN;
     }
@@ -133,17 +135,17 @@ static mimo_status finish(training *t)
 {
     double loss, norm;
     int64_t tokens;
-    float grads[2][HIDDEN];
-    mimo_gradient_bucket buckets[2];
+    float grads[WEIGHTS][HIDDEN];
+    mimo_gradient_bucket buckets[WEIGHTS];
     list_buckets(buckets, t);
-    for (int i = 0; i < 2; i++)
-        TRY(place_copy(&t->at, buckets[i].grad, i == 0 ? t->sums.d_w : t->sums.d_v, HIDDEN,
-                       t->at.computing));
+    for (int i = 0; i < WEIGHTS; i++)
+        TRY(place_copy(&t->at, buckets[i].grad, i < MODALITIES ? t->sums.d_w[i] : t->sums.d_v,
+                       HIDDEN, t->at.computing));
     TRY(mimo_gradient_count(&tokens, &loss, t->gradient));
-    TRY(mimo_gradient_finalize(t->gradient, buckets, 2, t->at.computing));
-    TRY(mimo_gradient_norm(&norm, t->gradient, buckets, 2, t->at.computing));
-    TRY(place_copy(&t->at, grads[0], t->d_weights, 2 * HIDDEN, t->at.computing));
-    TRY(toy_check_step(grads[0], grads[1], tokens, MICRO_BATCHES * t->batch));
+    TRY(mimo_gradient_finalize(t->gradient, buckets, WEIGHTS, t->at.computing));
+    TRY(mimo_gradient_norm(&norm, t->gradient, buckets, WEIGHTS, t->at.computing));
+    TRY(place_copy(&t->at, grads[0], t->d_weights, WEIGHTS * HIDDEN, t->at.computing));
+    TRY(toy_check_step(grads, grads[MODALITIES], tokens, MICRO_BATCHES * t->batch));
     TRY(mimo_comm_barrier(t->at.comm)); /* no rank leaves before all have succeeded */
     if (mimo_comm_rank(t->at.comm) == 0)
         printf("bridge_step: %d ranks, %" PRId64 " rows in place, loss %g, gradient norm %g\n",
@@ -153,10 +155,10 @@ static mimo_status finish(training *t)
 
 static mimo_status train(training *t)
 {
-    mimo_gradient_bucket buckets[2];
+    mimo_gradient_bucket buckets[WEIGHTS];
     list_buckets(buckets, t);
     /* Before the first step: no deadline holds where MPI or NCCL make communicators. */
-    TRY(mimo_gradient_prepare(t->gradient, buckets, 2));
+    TRY(mimo_gradient_prepare(t->gradient, buckets, WEIGHTS));
     for (int64_t i = 0; i < MICRO_BATCHES; i++) {
         t->sums.loss = 0;
         t->sums.tokens = 0;

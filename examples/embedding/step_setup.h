@@ -15,19 +15,24 @@
             return try_status;           \
     } while (0)
 
-enum { CP = 2, SHARE = SEQ / CP, ENCODED = 2, HELD = CP * ENCODED }; /* samples of a rank's roles */
-enum { SAMPLE = SHARE * HIDDEN, ROWS = ENCODED * MOST_ROWS * HIDDEN }; /* elements */
+/* Samples of a rank's roles. The image encoder has dp N. The audio encoder has dp N/2, so each of
+ * its ranks encodes twice as many samples, and the two along tp encode the same ones. */
+enum { CP = 2, SHARE = SEQ / CP, ENCODED = 2, HELD = CP * ENCODED };
+enum { AUDIO_TP = 2, MOST_ENCODED = AUDIO_TP * ENCODED };
+enum { SAMPLE = SHARE * HIDDEN, ROWS = MOST_ENCODED * MOST_ROWS * HIDDEN }; /* elements */
+enum { WEIGHTS = MODALITIES + 1 }; /* HIDDEN of each encoder, then of the LLM */
 
 typedef struct training {
     step_place at;
-    mimo_grid *encoder, *llm;
+    mimo_grid *encoder[MODALITIES], *llm;
     mimo_partition *partition;
     mimo_bridge *bridge[MODALITIES];
     mimo_gradient *gradient;
     mimo_buffer *buffer; /* what the bridges write: rows go straight where they are used */
     float *tile, *d_rows[MODALITIES]; /* in it, at the same offsets on all ranks */
     float *rows[MODALITIES], *d_tile, *d_weights;
-    int64_t batch, encoded, held; /* B; the first samples that this rank encodes and holds */
+    int64_t batch, held;                            /* B; the first sample that this rank holds */
+    int64_t first[MODALITIES], encoded[MODALITIES]; /* the first sample that it encodes; how many */
     toy_sums sums;
 } training;
 

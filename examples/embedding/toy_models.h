@@ -2,7 +2,7 @@
  * The models of bridge_step: so small that each row and each gradient can be checked. They work in
  * host memory and know nothing of ranks.
  *
- *   encoder   row = w * value(sample, modality, row), element by element, with w = 1
+ *   encoders  row = w * value(sample, modality, row), element by element, with w = 1 of each
  *   LLM       loss of a position = weight(sample, position) * sum of v * row, with v = 1
  *
  * All numbers are whole, so sums are exact in any order.
@@ -23,7 +23,7 @@ enum {
 typedef struct toy_sums {
     double loss;
     int64_t tokens; /* positions that have a loss: those of images and audio */
-    float d_w[HIDDEN], d_v[HIDDEN];
+    float d_w[MODALITIES][HIDDEN], d_v[HIDDEN];
 } toy_sums;
 
 /** Where the rows of a modality stand in a sample. (A real loop finds the special id among the
@@ -47,8 +47,9 @@ mimo_status toy_encode_backward(toy_sums *sums, const float *d_rows, int64_t fir
                                 int modality);
 
 /** Checks what the gradient rules made of the sums of samples [0, samples): the number of tokens,
- *  and that both modules have one gradient. That is <Px, y> = <x, P'y> for the rows x and the
- *  gradients y. */
-mimo_status toy_check_step(const float *d_w, const float *d_v, int64_t tokens, int64_t samples);
+ *  and that the LLM has the gradient of both encoders together. That is <Px, y> = <x, P'y> for the
+ *  rows x and the gradients y. */
+mimo_status toy_check_step(float d_w[MODALITIES][HIDDEN], const float *d_v, int64_t tokens,
+                           int64_t samples);
 
 #endif
