@@ -47,14 +47,13 @@ static mimo_status check_name(const mimo_gradient_grid *home, const char *bucket
     char text[MIMO_GRID_TEXT];
     const mimo_grid *grid = home->grid;
     int i = mimo_dim_index(grid, name, length);
-    mimo_grid_text(text, sizeof text, grid);
     MIMO_CHECK(i >= 0 || mimo_dim_set_has_before(MIMO_KNOWN_DIMS, NULL, name, length),
                MIMO_ERR_GRID, "gradient bucket '%s': the %s grid %s has no dimension '%.*s'",
-               bucket, home->name, text, (int)length, name);
+               bucket, home->name, mimo_grid_text(text, sizeof text, grid), (int)length, name);
     MIMO_CHECK(i < 0 || !grid->bits[i] || !grid->copies[i], MIMO_ERR_GRID,
                "gradient bucket '%s': ranks along '%.*s' of the %s grid %s hold copies, so nothing "
                "is sharded or partial along it",
-               bucket, (int)length, name, home->name, text);
+               bucket, (int)length, name, home->name, mimo_grid_text(text, sizeof text, grid));
     return MIMO_OK;
 }
 
