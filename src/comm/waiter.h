@@ -38,8 +38,8 @@ typedef struct mimo_waiter {
 /* Whether the next step looks at the deadline, and may read `call`: a loop can write it then. */
 bool mimo_waiter_is_due(const mimo_waiter *waiter);
 
-/* Between two looks: pause, then call the progress callbacks of `parent`'s waits. After an error the family
- * has ended, and every later step returns it. */
+/* Between two looks: pause, then call the progress callbacks of `parent`'s waits. After an error
+ * the family has ended, and every later step returns it. */
 mimo_status mimo_waiter_step(mimo_waiter *waiter, mimo_comm *parent);
 
 /* The same without callbacks: for a backend's own loops, inside of which no operation may move. */

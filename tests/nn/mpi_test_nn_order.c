@@ -13,12 +13,17 @@
 #include "oracle_tiles.h"
 #include "test_memory.h"
 
-static nn_runtime make_runtime(void)
+static nn_runtime runtime_of(nn_order order)
 {
     nn_runtime runtime = {0};
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, order};
     MPI_EXPECT_OK(nn_runtime_init(&runtime, &desc));
     return runtime;
+}
+
+static nn_runtime make_runtime(void)
+{
+    return runtime_of(NN_ORDER_FIXED);
 }
 
 /* Element i of rank r: numbers of many sizes, zeros of both signs, and infinities. */
@@ -315,7 +320,7 @@ MPI_TEST(nn_order, minus_zero_through_the_bridge)
 MPI_TEST(nn_order, uncut_layer_under_sp)
 {
     const int size = mpi_test_size();
-    nn_runtime fixed = make_runtime();
+    nn_runtime fixed = make_runtime(), fast = runtime_of(NN_ORDER_FAST);
     const nn_linear_desc uncut = {.name = "router", .in = 8, .out = 8, .max_rows = 8, .sp = true};
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
@@ -326,7 +331,7 @@ MPI_TEST(nn_order, uncut_layer_under_sp)
         nn_linear_desc desc = uncut;
         nn_params *params = NULL;
         nn_linear layer;
-        store.runtime = other == 1 ? NULL : &fixed;
+        store.runtime = other == 1 ? &fast : &fixed;
         desc.sp = other != 2;
         desc.split = other == 3 ? NN_SPLIT_COLUMNS : NN_SPLIT_NONE;
         MPI_EXPECT_OK(nn_params_create(&params, &store));
@@ -342,6 +347,7 @@ MPI_TEST(nn_order, uncut_layer_under_sp)
         nn_params_destroy(params);
     }
     nn_runtime_release(&fixed);
+    nn_runtime_release(&fast);
 }
 
 /* A rank's pairs of chunks are a subtree in the zigzag partition, and in a contiguous one they are
