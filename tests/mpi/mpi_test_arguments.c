@@ -81,6 +81,7 @@ MPI_TEST(arguments, of_communicators)
     ARGUMENT(mimo_comm_split(&none, NULL, 0, 0), "split: parent is NULL");
     ARGUMENT(mimo_comm_barrier(NULL), "barrier: comm is NULL");
     ARGUMENT(mimo_comm_agree(NULL, MIMO_OK), "mimo_comm_agree: comm is NULL");
+    ARGUMENT(mimo_comm_agree_named(NULL, MIMO_OK, "step"), "mimo_comm_agree_named: comm is NULL");
     ARGUMENT(mimo_comm_synchronize(NULL, NULL), "mimo_comm_synchronize: comm is NULL");
     ARGUMENT(mimo_comm_set_deadline(NULL, 1), "mimo_comm_set_deadline: comm is NULL");
     ARGUMENT(mimo_comm_abort(NULL, "why"), "mimo_comm_abort: comm is NULL");
