@@ -110,22 +110,11 @@ MPI_TEST(late, parts_of_a_call)
 
 /* ----------------------------------- what is freed ------------------------------------ */
 
-/* The lowest number that MPI has left on all ranks. */
-static int next_number(void)
-{
-    MPI_Comm probe;
-    free_released_comms();
-    MPI_Comm_dup(MPI_COMM_WORLD, &probe);
-    int number = (int)MPI_Comm_c2f(probe);
-    MPI_Comm_free(&probe);
-    return number;
-}
-
 /* Each rank destroys in its own order, and at its own time. In the end MPI has all numbers back. */
 MPI_TEST(late, all_are_freed_where_all_release)
 {
     enum { LIVES = 100 };
-    int before = next_number();
+    int before = next_comm_number();
     for (int i = 0; i < LIVES; i++) {
         mimo_comm *comm = mpi_test_comm_new(), *half = NULL, *rest = NULL;
         MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
@@ -135,6 +124,6 @@ MPI_TEST(late, all_are_freed_where_all_release)
         for (int n = 0; n < 3; n++)
             mimo_comm_destroy(all[(mpi_test_rank() + n) % 3]);
     }
-    int after = next_number();
+    int after = next_comm_number();
     MPI_EXPECT(after == before, "from %d to %d", before, after);
 }

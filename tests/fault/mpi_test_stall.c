@@ -94,21 +94,11 @@ MPI_TEST(stall, one_notice_of_each)
     mimo_comm_destroy(comm);
 }
 
-static int next_number(void)
-{
-    MPI_Comm probe;
-    free_released_comms();
-    MPI_Comm_dup(MPI_COMM_WORLD, &probe);
-    int number = (int)MPI_Comm_c2f(probe);
-    MPI_Comm_free(&probe);
-    return number;
-}
-
 /* Notices that nobody has waited for are received by the end: MPI gets all of its communicators
  * back, and a later one finds none of them. */
 MPI_TEST(stall, notices_end_with_their_family)
 {
-    int before = next_number();
+    int before = next_comm_number();
     for (int late = 0; late < 4; late++) {
         mimo_comm *comm = comm_that_says(2), *reversed = NULL;
         MPI_EXPECT_OK(mimo_comm_split(&reversed, comm, 0, -mpi_test_rank()));
@@ -122,6 +112,6 @@ MPI_TEST(stall, notices_end_with_their_family)
         mimo_comm_destroy(mpi_test_rank() % 2 ? comm : reversed);
         mimo_comm_destroy(mpi_test_rank() % 2 ? reversed : comm);
     }
-    int after = next_number();
+    int after = next_comm_number();
     MPI_EXPECT(after == before, "from %d to %d", before, after);
 }

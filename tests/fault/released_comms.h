@@ -17,4 +17,15 @@ static inline void free_released_comms(void)
     }
 }
 
+/* The lowest number that MPI has left on all ranks. Collective. */
+static inline int next_comm_number(void)
+{
+    MPI_Comm probe;
+    free_released_comms();
+    MPI_Comm_dup(MPI_COMM_WORLD, &probe);
+    int number = (int)MPI_Comm_c2f(probe);
+    MPI_Comm_free(&probe);
+    return number;
+}
+
 #endif
