@@ -89,6 +89,21 @@ class Captioner:
         return self.run(topology, *flags)[1]
 
 
+class Checks:
+    """What a test finds wrong, and its files in the captioner's folder."""
+
+    def __init__(self, captioner):
+        self.captioner, self.wrong = captioner, 0
+
+    def path(self, name):
+        return os.path.join(self.captioner.folder, name)
+
+    def expect(self, right, words):
+        if not right:
+            print(f"WRONG: {words}")
+            self.wrong += 1
+
+
 class Report:
     """What a run prints at its end: both held-out losses, held-out names and generated ones. `base`
     has those of the base, where a run with adapters starts from one, and is empty elsewhere."""

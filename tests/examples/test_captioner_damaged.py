@@ -8,7 +8,7 @@ import struct
 import sys
 import tempfile
 
-from captioner_runs import Captioner, SMALL
+from captioner_runs import Captioner, Checks, SMALL
 
 ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
 TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
@@ -31,19 +31,12 @@ def put(path, byte, value):
         file.write(struct.pack("<f", value))
 
 
-class Damaged:
+class Damaged(Checks):
     def __init__(self, captioner):
-        self.captioner, self.wrong, self.made = captioner, 0, 0
+        super().__init__(captioner)
+        self.made = 0
         self.base, self.saved = self.path("base.safetensors"), self.path("saved.safetensors")
         self.adapter, self.v1 = self.path("adapter"), self.path("adapter.lora")
-
-    def path(self, name):
-        return os.path.join(self.captioner.folder, name)
-
-    def expect(self, right, words):
-        if not right:
-            print(f"WRONG: {words}")
-            self.wrong += 1
 
     def launch(self, *flags, ranks=1):
         grids = ONE if ranks == 1 else TWO

@@ -3,14 +3,13 @@ twice is equal, also where the second run is resumed half-way; two topologies di
 and are equal with --same-bits.
 The hashes of parameters are those of the saved tensors, computed here from their definition."""
 import json
-import os
 import re
 import struct
 import subprocess
 import sys
 import tempfile
 
-from captioner_runs import Captioner
+from captioner_runs import Captioner, Checks
 
 ONE_EMOJI_IN = 60
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,1", "--seq", "96",
@@ -54,12 +53,10 @@ def total(hashes):
     return f"{sum(int(text, 16) for text in hashes) & WORD:016x}"
 
 
-class Diff:
+class Diff(Checks):
     def __init__(self, captioner, program):
-        self.captioner, self.program, self.wrong = captioner, program, 0
-
-    def path(self, name):
-        return os.path.join(self.captioner.folder, name)
+        super().__init__(captioner)
+        self.program = program
 
     def train(self, name, topology, *flags, hashes=("--log-hashes=tensors",)):
         """The lines of a run's log."""
@@ -71,11 +68,6 @@ class Diff:
             sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
         with open(self.path(name), encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
-
-    def expect(self, right, words):
-        if not right:
-            print(f"WRONG: {words}")
-            self.wrong += 1
 
     def ask(self, a, b, status, *patterns):
         """What mimo-diff says has that exit status and matches each pattern."""

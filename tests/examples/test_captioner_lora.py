@@ -9,7 +9,7 @@ import struct
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Report, SMALL, compare
+from captioner_runs import Captioner, Checks, Report, SMALL, compare
 
 DEMO = os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "demo.sh")
 RANK = ["--lora-rank", "4", "--lora-alpha", "24"] # another alpha than a run has by itself
@@ -100,18 +100,10 @@ def apart(rows):
             for row in range(width)]
 
 
-class Adapters:
+class Adapters(Checks):
     def __init__(self, captioner):
-        self.captioner, self.wrong = captioner, 0
+        super().__init__(captioner)
         self.base = self.path("base.safetensors")
-
-    def path(self, name):
-        return os.path.join(self.captioner.folder, name)
-
-    def expect(self, right, words):
-        if not right:
-            print(f"WRONG: {words}")
-            self.wrong += 1
 
     def run(self, topology, *flags):
         return self.captioner.run(topology, *SMALL, "--base", self.base, *flags)
