@@ -196,7 +196,7 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 /*
  * A call that waits for other ranks polls: it looks, yields the processor and looks again. Where
  * ranks of the family's first communicator outnumber the processors of this host that they may run
- * on, it also sleeps between two looks, once it has waited for a millisecond: at most 1/16 of the
+ * on, it also sleeps between two looks, once it has waited for some 3 ms: at most 1/64 of the
  * time that it has waited, and at most a millisecond. The more bytes of tensors it waits for, the
  * later that begins. MIMO_WAIT (<mimo/env.h>) says that waits sleep where other programs need the
  * processors, or that they never do. A borrowed communicator does not know where its ranks run: its

@@ -37,7 +37,7 @@ MIMO_BEGIN_DECLS
       "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")            \
     X(MIMO_ENV_WAIT, "MIMO_WAIT", 0, "poll,sleep",                                            \
       "how the host waits, one of: poll (it looks again at once, and yields the "             \
-      "processor); sleep (after a millisecond it also sleeps, for at most 1/16 of the time "  \
+      "processor); sleep (after some 3 ms it also sleeps, for at most 1/64 of the time "      \
       "that it has waited, so that others get the processor); empty: sleep where ranks of "   \
       "the communicator outnumber the processors of this host that they may run on")          \
     X(MIMO_ENV_STALL, "MIMO_STALL_MS", 60000, NULL,                                           \

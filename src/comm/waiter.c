@@ -12,6 +12,8 @@ enum { POLLS_PER_CHECK = 16 };
 static const int64_t MILLISECOND = 1000000;
 /* Between two questions to the caller. */
 static const int64_t QUESTION_GAP = 50000000;
+/* Of the time waited so far, the part that a nap takes. */
+static const int64_t NAP_SHARE = 64;
 /* How much longer than asked for Linux may sleep on an idle processor. */
 static const int64_t TIMER_SLACK = 50000;
 /* Of a byte on a slow way, 64 MB/s. While faster ones move it, nobody sleeps. */
@@ -19,9 +21,9 @@ static const int64_t SLOW_BYTE = 16;
 
 int64_t mimo_nap_after(int64_t still, int64_t moving)
 {
-    if (still < MILLISECOND || (still - MILLISECOND) / SLOW_BYTE < moving)
+    int64_t share = still / NAP_SHARE;
+    if (share <= TIMER_SLACK || still / SLOW_BYTE < moving)
         return 0;
-    int64_t share = still / 16;
     return (share < MILLISECOND ? share : MILLISECOND) - TIMER_SLACK;
 }
 

@@ -13,7 +13,7 @@
  * A wait polls: it yields the processor and looks again. Where the family's waits may sleep
  * (`sleeps` of mimo_family), it sleeps between two looks once it has waited for a while. Rows of
  * tensors move over some transports only while they are looked at. So the more of them are on their
- * way, the later a wait begins to sleep. A sleep takes at most 1/16 of the time that it has waited
+ * way, the later a wait begins to sleep. A sleep takes at most 1/64 of the time that it has waited
  * so far, and no wait becomes longer by more than that.
  */
 #ifndef MIMO_COMM_WAITER_H
