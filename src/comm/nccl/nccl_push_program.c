@@ -13,13 +13,13 @@
 
 #include "comm/nccl/nccl_programs.h"
 #include "comm/peer_order.h"
+#include "comm/row_loops.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "device/cuda_calls.h"
 
 enum {
     PIECES_PER_CTA = 4, /* where there are enough rows */
-    WIDEST = 4,         /* a word has at most 1 << 4 bytes, which bulk copies need */
     LEAST_BULK = 2 << 10,
     MOST_IN_FLIGHT = 2 << 20, /* bytes of one piece of every thread block: a slow thread block still
                                       has a piece to move when the others are done */
@@ -29,11 +29,10 @@ static const int64_t MOST_SEGMENTS = INT32_MAX;
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
-/* Rows that will become a block. Strides are bytes. */
+/* Rows that will become a block. */
 typedef struct draft {
     mimo_place to, from; /* of the first row */
-    int64_t row, n_inner, n_outer;
-    int64_t to_inner, from_inner, to_outer, from_outer;
+    mimo_row_loops loops;
     int target;
     int64_t alignment; /* of both bases */
 } draft;
@@ -68,42 +67,18 @@ static mimo_place begin_of(const mimo_placed_rows *placed)
 
 static draft read_rows(const mimo_placed_copy *copy, char *const *bases)
 {
-    const mimo_rows *to = &copy->to.rows, *from = &copy->from.rows;
-    int64_t bytes = to->row_bytes;
     return (draft){.to = begin_of(&copy->to),
                    .from = begin_of(&copy->from),
-                   .row = bytes,
-                   .n_inner = to->n_inner,
-                   .n_outer = to->n_outer,
-                   .to_inner = to->inner * bytes,
-                   .from_inner = from->inner * bytes,
-                   .to_outer = to->outer * bytes,
-                   .from_outer = from->outer * bytes,
+                   .loops = mimo_row_loops_of(&copy->to.rows, &copy->from.rows),
                    .alignment = least(mimo_alignment_of(bases[copy->to.at.base]),
                                       mimo_alignment_of(bases[copy->from.at.base]))};
 }
 
-/* Merge loops into the row. Rows that lie one after the other at both ends are one longer row, and
- * a loop of one iteration is no loop. */
-static void merge_loops(draft *it)
-{
-    for (int loop = 0; loop < 2; loop++) {
-        bool one_run = it->to_inner == it->row && it->from_inner == it->row;
-        if (it->n_inner > 1 && !one_run)
-            return;
-        it->row *= it->n_inner;
-        it->n_inner = it->n_outer;
-        it->to_inner = it->to_outer;
-        it->from_inner = it->from_outer;
-        it->n_outer = 1;
-    }
-}
-
 /* Make the longer loop the inner one: the order of rows is free, and long inner loops waste the
  * fewest threads. */
-static void swap_loops(draft *it)
+static void swap_loops(mimo_row_loops *it)
 {
-    const draft was = *it;
+    const mimo_row_loops was = *it;
     if (was.n_inner >= was.n_outer)
         return;
     it->n_inner = was.n_outer;
@@ -118,15 +93,7 @@ static void swap_loops(draft *it)
  * lie. */
 static uint32_t width_of(const draft *it)
 {
-    uintptr_t bits = (uintptr_t)(it->to.offset | it->from.offset | it->alignment | it->row);
-    uint32_t width = 0;
-    if (it->n_inner > 1)
-        bits |= (uintptr_t)(it->to_inner | it->from_inner);
-    if (it->n_outer > 1)
-        bits |= (uintptr_t)(it->to_outer | it->from_outer);
-    while (width < WIDEST && bits % (2u << width) == 0)
-        width++;
-    return width;
+    return mimo_word_width(&it->loops, (uint64_t)(it->to.offset | it->from.offset | it->alignment));
 }
 
 static mimo_status append(builder *it, const draft *rows);
@@ -136,21 +103,22 @@ static mimo_status append(builder *it, const draft *rows);
 static mimo_status append_halves(builder *it, const draft *rows)
 {
     draft first = *rows, second = *rows;
-    if (rows->n_outer > 1) {
-        first.n_outer = rows->n_outer / 2;
-        second.n_outer -= first.n_outer;
-        second.to.offset += first.n_outer * rows->to_outer;
-        second.from.offset += first.n_outer * rows->from_outer;
-    } else if (rows->n_inner > 1) {
-        first.n_inner = rows->n_inner / 2;
-        second.n_inner -= first.n_inner;
-        second.to.offset += first.n_inner * rows->to_inner;
-        second.from.offset += first.n_inner * rows->from_inner;
+    const mimo_row_loops *loops = &rows->loops;
+    if (loops->n_outer > 1) {
+        first.loops.n_outer = loops->n_outer / 2;
+        second.loops.n_outer -= first.loops.n_outer;
+        second.to.offset += first.loops.n_outer * loops->to_outer;
+        second.from.offset += first.loops.n_outer * loops->from_outer;
+    } else if (loops->n_inner > 1) {
+        first.loops.n_inner = loops->n_inner / 2;
+        second.loops.n_inner -= first.loops.n_inner;
+        second.to.offset += first.loops.n_inner * loops->to_inner;
+        second.from.offset += first.loops.n_inner * loops->from_inner;
     } else {
-        first.row = rows->row / 2 >> WIDEST << WIDEST;
-        second.row -= first.row;
-        second.to.offset += first.row;
-        second.from.offset += first.row;
+        first.loops.row = loops->row / 2 >> MIMO_WIDEST_WORD << MIMO_WIDEST_WORD;
+        second.loops.row -= first.loops.row;
+        second.to.offset += first.loops.row;
+        second.from.offset += first.loops.row;
     }
     MIMO_TRY(append(it, &first));
     return append(it, &second);
@@ -159,15 +127,16 @@ static mimo_status append_halves(builder *it, const draft *rows)
 /* Append rows as a block for the kernel that moves them. */
 static mimo_status append(builder *it, const draft *rows)
 {
+    const mimo_row_loops *loops = &rows->loops;
     uint32_t width = width_of(rows);
     int64_t unit = it->bulk ? it->head.piece : MIMO_PUSH_THREADS; /* of a segment */
-    int64_t row = it->bulk ? rows->row : rows->row >> width;
+    int64_t row = it->bulk ? loops->row : loops->row >> width;
     int64_t segment_rows = row < unit ? unit / row : 1, chunks = (row + unit - 1) / unit;
     if (it->bulk)
         segment_rows = least(segment_rows, MIMO_PUSH_SEGMENT_ROWS);
-    int64_t groups = (rows->n_inner + segment_rows - 1) / segment_rows;
-    if (row > MOST_SEGMENTS || rows->n_inner > MOST_SEGMENTS ||
-        chunks > MOST_SEGMENTS / groups / rows->n_outer)
+    int64_t groups = (loops->n_inner + segment_rows - 1) / segment_rows;
+    if (row > MOST_SEGMENTS || loops->n_inner > MOST_SEGMENTS ||
+        chunks > MOST_SEGMENTS / groups / loops->n_outer)
         return append_halves(it, rows);
     if (it->count == it->capacity) {
         int64_t capacity = 2 * it->capacity + 1;
@@ -179,13 +148,13 @@ static mimo_status append(builder *it, const draft *rows)
                           .from = rows->from.offset,
                           .to_base = (uint16_t)rows->to.base,
                           .from_base = (uint16_t)rows->from.base,
-                          .to_outer = rows->to_outer,
-                          .to_inner = rows->to_inner,
-                          .from_outer = rows->from_outer,
-                          .from_inner = rows->from_inner,
-                          .segments = (uint32_t)(chunks * groups * rows->n_outer),
+                          .to_outer = loops->to_outer,
+                          .to_inner = loops->to_inner,
+                          .from_outer = loops->from_outer,
+                          .from_inner = loops->from_inner,
+                          .segments = (uint32_t)(chunks * groups * loops->n_outer),
                           .row_words = (uint32_t)row,
-                          .n_inner = (uint32_t)rows->n_inner,
+                          .n_inner = (uint32_t)loops->n_inner,
                           .segment_rows = (uint32_t)segment_rows,
                           .chunks = (uint32_t)chunks,
                           .groups = (uint32_t)groups,
@@ -203,13 +172,12 @@ static void draft_rows(builder *it, const mimo_placed_copy *rows, int64_t count,
     for (int64_t i = 0; i < count; i++) {
         draft *made = &it->drafts[it->draft_count];
         *made = read_rows(&rows[i], it->messages->bases);
-        if (made->row == 0 || made->n_inner == 0 || made->n_outer == 0)
+        int64_t bytes = mimo_rows_bytes(&rows[i].to.rows);
+        if (bytes == 0)
             continue;
         made->target = target;
-        it->bytes[target < 0 ? MIMO_PUSH_LOCAL : MIMO_PUSH_REMOTE] +=
-            made->row * made->n_inner * made->n_outer;
-        merge_loops(made);
-        swap_loops(made);
+        it->bytes[target < 0 ? MIMO_PUSH_LOCAL : MIMO_PUSH_REMOTE] += bytes;
+        swap_loops(&made->loops);
         it->width = width_of(made) < it->width ? width_of(made) : it->width;
         it->draft_count++;
     }
@@ -273,19 +241,17 @@ static mimo_status make_list(builder *it, mimo_push_block_list *out, int64_t fir
     return MIMO_OK;
 }
 
-/* How many of `all` thread blocks begin with remote rows. Bytes decide: in the same time a thread
- * block copies a little more than twice what it writes over the link (H200, 32 thread blocks). Half
- * of the multiprocessors keep the link busy. */
+/* How many of `all` thread blocks begin with remote rows. Bytes decide. Half of the multiprocessors
+ * keep the link busy. */
 static int64_t writers_of(const builder *it, int64_t all, int64_t multiprocessors)
 {
-    enum { WRITES = 5, COPIES = 11 };
     int64_t written = it->bytes[MIMO_PUSH_REMOTE], copied = it->bytes[MIMO_PUSH_LOCAL];
-    double remote = (double)written / WRITES, local = (double)copied / COPIES;
+    double remote = (double)written / MIMO_LINK_SPEED, local = (double)copied / MIMO_COPY_SPEED;
     if (written == 0)
         return 0;
     if (copied == 0 || all == 1)
         return all;
-    int64_t writers = (int64_t)((double)all * remote / (remote + local) + 0.5);
+    int64_t writers = mimo_link_workers(all, remote, local);
     int64_t most = it->few ? all - 1 : least(all - 1, multiprocessors / 2);
     return writers < 1 ? 1 : least(writers, most);
 }
@@ -304,7 +270,7 @@ static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *multiproce
     MIMO_TRY(mimo_nccl_most_ctas(most, multiprocessors, it->messages->pushes.ctas));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
     it->few = all_bytes(it) <= MOST_BY_LOAD_STORE * *most;
-    it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
+    it->bulk = it->width == MIMO_WIDEST_WORD && bulk > 0 && !it->few;
     return MIMO_OK;
 }
 
@@ -314,7 +280,8 @@ static void choose_piece(builder *it, int64_t ctas)
     int64_t share = all_bytes(it) / (ctas * PIECES_PER_CTA);
     int64_t bulk = least(MIMO_PUSH_BULK, MOST_IN_FLIGHT / ctas);
     int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? bulk : MIMO_PUSH_PIECE;
-    int64_t bytes = it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << WIDEST; /* of a piece of 1 */
+    int64_t bytes =
+        it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << MIMO_WIDEST_WORD; /* of a piece of 1 */
     while (2 * piece <= most && piece * bytes < share)
         piece *= 2;
     it->head.piece = (uint32_t)piece;
@@ -398,7 +365,7 @@ static mimo_status make(mimo_push_program *out, builder *it)
 mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_context *context,
                                    const mimo_messages *messages)
 {
-    builder it = {.context = context, .messages = messages, .width = WIDEST};
+    builder it = {.context = context, .messages = messages, .width = MIMO_WIDEST_WORD};
     mimo_status status = make(out, &it);
     mimo_release(it.peers);
     mimo_release(it.drafts);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/peer_order.h"
+#include "comm/row_loops.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -17,7 +18,6 @@ enum {
     LEAST_PIECE = 8 << 10,
     PIECES = 64, /* of a message that is long enough */
     FLAGS = 2,   /* of an entry */
-    WIDEST = 4,  /* a word has at most 1 << 4 bytes, which bulk copies need */
     /* of bulk copies, in bytes; see suits_bulk, choose_bulk and assign_workers */
     LEAST_BULK_ROW = 128,
     MOST_BY_LOAD_STORE = 16 << 10, /* of a thread block */
@@ -114,36 +114,6 @@ typedef struct builder {
     int64_t bytes[MIMO_STAGED_LISTS]; /* of all pieces */
 } builder;
 
-/* Rows with both loops in bytes. */
-typedef struct loops {
-    int64_t row, n_inner, inner, n_outer, outer;
-} loops;
-
-/* Merge loops into the row, in the order of the rows. */
-static loops merged(const mimo_rows *rows)
-{
-    int64_t row = rows->row_bytes;
-    loops it = {row, rows->n_inner, rows->inner * row, rows->n_outer, rows->outer * row};
-    for (int loop = 0; loop < 2; loop++) {
-        if (it.n_inner > 1 && it.inner != it.row)
-            return it;
-        it = (loops){it.row * it.n_inner, it.n_outer, it.outer, 1, 0};
-    }
-    return it;
-}
-
-/* Where there is an outer loop, no rows were merged, and its stride is a multiple of the row. */
-static uint32_t width_of(const loops *it, int64_t at, char *base)
-{
-    uint64_t bits = (uint64_t)(at | mimo_alignment_of(base) | it->row);
-    uint32_t width = 0;
-    if (it->n_inner > 1)
-        bits |= (uint64_t)it->inner;
-    while (width < WIDEST && bits % (2u << width) == 0)
-        width++;
-    return width;
-}
-
 /* Append rows to a list, whose blocks count bytes for now. */
 static mimo_status append_rows(builder *it, mimo_staged_rows *list, int64_t *bytes,
                                const mimo_placed_rows *placed)
@@ -157,14 +127,15 @@ static mimo_status append_rows(builder *it, mimo_staged_rows *list, int64_t *byt
                              sizeof *out->blocks));
         it->capacity = 2 * it->capacity + 1;
     }
-    const loops made = merged(rows);
+    const mimo_row_loops made = mimo_row_loops_of(rows, rows);
     int64_t at = placed->at.offset + rows->first * rows->row_bytes;
-    uint32_t width = width_of(&made, at, it->all->bases[placed->at.base]);
+    int64_t bits = at | mimo_alignment_of(it->all->bases[placed->at.base]);
+    uint32_t width = mimo_word_width(&made, (uint64_t)bits);
     list->width = width < list->width ? width : list->width;
     list->count++;
     out->blocks[out->block_count++] = (mimo_staged_block){.at = at,
-                                                          .outer = made.outer,
-                                                          .inner = made.inner,
+                                                          .outer = made.to_outer,
+                                                          .inner = made.to_inner,
                                                           .begin = (uint32_t)*bytes,
                                                           .row_words = (uint32_t)made.row,
                                                           .n_inner = (uint32_t)made.n_inner,
@@ -175,7 +146,7 @@ static mimo_status append_rows(builder *it, mimo_staged_rows *list, int64_t *byt
 
 static mimo_staged_rows no_rows(const builder *it)
 {
-    return (mimo_staged_rows){it->out->block_count, 0, WIDEST};
+    return (mimo_staged_rows){it->out->block_count, 0, MIMO_WIDEST_WORD};
 }
 
 /* From bytes to words of the list's width. */
@@ -316,9 +287,9 @@ static bool suits_bulk(const builder *it)
     for (int32_t i = 0; i < out->message_count; i++)
         width = least(width, out->messages[i].rows.width);
     for (int32_t i = 0; i < out->block_count; i++)
-        if ((int64_t)out->blocks[i].row_words << WIDEST < LEAST_BULK_ROW)
+        if ((int64_t)out->blocks[i].row_words << MIMO_WIDEST_WORD < LEAST_BULK_ROW)
             return false;
-    return width == WIDEST;
+    return width == MIMO_WIDEST_WORD;
 }
 
 /* Few rows move faster through registers. Two H100, 0.25 MiB each way: 9.7 us by loads and stores,
@@ -344,9 +315,7 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : least(value, high);
 }
 
-/* Bytes decide, as for the kernels of zero-copy (nccl_push_program.c): copying within a device is
- * faster than writing over the link, a little more than twice by loads and stores, 1.4 times in
- * bulk.
+/* Bytes decide, as for the kernels of zero-copy (nccl_push_program.c).
  *
  * More warps than the link and the memory keep busy make everything later, as flags stand in the
  * same queues as rows. Two H100, 32 MiB each way: 108.6 to 110.7 us with 96 to 192 warps of 16 or
@@ -356,13 +325,14 @@ static void assign_workers(builder *it, int64_t workers, bool bulk)
 {
     const int64_t most_senders = bulk ? MOST_SENDING / MIMO_STAGED_BULK : workers;
     const int64_t most_copiers = bulk ? MOST_COPYING / MIMO_STAGED_BULK : workers;
-    const double sending = bulk ? 8 : 5, copying = 11; /* speeds */
+    const double link_speed = bulk ? MIMO_LINK_SPEED_IN_BULK : MIMO_LINK_SPEED;
     mimo_staged_head *head = &it->out->head;
     int64_t sends = head->pieces[MIMO_STAGED_SEND];
     int64_t copies = (int64_t)head->pieces[MIMO_STAGED_RECEIVE] + head->pieces[MIMO_STAGED_STAY];
-    double out = (double)it->bytes[MIMO_STAGED_SEND] / sending;
-    double in = (double)(it->bytes[MIMO_STAGED_RECEIVE] + it->bytes[MIMO_STAGED_STAY]) / copying;
-    int64_t senders = (int64_t)((double)workers * out / (out + in) + 0.5);
+    double out = (double)it->bytes[MIMO_STAGED_SEND] / link_speed;
+    double in =
+        (double)(it->bytes[MIMO_STAGED_RECEIVE] + it->bytes[MIMO_STAGED_STAY]) / MIMO_COPY_SPEED;
+    int64_t senders = mimo_link_workers(workers, out, in);
     senders = clamp(senders, sends > 0, least(sends, workers - (copies > 0)));
     senders = least(senders < (sends > 0) ? 1 : senders, most_senders);
     head->workers[MIMO_STAGED_SEND] = (uint32_t)senders;
