@@ -322,7 +322,7 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
         MIMO_ERR_ARGUMENT, "bridge: the executor of %s is pinned, and sizes are for choosing one",
         mimo_executor_is_auto(desc->executor) ? "backward" : "forward");
     MIMO_CHECK(desc->batch < 0 || desc->batch == sizes->batch, MIMO_ERR_ARGUMENT,
-               "bridge: the descriptor tells a batch of %" PRId64 ", the sizes one of %" PRId64,
+               "bridge: the descriptor gives a batch of %" PRId64 ", the sizes one of %" PRId64,
                desc->batch, sizes->batch);
     return check_sizes(sizes);
 }

@@ -34,7 +34,7 @@ static mimo_status read_pass(mimo_staged_pass *it, const mimo_bridge_sizes *give
     MIMO_TRY(mimo_bridge_read_sizes(&sizes, bridge, given));
     it->batch = sizes.batch;
     it->seq = sizes.seq;
-    it->rows = mimo_bridge_told_rows(bridge, &sizes);
+    it->rows = mimo_bridge_given_rows(bridge, &sizes);
     it->in_buffer = sizes.in_buffer;
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(mimo_bridge_tile(&view, bridge, (mimo_side)side, given));

@@ -1,5 +1,5 @@
 /* The view that a side of a call has on this rank. Local: the layouts and the batch that the bridge
- * was told say it. */
+ * was given say it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,8 +28,8 @@ static bool is_flat(const char *letters)
     return letters && (strcmp(letters, "bh") == 0 || strcmp(letters, "th") == 0);
 }
 
-const mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
-                                              const mimo_bridge_sizes *sizes)
+const mimo_batch_split *mimo_bridge_given_rows(const mimo_bridge *bridge,
+                                               const mimo_bridge_sizes *sizes)
 {
     if (!mimo_routed_of(bridge) || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
         return NULL;
@@ -51,13 +51,13 @@ static mimo_status read_letters(tile_question *it)
     return MIMO_OK;
 }
 
-/* The batch of the sizes, or the one that the bridge was told. */
+/* The batch of the sizes, or the one that the bridge was given. */
 static mimo_status read_batch(mimo_bridge_sizes *sizes, const mimo_bridge *bridge)
 {
     MIMO_CHECK(sizes->batch >= 0 || bridge->batch >= 0, MIMO_ERR_ARGUMENT,
-               "tile: a batch of %" PRId64 ", and the bridge was told none", sizes->batch);
+               "tile: a batch of %" PRId64 ", and the bridge was given none", sizes->batch);
     MIMO_CHECK(sizes->batch < 0 || bridge->batch < 0 || sizes->batch == bridge->batch,
-               MIMO_ERR_SHAPE, "tile: a batch of %" PRId64 ", and the bridge was told %" PRId64,
+               MIMO_ERR_SHAPE, "tile: a batch of %" PRId64 ", and the bridge was given %" PRId64,
                sizes->batch, bridge->batch);
     if (sizes->batch < 0)
         sizes->batch = bridge->batch;
@@ -82,17 +82,17 @@ static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *br
     return MIMO_OK;
 }
 
-/* The rows that the ranks told, in place of samples. */
-static mimo_status read_told_rows(mimo_bridge_sizes *sizes, int64_t told)
+/* The rows that the ranks gave, in place of samples. */
+static mimo_status read_given_rows(mimo_bridge_sizes *sizes, int64_t given)
 {
-    int64_t rows = told;
+    int64_t rows = given;
     if (sizes->batch >= 0)
         MIMO_TRY(mimo_mul(&rows, sizes->batch, sizes->seq));
-    MIMO_CHECK(rows == told, MIMO_ERR_SHAPE,
-               "tile: %" PRId64 " samples of %" PRId64 " positions, and the ranks told %" PRId64
+    MIMO_CHECK(rows == given, MIMO_ERR_SHAPE,
+               "tile: %" PRId64 " samples of %" PRId64 " positions, and the ranks gave %" PRId64
                " rows",
-               sizes->batch, sizes->seq, told);
-    sizes->batch = told;
+               sizes->batch, sizes->seq, given);
+    sizes->batch = given;
     sizes->seq = 1;
     return MIMO_OK;
 }
@@ -104,9 +104,9 @@ mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *br
     MIMO_TRY(mimo_read_descriptor(&sizes, sizeof sizes, given, "bridge sizes"));
     MIMO_CHECK(sizes.hidden >= 0, MIMO_ERR_ARGUMENT, "tile: rows of %" PRId64 " elements",
                sizes.hidden);
-    const mimo_batch_split *rows = mimo_bridge_told_rows(bridge, &sizes);
+    const mimo_batch_split *rows = mimo_bridge_given_rows(bridge, &sizes);
     if (rows) {
-        MIMO_TRY(read_told_rows(&sizes, rows->batch));
+        MIMO_TRY(read_given_rows(&sizes, rows->batch));
     } else {
         MIMO_TRY(read_batch(&sizes, bridge));
         MIMO_TRY(read_sequence(&sizes, bridge));
@@ -144,12 +144,12 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     int64_t samples = 0, positions = 0, rows;
     bool along = it->letters[0] == 's';
     mimo_tensor view;
-    const mimo_batch_split *told = mimo_bridge_told_rows(it->bridge, &it->sizes);
+    const mimo_batch_split *given = mimo_bridge_given_rows(it->bridge, &it->sizes);
     if (is_ragged(it->bridge) && it->side == MIMO_SRC) {
         rows = mimo_routed_batch_src_rows(mimo_routed_batch_now(it->bridge));
-    } else if (told) {
+    } else if (given) {
         rows =
-            mimo_batch_splits_samples(&mimo_routed_batch_now(it->bridge)->splits, told, it->side);
+            mimo_batch_splits_samples(&mimo_routed_batch_now(it->bridge)->splits, given, it->side);
     } else {
         MIMO_TRY(count(&samples, &positions, it));
         MIMO_TRY(mimo_mul(&rows, samples, positions));

@@ -23,7 +23,7 @@ struct mimo_bridge {
                                     pass */
 
     int64_t batch;      /* of the calls to come, as the caller gave it; -1: not given */
-    int batch_count;    /* micro-batches that the last update told; 1 where it told one or none */
+    int batch_count;    /* micro-batches that the last update given; 1 where it given one or none */
     int selected;       /* which of them the next calls move */
     bool check_samples; /* MIMO_CHECK=samples */
     char *replicated; /* MIMO_CHECK=replicas: the dimensions along which sources are copies, "tp,x";
@@ -55,9 +55,9 @@ static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
 mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
                                    const mimo_bridge_sizes *given);
 
-/* What all ranks told of their rows, where a call of tiles of these letters counts rows; otherwise
+/* What all ranks gave of their rows, where a call of tiles of these letters counts rows; otherwise
  * NULL. `batch` of the sizes are then these rows, and S is 1. */
-const struct mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
-                                                     const mimo_bridge_sizes *sizes);
+const struct mimo_batch_split *mimo_bridge_given_rows(const mimo_bridge *bridge,
+                                                      const mimo_bridge_sizes *sizes);
 
 #endif

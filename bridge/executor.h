@@ -15,7 +15,7 @@ typedef struct mimo_staged_pass {
     bool backward;
     mimo_tile tile[2]; /* of this rank, by mimo_side */
     int64_t batch, seq;
-    const struct mimo_batch_split *rows; /* in place of an even batch; NULL: not told */
+    const struct mimo_batch_split *rows; /* in place of an even batch; NULL: not given */
     bool in_buffer;
 } mimo_staged_pass;
 

@@ -184,24 +184,24 @@ mimo_range mimo_batch_splits_range(const mimo_batch_splits *splits, const mimo_b
 /* ----------------------------------------- resolve ------------------------------------------ */
 
 /* What all ranks have: rank r has all[2 * r + side]. */
-typedef struct told_samples {
+typedef struct given_samples {
     const int64_t *all;
     int64_t ranks;
     const char *unit; /* "samples" or "rows" */
-} told_samples;
+} given_samples;
 
 /* The samples of one side, from those of its ranks. */
 static mimo_status gather_side(mimo_batch_split *split, const mimo_batch_splits *splits, int side,
-                               const told_samples *told)
+                               const given_samples *given)
 {
     int64_t dp = dp_of(splits, side), *samples, *first;
     MIMO_TRY(mimo_reserve(&split->samples[side], dp, sizeof *samples));
     MIMO_TRY(mimo_reserve(&first, dp, sizeof *first)); /* the first rank of each, and one */
     samples = split->samples[side];
     mimo_status status = MIMO_OK;
-    for (int64_t rank = 0; status == MIMO_OK && rank < told->ranks; rank++) {
+    for (int64_t rank = 0; status == MIMO_OK && rank < given->ranks; rank++) {
         mimo_cell cell;
-        int64_t held = told->all[2 * rank + side];
+        int64_t held = given->all[2 * rank + side];
         if (!mimo_layout_cell(&cell, splits->roles[side], rank))
             continue;
         if (MIMO_MUTATED("rows-mirrored"))
@@ -213,7 +213,7 @@ static mimo_status gather_side(mimo_batch_split *split, const mimo_batch_splits 
             status = mimo_fail(MIMO_ERR_SHAPE,
                                "%s tiles: rank %" PRId64 " holds %" PRId64 " %s and rank %" PRId64
                                ", at the same dp coordinate %" PRId64 ", holds %" PRId64,
-                               mimo_side_names[side], rank, held, told->unit, first[cell.dp] - 1,
+                               mimo_side_names[side], rank, held, given->unit, first[cell.dp] - 1,
                                cell.dp, samples[cell.dp]);
         }
     }
@@ -241,16 +241,16 @@ static bool is_even(const mimo_batch_splits *splits, const mimo_batch_split *spl
 }
 
 static mimo_status fill_split(mimo_batch_split *split, const mimo_batch_splits *splits,
-                              const told_samples *told)
+                              const given_samples *given)
 {
     int64_t dst_batch;
-    MIMO_TRY(gather_side(split, splits, MIMO_SRC, told));
-    MIMO_TRY(gather_side(split, splits, MIMO_DST, told));
+    MIMO_TRY(gather_side(split, splits, MIMO_SRC, given));
+    MIMO_TRY(gather_side(split, splits, MIMO_DST, given));
     MIMO_TRY(sum_side(&split->batch, splits, split, MIMO_SRC));
     MIMO_TRY(sum_side(&dst_batch, splits, split, MIMO_DST));
     MIMO_CHECK(split->batch == dst_batch, MIMO_ERR_SHAPE,
                "the src tiles of all dp ranks hold %" PRId64 " %s, the dst tiles %" PRId64,
-               split->batch, told->unit, dst_batch);
+               split->batch, given->unit, dst_batch);
     if (is_even(splits, split)) {
         mimo_release(split->samples[MIMO_SRC]);
         mimo_release(split->samples[MIMO_DST]);
@@ -263,10 +263,10 @@ static mimo_status fill_split(mimo_batch_split *split, const mimo_batch_splits *
 mimo_status mimo_batch_splits_resolve(const mimo_batch_split **out, mimo_batch_splits *splits,
                                       const int64_t *all, int64_t ranks, const char *unit)
 {
-    const told_samples told = {all, ranks, unit};
+    const given_samples given = {all, ranks, unit};
     mimo_batch_split *split;
     MIMO_TRY(mimo_reserve(&split, 1, sizeof *split));
-    mimo_status status = fill_split(split, splits, &told);
+    mimo_status status = fill_split(split, splits, &given);
     if (status == MIMO_OK)
         *out = put_known(splits, split);
     else

@@ -74,8 +74,8 @@ static mimo_status prepare_given(mimo_op *op)
     return prepare_split(op, split);
 }
 
-/* Each rank told the rows that it holds, and the update gathered them. */
-static mimo_status prepare_told_rows(mimo_op *op)
+/* Each rank gave the rows that it holds, and the update gathered them. */
+static mimo_status prepare_given_rows(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     const mimo_routed_batch *own = mimo_routed_batch_of(op);
@@ -83,7 +83,7 @@ static mimo_status prepare_told_rows(mimo_op *op)
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
         int64_t rows = mimo_batch_splits_samples(&own->splits, own->rows, side);
         MIMO_CHECK(tile->batch == rows, MIMO_ERR_SHAPE,
-                   "%s tile is %s, and this rank told the update %" PRId64 " %s rows",
+                   "%s tile is %s, and this rank gave the update %" PRId64 " %s rows",
                    mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view), rows,
                    mimo_side_names[side]);
     }
@@ -122,8 +122,8 @@ static mimo_status require_agreement(mimo_op *op)
     char call[MIMO_CALL_TEXT];
     const mimo_comm *comm = op->mover->comm;
     const mimo_device *device = comm->device;
-    const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
-                                         : "tell the batch by mimo_bridge_update or the descriptor";
+    const char *remedy = counts_rows(op) ? "give the rows of every rank by mimo_bridge_update"
+                                         : "give the batch by mimo_bridge_update or the descriptor";
     if (comm->size == 1)
         return MIMO_OK;
     MIMO_CHECK(!device->records || !device->records(op->call.stream), MIMO_ERR_STATE,
@@ -192,7 +192,7 @@ static mimo_status routed_prepare(mimo_op *op)
     MIMO_TRY(check_role(op, MIMO_DST));
     bool rows = counts_rows(op);
     if (rows && mimo_routed_batch_of(op)->rows)
-        return prepare_told_rows(op);
+        return prepare_given_rows(op);
     if (!rows && bridge->batch >= 0)
         return prepare_given(op);
     return bridge->measured[op->call.backward] ? prepare_measured(op) : prepare_guess(op);
@@ -224,11 +224,11 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     mimo_layout layout = *mimo_routed_of(bridge)->roles[side];
     mimo_range samples = {0, 0};
     const mimo_routed_batch *now = mimo_routed_batch_now(bridge);
-    bool told = batch == -1 && now->rows;
-    MIMO_CHECK(batch >= 0 || told, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64 "%s", batch,
-               batch == -1 ? ", and the ranks told no rows" : "");
+    bool given = batch == -1 && now->rows;
+    MIMO_CHECK(batch >= 0 || given, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64 "%s", batch,
+               batch == -1 ? ", and the ranks gave no rows" : "");
     layout.batch = batch;
-    if (told)
+    if (given)
         samples = mimo_batch_splits_range(&now->splits, now->rows, side);
     else if (mimo_layout_cell(&cell, &layout, bridge->rank))
         samples = mimo_layout_samples(&layout, cell.dp);

@@ -1,4 +1,4 @@
-/* What the calls of one micro-batch move by, as the descriptor or an update told it, and what they
+/* What the calls of one micro-batch move by, as the descriptor or an update gave it, and what they
  * have prepared. */
 #ifndef MIMO_BRIDGE_ROUTED_BATCH_H
 #define MIMO_BRIDGE_ROUTED_BATCH_H
@@ -8,10 +8,10 @@
 #include "bridge/routed/batch_split.h"
 
 typedef struct mimo_routed_batch {
-    int64_t batch; /* samples; -1: not told */
+    int64_t batch; /* samples; -1: not given */
     bool ragged;   /* the src tiles hold only the rows of `spans` */
     mimo_span *spans;
-    const mimo_batch_split *rows; /* of calls that count rows; NULL: not told. It is in `splits` */
+    const mimo_batch_split *rows; /* of calls that count rows; NULL: not given. It is in `splits` */
 
     mimo_layout_desc layouts[MIMO_ENDPOINTS]; /* those of the bridge, with the spans */
     mimo_batch_splits splits;
@@ -19,15 +19,15 @@ typedef struct mimo_routed_batch {
     mimo_recent prepared; /* calls that are idle */
 } mimo_routed_batch;
 
-/* batches[count], of which nothing is told yet. */
+/* batches[count], of which nothing is given yet. */
 mimo_status mimo_routed_batches_create(mimo_routed_batch **out, const mimo_bridge *bridge,
                                        int count);
 void mimo_routed_batches_destroy(mimo_bridge *bridge, mimo_routed_batch *batches, int count);
 
-/* Tell a ragged batch its spans[count], which it takes over. */
+/* Give a ragged batch its spans[count], which it takes over. */
 void mimo_routed_batch_set_spans(mimo_routed_batch *batch, mimo_span *spans, int64_t count);
 
-/* Tell a batch the rows of all ranks: rank r holds all[2 * r + side]. Errors of
+/* Give a batch the rows of all ranks: rank r holds all[2 * r + side]. Errors of
  * mimo_batch_splits_resolve. */
 mimo_status mimo_routed_batch_set_rows(mimo_routed_batch *batch, const int64_t *all, int64_t ranks);
 

@@ -90,7 +90,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
     bridge->state[MIMO_ALGORITHM_ROUTED] = own;
     own->first_batch = desc->batch;
-    own->told_bytes = TOLD_BYTES;
+    own->given_bytes = TOLD_BYTES;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};

@@ -23,8 +23,8 @@ typedef struct mimo_routed {
     mimo_push_rule push_rule;
 
     int64_t first_batch;        /* as the descriptor gave it; -1: not given */
-    mimo_routed_batch *batches; /* batches[bridge->batch_count], told by the last update */
-    int64_t told_bytes;         /* of what a rank tells an update: see told_batches.c */
+    mimo_routed_batch *batches; /* batches[bridge->batch_count], given by the last update */
+    int64_t given_bytes;        /* of what a rank gives an update: see given_batches.c */
 } mimo_routed;
 
 /* Functions of its table: see mimo_executor_table. */

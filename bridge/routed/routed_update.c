@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bridge/routed/routed_types.h"
-#include "bridge/routed/told_batches.h"
+#include "bridge/routed/given_batches.h"
 #include "comm/calls.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -16,7 +16,7 @@ MIMO_DEFINE_INIT(mimo_batch_desc, MIMO_BATCH_DESC_INIT)
 
 /* ------------------------------------------ check ------------------------------------------- */
 
-static bool tells_rows(const mimo_batch_desc *desc)
+static bool gives_rows(const mimo_batch_desc *desc)
 {
     return desc->src_rows >= 0;
 }
@@ -27,15 +27,16 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
     const int64_t rows[] = {desc->src_rows, desc->dst_rows};
     MIMO_CHECK((rows[0] >= 0 && rows[1] >= 0) || (rows[0] == -1 && rows[1] == -1),
                MIMO_ERR_ARGUMENT,
-               "%" PRId64 " src rows and %" PRId64 " dst rows: tell both, or neither by -1",
+               "%" PRId64 " src rows and %" PRId64 " dst rows: give both, or neither by -1",
                rows[0], rows[1]);
-    MIMO_CHECK(!tells_rows(desc) || !desc->ragged, MIMO_ERR_ARGUMENT,
-               "%" PRId64 " src rows are told, and the spans of a ragged batch say these", rows[0]);
-    for (int side = MIMO_SRC; tells_rows(desc) && side <= MIMO_DST; side++) {
+    MIMO_CHECK(!gives_rows(desc) || !desc->ragged, MIMO_ERR_ARGUMENT,
+               "%" PRId64 " src rows are given, and the spans of a ragged batch say these",
+               rows[0]);
+    for (int side = MIMO_SRC; gives_rows(desc) && side <= MIMO_DST; side++) {
         mimo_cell cell;
         bool holds = mimo_layout_cell(&cell, mimo_routed_of(bridge)->roles[side], bridge->rank);
         MIMO_CHECK(holds || rows[side] == 0, MIMO_ERR_SHAPE,
-                   "this rank tells %" PRId64 " %s rows, and it has no role on that side",
+                   "this rank gives %" PRId64 " %s rows, and it has no role on that side",
                    rows[side], mimo_side_names[side]);
     }
     return MIMO_OK;
@@ -55,10 +56,10 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
                                  !mimo_rule_is_packed(own->layouts[MIMO_AT_DST].partition)),
                MIMO_ERR_UNSUPPORTED, "a ragged batch takes no src partition and no thd partition");
     MIMO_CHECK(
-        !tells_rows(desc) ||
+        !gives_rows(desc) ||
             !(own->layouts[MIMO_AT_SRC].partition || own->layouts[MIMO_AT_DST].partition),
         MIMO_ERR_UNSUPPORTED,
-        "rows are told for calls of flat tiles alone, and a bridge with a partition has none");
+        "rows are given for calls of flat tiles alone, and a bridge with a partition has none");
     return check_rows(bridge, desc);
 }
 
@@ -68,22 +69,22 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
 typedef struct update_maker {
     mimo_bridge *bridge;
     char call[MIMO_CALL_TEXT];
-    mimo_told_batches told;
+    mimo_given_batches given;
 } update_maker;
 
 static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, int n)
 {
-    mimo_told_batches *told = &it->told;
-    MIMO_TRY(mimo_reserve(&told->descs, told->count, sizeof *told->descs));
-    told->descs[0] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
-    told->descs[0].batch = mimo_routed_of(it->bridge)->first_batch;
+    mimo_given_batches *given = &it->given;
+    MIMO_TRY(mimo_reserve(&given->descs, given->count, sizeof *given->descs));
+    given->descs[0] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
+    given->descs[0].batch = mimo_routed_of(it->bridge)->first_batch;
     for (int i = 0; i < n; i++) {
-        told->descs[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
+        given->descs[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
         mimo_status status =
-            mimo_read_element(&told->descs[i], sizeof *told->descs, descs, i, "batch");
+            mimo_read_element(&given->descs[i], sizeof *given->descs, descs, i, "batch");
         if (status == MIMO_OK)
-            status = check_desc(it->bridge, &told->descs[i]);
-        MIMO_TRY(mimo_told_batches_prefix_error(told, i, status));
+            status = check_desc(it->bridge, &given->descs[i]);
+        MIMO_TRY(mimo_given_batches_prefix_error(given, i, status));
     }
     return MIMO_OK;
 }
@@ -93,11 +94,11 @@ static uint64_t hash_batches(const void *context, int64_t k)
 {
     const update_maker *it = context;
     uint64_t hash = mimo_hash_int(it->bridge->mover.id, MIMO_CALL_BRIDGE_UPDATE);
-    hash = mimo_hash_int(hash, it->told.count);
+    hash = mimo_hash_int(hash, it->given.count);
     for (int64_t i = 0; i < k; i++) {
-        const mimo_batch_desc *desc = &it->told.descs[i];
+        const mimo_batch_desc *desc = &it->given.descs[i];
         hash = mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
-        hash = mimo_hash_int(hash, tells_rows(desc));
+        hash = mimo_hash_int(hash, gives_rows(desc));
     }
     return hash;
 }
@@ -111,7 +112,7 @@ static const char *pass_text(const mimo_bridge *bridge, bool backward)
 /* What this rank can check and take by itself. */
 static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n)
 {
-    mimo_told_batches *told = &it->told;
+    mimo_given_batches *given = &it->given;
     MIMO_CHECK(n >= 0 && (descs || n == 0), MIMO_ERR_ARGUMENT, "update: %d micro-batches%s", n,
                descs ? "" : ", NULL");
     const mimo_executor_table *first = mimo_bridge_next_executor(it->bridge, NULL);
@@ -120,13 +121,13 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
                "update: forward is %s; backward is %s; updates take bridges that are routed alone",
                pass_text(it->bridge, false), pass_text(it->bridge, true));
     MIMO_TRY(mimo_mover_check_idle(&it->bridge->mover, "update"));
-    told->count = n > 0 ? n : 1;
+    given->count = n > 0 ? n : 1;
     MIMO_TRY(read_descs(it, descs, n));
-    MIMO_TRY(mimo_routed_batches_create(&told->batches, it->bridge, told->count));
-    for (int i = 0; i < told->count; i++)
-        told->batches[i].batch = told->descs[i].batch;
-    told->signature = hash_batches(it, told->count);
-    return mimo_told_batches_reserve(told);
+    MIMO_TRY(mimo_routed_batches_create(&given->batches, it->bridge, given->count));
+    for (int i = 0; i < given->count; i++)
+        given->batches[i].batch = given->descs[i].batch;
+    given->signature = hash_batches(it, given->count);
+    return mimo_given_batches_reserve(given);
 }
 
 /* ------------------------------------------ agree ------------------------------------------- */
@@ -134,31 +135,31 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
 static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64_t i)
 {
     const update_maker *it = context;
-    const mimo_batch_desc *desc = &it->told.descs[i];
+    const mimo_batch_desc *desc = &it->given.descs[i];
     snprintf(call, MIMO_CALL_TEXT, "%s update", it->bridge->mover.title);
-    if (it->told.count > 1)
-        mimo_call_append(call, " to %d micro-batches, %d", it->told.count, (int)i);
+    if (it->given.count > 1)
+        mimo_call_append(call, " to %d micro-batches, %d", it->given.count, (int)i);
     if (desc->ragged)
         mimo_call_append(call, " to a ragged batch of %" PRId64 " with %" PRId64 " spans",
                          desc->batch, desc->span_count);
     else if (desc->batch >= 0)
         mimo_call_append(call, " to a batch of %" PRId64, desc->batch);
     else
-        mimo_call_append(call, " to a batch that is not told");
-    if (tells_rows(desc))
+        mimo_call_append(call, " to a batch that is not given");
+    if (gives_rows(desc))
         mimo_call_append(call, " with %" PRId64 " src and %" PRId64 " dst rows", desc->src_rows,
                          desc->dst_rows);
 }
 
 static mimo_status agree(update_maker *it, mimo_status local)
 {
-    int64_t count = local == MIMO_OK ? it->told.count : 0;
+    int64_t count = local == MIMO_OK ? it->given.count : 0;
     const mimo_call_items items = {count, hash_batches, describe_batch, it};
     snprintf(it->call, sizeof it->call, "%s update", it->bridge->mover.title);
     if (count == 1)
         describe_batch(it->call, it, 0);
     else
-        mimo_call_append(it->call, " to %d micro-batches", it->told.count);
+        mimo_call_append(it->call, " to %d micro-batches", it->given.count);
     const mimo_claim claim = {.kind = MIMO_AGREE_CALL,
                               .local = mimo_mover_prefix_error(&it->bridge->mover, local),
                               .signature = hash_batches(it, count),
@@ -176,13 +177,13 @@ static void select_batch(mimo_bridge *bridge, int i)
 }
 
 /* Calls move by these batches from now on. What was prepared by the last ones is released. */
-static void take(mimo_bridge *bridge, mimo_told_batches *told)
+static void take(mimo_bridge *bridge, mimo_given_batches *given)
 {
     mimo_routed *own = mimo_routed_of(bridge);
     mimo_routed_batches_destroy(bridge, own->batches, bridge->batch_count);
-    own->batches = told->batches;
-    bridge->batch_count = told->count;
-    told->batches = NULL;
+    own->batches = given->batches;
+    bridge->batch_count = given->count;
+    given->batches = NULL;
     select_batch(bridge, 0);
 }
 
@@ -191,15 +192,15 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs
     MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
     MIMO_ENTER(bridge->mover.parent, "bridge update");
-    update_maker it = {.bridge = bridge, .told = {.bridge = bridge, .call = it.call}};
+    update_maker it = {.bridge = bridge, .given = {.bridge = bridge, .call = it.call}};
     mimo_status status = agree(&it, prepare(&it, descs, n));
     if (status == MIMO_OK)
-        status = mimo_told_batches_gather(&it.told);
+        status = mimo_given_batches_gather(&it.given);
     if (status == MIMO_OK)
-        take(bridge, &it.told);
-    mimo_routed_batches_destroy(bridge, it.told.batches, it.told.count);
-    mimo_told_batches_release(&it.told);
-    mimo_release(it.told.descs);
+        take(bridge, &it.given);
+    mimo_routed_batches_destroy(bridge, it.given.batches, it.given.count);
+    mimo_given_batches_release(&it.given);
+    mimo_release(it.given.descs);
     return status;
 }
 

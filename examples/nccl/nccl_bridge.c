@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     desc.src = encoder;
     desc.dst = llm;
     desc.partition = &zigzag;
-    desc.batch = bootstrap.ranks; /* told, so that calls only enqueue */
+    desc.batch = bootstrap.ranks; /* given, so that calls only enqueue */
     check(mimo_bridge_create(&bridge, comm, &desc), "bridge");
 
     /* the encoder's output: token s of sample `rank` is 10 * rank + s in every element */

@@ -47,7 +47,7 @@
  *                   split from its own tiles: [7,3] over dp=2 looks even to either rank. So the
  *                   ranks agree at the beginning of each such call, on devices as well. Where their
  *                   guesses differ, they gather the sizes of all tiles. Rows of flat tiles can be
- *                   told for each rank instead (mimo_batch_desc.src_rows).
+ *                   given for each rank instead (mimo_batch_desc.src_rows).
  *                 - Several ranks can give gradient for one row (dst cp without a partition,
  *                   all_stages). Their contributions are added by ascending rank. f16 and bf16 are
  *                   added in f32 and rounded once. Ranks along other dimensions (tp) have equal
@@ -218,7 +218,7 @@ typedef struct mimo_batch_desc {
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
     int64_t span_count;
     /* Experimental (<mimo/status.h>). For calls of flat tiles alone: the rows of this rank's src
-     * tile and of its dst tile. Every rank tells its own, 0 where it has none. Both -1: not told.
+     * tile and of its dst tile. Every rank gives its own, 0 where it has none. Both -1: not given.
      */
     int64_t src_rows, dst_rows;
 } mimo_batch_desc;
@@ -231,7 +231,7 @@ typedef struct mimo_batch_desc {
 MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
 
 /**
- * Tell a routed bridge what the next calls move: descs[n], one for each micro-batch. Each element
+ * Give a routed bridge what the next calls move: descs[n], one for each micro-batch. Each element
  * has the size of the first one. Calls move micro-batch 0 until mimo_bridge_select chooses another
  * one. n = 0: back to what its descriptor said, for all calls.
  *
@@ -247,13 +247,13 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  *   - Where all tiles of a call are flat and no packing gives S, rows are split over dp, not
  *     samples, and no batch describes that. Such a call needs src_rows and dst_rows instead.
  *
- * Rows (src_rows, dst_rows): every rank tells how many rows it holds on either side. Any split will
+ * Rows (src_rows, dst_rows): every rank gives how many rows it holds on either side. Any split will
  * do, also with ranks that have none: images of unequal size, say.
  *   - Rows are numbered over dp: those of dp coordinate 0 come first, then those of 1. Row i of
  *     all src tiles is row i of all dst tiles.
- *   - Ranks at the same dp coordinate of a side hold the same rows and tell the same number. A rank
- *     without a role on a side (outside the grid, or another pp stage) tells 0.
- *   - All ranks tell rows, or none does. A call with an sbh or bsh tile uses `batch`.
+ *   - Ranks at the same dp coordinate of a side hold the same rows and give the same number. A rank
+ *     without a role on a side (outside the grid, or another pp stage) gives 0.
+ *   - All ranks give rows, or none does. A call with an sbh or bsh tile uses `batch`.
  *
  * Ragged: each sample has its own number of rows of one modality (image tokens, say).
  *   - The src tile is flat, "th" or "bh" [rows, H]: the rows of this rank's samples, sample after
@@ -271,8 +271,8 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  * that is not ragged, rows of one side alone or of a ragged batch), MIMO_ERR_STATE (an operation in
  * flight), MIMO_ERR_UNSUPPORTED (a pass is collective, or was measured against collective; ragged
  * with a src or thd partition; rows with any partition), MIMO_ERR_SHAPE (no such sample; the rows
- * of both sides have different sums, ranks at one dp coordinate tell different rows, or a rank
- * tells rows where it has no role), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
+ * of both sides have different sums, ranks at one dp coordinate give different rows, or a rank
+ * gives rows where it has no role), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
  * error the last update stays in force. Spans that are out of order, overlap or leave the sequence
  * are MIMO_ERR_SHAPE of the calls that follow, because only these know S.
  */
@@ -401,7 +401,7 @@ MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
  *  (MIMO_DST). Routed deals uneven batches out, and gives 0 samples to a rank that holds none.
  *  MIMO_ERR_SHAPE where the side's dp does not divide the batch, and a pass is collective or was
  *  measured against collective (mimo_bridge_create_fastest). A batch of -1 asks for the rows that
- *  the ranks told an update (mimo_batch_desc.src_rows): MIMO_ERR_SHAPE where they told none. */
+ *  the ranks gave an update (mimo_batch_desc.src_rows): MIMO_ERR_SHAPE where they gave none. */
 MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                          mimo_side side, int64_t batch);
 
@@ -411,7 +411,7 @@ MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const m
 
 /**
  * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
- * or after one that told nothing, 0 alone exists.
+ * or after one that gave nothing, 0 alone exists.
  *
  * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
  * Each operation keeps the micro-batch that was chosen when it began. All ranks choose alike before
@@ -477,11 +477,11 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
  * the bridge.
  *
  *   letters  of the sizes; here also "th" and "bh". NULL: "sbh", and "th" for src of a ragged batch
- *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was told
+ *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was given
  *            (mimo_bridge_desc.batch, mimo_bridge_update). Where both are given they are equal
  *   seq      S of full sequences. 0 takes T of a packing. Not read for src of a ragged batch
  *
- * Where both sides are flat and the ranks told their rows (mimo_batch_desc.src_rows), these are the
+ * Where both sides are flat and the ranks gave their rows (mimo_batch_desc.src_rows), these are the
  * rows of the tiles. `batch` is then -1, or batch * seq is the number of rows in all.
  *
  * A flat side has [samples * positions, H] rows; src of a ragged batch has as many as the spans of
@@ -490,8 +490,8 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
  *
  * Errors, *out untouched, the same for either side (except src of a ragged batch):
  * MIMO_ERR_ARGUMENT (NULL, no such side, unknown letters or dtype, negative sizes, no batch known),
- * MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what it was told; a flat side
- * of samples without positions, which would not say how many they are), MIMO_ERR_OVERFLOW,
+ * MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what it was given; a flat
+ * side of samples without positions, which would not say how many they are), MIMO_ERR_OVERFLOW,
  * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,

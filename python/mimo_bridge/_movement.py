@@ -22,7 +22,7 @@ from .errors import ArgumentError, MimoError, ShapeError, SizeOverflowError, Sta
 
 T = TypeVar("T")
 Shapes = Sequence[Sequence[int]]  # of several tensors
-MOST = 2**31 - 1  # of a batch or of rows that an update tells: their product fits 64 bits, see NOW
+MOST = 2**31 - 1  # of a batch or of rows that an update gives: their product fits 64 bits, see NOW
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Movement:
         self._functions: tuple[Any, Any] = _c.lib.mimo_bridge_forward, _c.lib.mimo_bridge_backward
         self._kinds: dict[tuple[Any, ...], _Views] = {}  # of the last calls
         self._in_force: tuple[int, Batch] | None = None  # what the library's next call moves
-        # Each micro-batch that was ever told has a number of its own, and calls carry it.
+        # Each micro-batch that was ever given has a number of its own, and calls carry it.
         self._first = 0
         self.batches: Sequence[Batch] = ()
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
@@ -168,26 +168,26 @@ class Movement:
             _c.lib.mimo_bridge_select(self.open(), micro_batch)
             self._choose(micro_batch)
 
-    def told_of(self, call: int) -> Batch:
+    def given_of(self, call: int) -> Batch:
         """What an update said about a micro-batch. StateError where it is another update's."""
         index = call - self._first
         if not 0 <= index < max(len(self.batches), 1):
-            raise StateError("the bridge was updated between this call and its forward: tell all "
+            raise StateError("the bridge was updated between this call and its forward: give all "
                              "micro-batches in flight with one update(), and select() among them")
         return self.batches[index] if self.batches else Batch()
 
     def _choose(self, micro_batch: int) -> None:
         call = self._first + micro_batch
-        told = self.told_of(call)
-        numbers = (call, -1 if told.batch is None else told.batch,
-                   -1 if told.rows is None else told.rows[1])
+        given = self.given_of(call)
+        numbers = (call, -1 if given.batch is None else given.batch,
+                   -1 if given.rows is None else given.rows[1])
         NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0, device="cpu")
         self.call = call  # the number of the micro-batch that calls move from now on
 
     def _for(self, call: int) -> Batch:
-        """Let the next call of the library be one of this micro-batch, and say what was told of it."""
+        """Let the next call of the library be one of this micro-batch, and say what was given of it."""
         if self._in_force is None or self._in_force[0] != call:
-            batch = self.told_of(call)
+            batch = self.given_of(call)
             _c.lib.mimo_bridge_select(self.open(), call - self._first)
             self._in_force = call, batch
         return self._in_force[1]
@@ -215,14 +215,14 @@ class Movement:
             self._begun += 1
             slot = self._next_slot(adjoint)
             try:
-                told = self._for(call)
+                given = self._for(call)
                 shape = tuple(shape)
                 # All that is checked: where views are kept, such a tensor and such a shape were found good.
                 key = adjoint, type(x), x.dtype, x.device, x.layout, x.shape, shape
                 views = self._kinds.get(key)
                 x = self._checked(adjoint, x, shape) if views is None else _views.plain(x)
                 y, address = self._destination(adjoint, slot, x, shape)
-                if told.spans is not None and not adjoint:
+                if given.spans is not None and not adjoint:
                     y.zero_()
                 if views is None:
                     views = self._new_views(key, x, y)
@@ -256,12 +256,12 @@ class Movement:
             self._begun += 1
             slot = self._next_slot(adjoint)
             try:
-                told = self._for(call)
+                given = self._for(call)
                 if tiles is not None:
-                    self._check_tiles(told, tiles)
+                    self._check_tiles(given, tiles)
                 xs = self._all_checked(adjoint, xs, shapes)
                 ys = self._destinations(adjoint, slot, xs if tiles is None else tiles, shapes)
-                self._fill(ys, tiles, told.spans is not None and not adjoint)
+                self._fill(ys, tiles, given.spans is not None and not adjoint)
                 to = self._array(ys, not adjoint, self._addresses(adjoint, slot, ys))
                 source = self._array(xs, adjoint)
             except BaseException as error:
@@ -274,8 +274,8 @@ class Movement:
                 raise
         return ys
 
-    def _check_tiles(self, told: Batch, tiles: Sequence[torch.Tensor]) -> None:
-        if told.spans is None:
+    def _check_tiles(self, given: Batch, tiles: Sequence[torch.Tensor]) -> None:
+        if given.spans is None:
             raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
         for i, tile in enumerate(tiles):
             what = "place: the tile" + _which(i, tiles)
@@ -311,10 +311,10 @@ class Movement:
             self._begun += 1
             slot = self._next_slot(False)
             try:
-                told = self._for(self.call)
+                given = self._for(self.call)
                 xs = self._all_checked(False, xs, shapes)
                 ys = self._destinations(False, slot, xs, shapes)
-                self._fill(ys, None, told.spans is not None)
+                self._fill(ys, None, given.spans is not None)
                 to = self._array(ys, True, self._addresses(False, slot, ys))
                 desc = self._move_desc(to, self._array(xs, False), n)
             except BaseException as error:
@@ -414,7 +414,7 @@ class Movement:
                 y.zero_()
 
     def _addresses(self, adjoint: bool, slot: int, ys: Sequence[torch.Tensor]) -> list[int]:
-        """Where results lie: a tensor without elements does not tell it."""
+        """Where results lie: a tensor without elements does not say it."""
         buffer = self.buffers[adjoint]
         if buffer is None:
             return [_views.address_of(y) for y in ys]

@@ -308,11 +308,11 @@ class Bridge(torch.nn.Module):
             self._movement.guarded(both, prepares=True)
 
     def update(self, *batches: Batch) -> None:
-        """Tell what the next calls move: one Batch for each micro-batch. Calls move the first one
+        """Give what the next calls move: one Batch for each micro-batch. Calls move the first one
         until select() chooses another. Nothing: back to what the bridge was made with.
 
         Collective, blocking the host. CUDA graphs of earlier calls can't be replayed afterwards.
-        Backward of an earlier forward raises StateError: so one update tells all micro-batches that
+        Backward of an earlier forward raises StateError: so one update gives all micro-batches that
         are in flight together.
 
         Errors, on every rank: ArgumentError, ShapeError, UnsupportedError, MismatchError, StateError
@@ -424,12 +424,12 @@ class Bridge(torch.nn.Module):
                                 f"are {self.layout} and {self.dst_layout}")
 
     def _advise(self, error: ShapeError, seq: int | None, rows: int | None, batch: int | None) -> None:
-        """Where ranks have unequal sizes that this call did not say, let the error tell how to say them."""
-        told = self._movement.told_of(self._movement.call)
+        """Where ranks have unequal sizes that this call did not say, let the error say how to say them."""
+        given = self._movement.given_of(self._movement.call)
         if self._places.full_length((0,) * len(self.layout), seq) is None:
-            guessed = "rows" if rows is None and told.rows is None else ""
+            guessed = "rows" if rows is None and given.rows is None else ""
         else:
-            guessed = "batch" if batch is None and told.batch is None and self._batch is None else ""
+            guessed = "batch" if batch is None and given.batch is None and self._batch is None else ""
         if guessed and "at the same dp coordinate" in str(error):
             error.args = (f"{error}. Where ranks have unequal numbers of them, say by {guessed}= how many " +
                           ("this rank gets" if guessed == "rows" else "all ranks have together"),)

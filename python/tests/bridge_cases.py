@@ -102,7 +102,7 @@ def not_contiguous(comm):
 
 @case(4)
 def uneven_batches(comm):
-    """A batch that the call tells: 7 and 3 samples on two encoders; no samples on some ranks."""
+    """A batch that the call gives: 7 and 3 samples on two encoders; no samples on some ranks."""
     bridge = mb.Bridge(mb.Grid("tp=2,dp=2"), mb.Grid("tp=1,dp=4"), comm=comm, layout="bsh")
     for counts in ((7, 3), (0, 6), (4, 4)):
         first = 0 if comm.rank < 2 else counts[0]
@@ -201,7 +201,7 @@ def place_twice(bridge, tile, x):
 
 @case(4)
 def micro_batches(comm):
-    """Two micro-batches told at once; backward belongs to its forward, whatever is selected."""
+    """Two micro-batches given at once; backward belongs to its forward, whatever is selected."""
     bridge = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=2,tp=2"), comm=comm, layout="th")
     src, dst = [[1, 2, 0, 3], [4, 1, 1, 2]], [[2, 4], [5, 3]]  # rows of each dp, of each micro-batch
     rows = [[(src[m][r], dst[m][r % 2]) for r in range(4)] for m in range(2)]

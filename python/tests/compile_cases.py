@@ -77,13 +77,13 @@ def inductor_dynamic(comm):
 
 @case(2)
 def updates(comm):
-    """What an update tells changes a number of the graph, not the graph."""
+    """What an update gives changes a number of the graph, not the graph."""
     bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"), comm=comm, layout="th")
     counter = counting("aot_eager")
     compiled = torch.compile(lambda x: bridge(x) * 2, fullgraph=True, backend=counter)
     for step in range(6):
         rows = [[(3, 4), (4, 3)], [(5 + step, 2), (2, 5 + step)]]
-        bridge.update(*(mb.Batch(rows=told[comm.rank]) for told in rows))
+        bridge.update(*(mb.Batch(rows=given[comm.rank]) for given in rows))
         for m in range(2):
             bridge.select(m)
             whole = torch.arange(float(sum(pair[0] for pair in rows[m])))[:, None] + 100 * step

@@ -233,7 +233,7 @@ def graphs(comm):
 
 @case(2, on="cuda")
 def graph_without_a_batch(comm):
-    """A batch that nobody told would be agreed on, which can't be captured: a sentence, and the
+    """A batch that nobody gave would be agreed on, which can't be captured: a sentence, and the
     communicator works on."""
     bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=mb.Partition())
     bed = Bed(comm)

@@ -321,7 +321,7 @@ static void updates(void)
         "rank 2 called bridge 1 update to a ragged batch of 4 with 0 spans, rank 0");
     MPI_EXPECT_STATUS(wrong ? mimo_bridge_update(bed.bridge, NULL, 0) : update(&bed, 4, false),
                       MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch that is not told, rank 0");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch that is not given, rank 0");
     fault_bed_end(&bed);
     mimo_comm_destroy(comm);
 }

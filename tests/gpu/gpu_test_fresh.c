@@ -34,7 +34,7 @@ static bed_case case_of(int way, bool partition)
     c.hidden = way == IN_BULK ? 256 : 8;
     c.batch = 2 * mpi_test_size();
     c.seq = (way == IN_BULK ? 32 : 4) * mpi_test_size();
-    c.told = true;
+    c.given = true;
     c.ctas = way == IN_BULK ? 2 : 0; /* so that a thread block has much to move */
     c.sums = way != COLLECTIVE;
     return c;

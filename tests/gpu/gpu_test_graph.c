@@ -40,7 +40,7 @@ static bed_case case_of(bool partition, executor_id executor)
     c.executor = executor;
     c.dtype = MIMO_BF16;
     c.batch = 2 * mpi_test_size();
-    c.told = true;
+    c.given = true;
     c.seq = 24;
     c.sums = executor != EXECUTOR_COLLECTIVE;
     c.buffer = executor == EXECUTOR_ZERO_COPY;
@@ -303,7 +303,7 @@ MPI_TEST(graph, staged)
 
 /* ------------------------------------ micro-batches ---------------------------------------- */
 
-/* Rows that every rank told, of several micro-batches: a graph for each, captured before any call
+/* Rows that every rank gave, of several micro-batches: a graph for each, captured before any call
  * ran, is replayed in any order while the update is in force. */
 enum { MICRO_BATCHES = 4 };
 
@@ -317,7 +317,7 @@ static bed_case rows_case(executor_id executor, int i)
 {
     bed_case c = case_of(false, executor);
     c.src_letters = c.dst_letters = "th";
-    c.told = c.sums = false;
+    c.given = c.sums = false;
     c.rows = true;
     c.seq = 1;
     c.batch = 20 + 13 * i;
@@ -397,7 +397,7 @@ MPI_TEST(graph, micro_batches)
     check_rows(EXECUTOR_ZERO_COPY);
 }
 
-/* ----------------------------------- what nobody told --------------------------------------- */
+/* ----------------------------------- what nobody gave --------------------------------------- */
 
 /* Ranks would have to agree, which no capture can hold. Each rank says so at once, the capture goes
  * on, and so does the bridge. */
@@ -406,14 +406,14 @@ MPI_TEST(graph, untold_batch)
     cudaGraph_t graph = NULL;
     bridge_bed bed;
     bed_case c = case_of(false, EXECUTOR_P2P);
-    c.told = c.sums = false;
+    c.given = c.sums = false;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
     MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
     EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
     MPI_EXPECT_STATUS(bed_call(&bed, false, &to, &from), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("tell the batch by mimo_bridge_update");
+    MPI_EXPECT_SENTENCE("give the batch by mimo_bridge_update");
     EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
     EXPECT_CUDA(cudaGraphDestroy(graph));
     bed_fill(&bed, &from, false, 2);

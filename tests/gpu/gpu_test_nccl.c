@@ -385,7 +385,7 @@ static bed_case four_ranks(executor_id executor)
     c.src_letters = c.dst_letters = "sbh";
     c.executor = executor;
     c.dtype = MIMO_F32;
-    c.told = true;
+    c.given = true;
     c.batch = 8;
     c.seq = 16;
     return c;

@@ -33,7 +33,7 @@ MPI_TEST(staged, random_cases)
     uint64_t random = 11;
     for (int i = 0; i < CASES; i++) {
         char src[64], dst[64];
-        bed_case c = {.executor = EXECUTOR_STAGED, .told = true};
+        bed_case c = {.executor = EXECUTOR_STAGED, .given = true};
         bed_draw_grid(&random, src, &c.src.offset);
         bed_draw_grid(&random, dst, &c.dst.offset);
         c.src.grid = src;

@@ -17,7 +17,7 @@ static bed_case staged_case(executor_id executor)
     c.executor = executor;
     c.dtype = MIMO_F32;
     c.batch = 2 * mpi_test_size();
-    c.told = true;
+    c.given = true;
     c.seq = 64;
     c.hidden = 256;
     c.sums = true;

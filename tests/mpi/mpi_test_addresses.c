@@ -104,7 +104,7 @@ static bed_case case_of(bool buffer)
     c.dtype = MIMO_F32;
     c.hidden = 4; /* rows of 16 bytes */
     c.batch = mpi_test_size();
-    c.told = true;
+    c.given = true;
     c.seq = 4 * mpi_test_size();
     return c;
 }

@@ -19,7 +19,7 @@ typedef struct tile_case {
     bool partition, sp;
     mimo_dtype dtype;
     int64_t batch, seq;
-    int64_t told; /* the batch of the descriptor; 0: none */
+    int64_t given; /* the batch of the descriptor; 0: none */
 } tile_case;
 
 static test_tile new_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
@@ -125,8 +125,8 @@ static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid *
     desc.dst = *dst;
     desc.partition = c->partition ? &rule : NULL;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
-    if (c->told > 0)
-        desc.batch = c->told;
+    if (c->given > 0)
+        desc.batch = c->given;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     return bridge;
 }
@@ -462,7 +462,7 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, test_stream()));
     drop_bridge(bridge, src, dst);
 
-    out.told = 8;
+    out.given = 8;
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor few = test_view(&a, MIMO_F32, "sbh", 4, 4, 2);
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE);

@@ -251,7 +251,7 @@ static void call_late(bool idle)
                   .dst_letters = "sbh",
                   .buffer = true,
                   .idle = idle,
-                  .told = true,
+                  .given = true,
                   .batch = 4,
                   .seq = 8};
     bridge_bed bed;
@@ -297,7 +297,7 @@ static void overtake(bool waits_differ)
     test_tile from[BRIDGES], to[BRIDGES];
     mimo_op *ops[BRIDGES];
     int rank = mpi_test_rank();
-    c.told = true;
+    c.given = true;
     for (int i = 0; i < BRIDGES; i++) {
         bed_create(&beds[i], &c);
         from[i] = bed_tile_new(&beds[i], MIMO_SRC);

@@ -113,7 +113,7 @@ BED_TEST(chunks, first_before_the_last_is_sent)
                   .buffer = buffer,
                   .batch = 4,
                   .seq = 16,
-                  .told = true,
+                  .given = true,
                   .chunks = 4};
     bridge_bed bed;
     int rank = mpi_test_rank(), seen = 1;

@@ -78,7 +78,7 @@ MPI_TEST(enqueuing, counts_that_change)
 
 /* ------------------------------------------ bridges ----------------------------------------- */
 
-/* The rows of two flat tiles may have any batch split. Ranks that hold one side alone can't tell
+/* The rows of two flat tiles may have any batch split. Ranks that hold one side alone can't give
  * that from an even split of another batch, so all ranks must agree. */
 MPI_TEST(enqueuing, flat_rows_of_one_side)
 {
@@ -171,13 +171,13 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
         expect_samples(bridge, cuts[i]);
     device.records = always_records;
     MPI_EXPECT_STATUS(forward_samples(bridge, cuts[0], unused), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("while a graph is captured: tell the batch by mimo_bridge_update");
+    MPI_EXPECT_SENTENCE("while a graph is captured: give the batch by mimo_bridge_update");
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 10;
     MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));
     votes = 0;
     expect_samples(bridge, cuts[0]);
-    MPI_EXPECT(votes == 0, "a call whose batch is told votes %d times", votes);
+    MPI_EXPECT(votes == 0, "a call whose batch is given votes %d times", votes);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);
@@ -202,8 +202,8 @@ static void expect_rows(mimo_bridge *bridge, const int64_t held[4])
         MPI_EXPECT(to[i] == (float)(first + i), "row %d is %g", (int)i, (double)to[i]);
 }
 
-/* Calls whose rows every rank told only enqueue, also while a graph is captured: of several
- * micro-batches, told at once. */
+/* Calls whose rows every rank gave only enqueue, also while a graph is captured: of several
+ * micro-batches, given at once. */
 MPI_TEST(enqueuing, rows_that_are_told)
 {
     enum { SPLITS = 4 };
@@ -234,7 +234,7 @@ MPI_TEST(enqueuing, rows_that_are_told)
         MPI_EXPECT_OK(mimo_bridge_select(bridge, i % SPLITS));
         expect_rows(bridge, cuts[i % SPLITS]);
     }
-    MPI_EXPECT(votes == 0, "calls whose rows are told vote %d times", votes);
+    MPI_EXPECT(votes == 0, "calls whose rows are given vote %d times", votes);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);

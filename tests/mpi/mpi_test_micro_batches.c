@@ -1,4 +1,4 @@
-/* Several micro-batches told by one update: of every kind, in any order, in flight together. */
+/* Several micro-batches given by one update: of every kind, in any order, in flight together. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { COUNT = 6, MOST_SPANS = 16, SAMPLES = 4, POSITIONS = 8 };
 typedef struct micro_batches {
     bridge_bed bed;       /* owns bridge and grids */
     bridge_bed at[COUNT]; /* borrow these */
-    mimo_span spans[COUNT][MOST_SPANS], *told[COUNT];
+    mimo_span spans[COUNT][MOST_SPANS], *given[COUNT];
     mimo_batch_desc descs[COUNT];
 } micro_batches;
 
@@ -47,7 +47,7 @@ static bed_case case_of(int i, uint64_t *random, mimo_span *spans, bool buffer)
     c.dst_letters = letters[kind][1];
     c.batch = kind == RAGGED ? SAMPLES : 5 + 3 * i;
     c.seq = kind == ROWS ? 1 : POSITIONS;
-    c.told = kind == EVEN;
+    c.given = kind == EVEN;
     c.rows = kind == ROWS;
     if (kind == RAGGED) {
         c.src.kind = MIMO_RAGGED_PACKED;
@@ -66,7 +66,7 @@ static void begin(micro_batches *out, bool buffer)
 {
     uint64_t random = 11;
     bed_case c = case_of(2 * EVEN, &random, NULL, buffer);
-    c.told = false;
+    c.given = false;
     bed_create(&out->bed, &c);
     for (int i = 0; i < COUNT; i++) {
         bridge_bed *at = &out->at[i];
@@ -77,7 +77,7 @@ static void begin(micro_batches *out, bool buffer)
         at->c.dst.partial = at->c.sums = true;
         at->src = reference_of(&at->c.src, at->c.batch, at->c.seq);
         at->dst = reference_of(&at->c.dst, at->c.batch, at->c.seq);
-        out->descs[i] = bed_describe(at, &out->told[i]);
+        out->descs[i] = bed_describe(at, &out->given[i]);
     }
 }
 
@@ -86,14 +86,14 @@ static void end(micro_batches *it)
     for (int i = 0; i < COUNT; i++) {
         reference_release(&it->at[i].src);
         reference_release(&it->at[i].dst);
-        free(it->told[i]);
+        free(it->given[i]);
     }
     bed_destroy(&it->bed);
 }
 
 /* ------------------------------------- in turn ------------------------------------ */
 
-/* Move by the selected micro-batch. Then by `alone`, which was told this one alone. */
+/* Move by the selected micro-batch. Then by `alone`, which was given this one alone. */
 static void compare(const bridge_bed *at, const bridge_bed *alone, bool backward, uint64_t seed)
 {
     test_tile from = bed_tile_new(at, backward ? MIMO_DST : MIMO_SRC);
@@ -104,7 +104,7 @@ static void compare(const bridge_bed *at, const bridge_bed *alone, bool backward
     bed_check_target(at, &to, backward, seed);
     MPI_EXPECT_OK(bed_call(alone, backward, &expected, &from));
     test_pull(&expected.room);
-    MPI_EXPECT_BITS(bed_bits(at, &to, &expected), "%s: told alone or with others",
+    MPI_EXPECT_BITS(bed_bits(at, &to, &expected), "%s: given alone or with others",
                     bed_text(&at->c));
     test_tile_free(&from);
     test_tile_free(&to);
@@ -120,7 +120,7 @@ static void shuffle(uint64_t *random, int order[COUNT])
     }
 }
 
-/* n micro-batches told at once move as n single updates do, in any order. The second time nothing
+/* n micro-batches given at once move as n single updates do, in any order. The second time nothing
  * is made ready again: each keeps its prepared calls. */
 BED_TEST(micro_batches, told_at_once)
 {
@@ -252,7 +252,7 @@ static void wrong_elements(mimo_bridge *bridge)
     good[1] = (mimo_batch_desc){sizeof *good, 4, true, NULL, 0, -1, -1};
     WITH(span_count, -1, MIMO_ERR_ARGUMENT, "update, micro-batch 1: -1 spans");
     good[1].spans = &span;
-    WITH(span_count, 1, MIMO_ERR_SHAPE, "update, micro-batch 1: rank 2 tells of sample 9 of 4");
+    WITH(span_count, 1, MIMO_ERR_SHAPE, "update, micro-batch 1: rank 2 gives sample 9 of 4");
 #undef WITH
     REFUSED(mimo_bridge_update(bridge, good, wrong ? 2 : 3), MIMO_ERR_MISMATCH,
             "rank 2 called bridge 1 update to 2 micro-batches");

@@ -27,7 +27,7 @@ static bed_case case_of(executor_id executor, int chunks)
     c.dtype = MIMO_F32;
     c.hidden = 8;
     c.batch = 2 * mpi_test_size();
-    c.told = true;
+    c.given = true;
     c.seq = 4 * mpi_test_size();
     c.sums = executor != EXECUTOR_COLLECTIVE;
     c.chunks = chunks;

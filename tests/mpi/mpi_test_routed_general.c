@@ -157,7 +157,7 @@ BED_TEST(routed_general, random_pairs)
         draw_packing(&random, &c.dst, c.seq, dst_cu);
         draw_letters(&random, &c);
         c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
-        c.told = !c.src.ragged && !c.dst.ragged && random_below(&random, 2);
+        c.given = !c.src.ragged && !c.dst.ragged && random_below(&random, 2);
         if (c.seq > MOST_POSITIONS)
             continue;
         check_case(&c);
@@ -601,9 +601,9 @@ BED_TEST(routed_general, wrong_updates)
     if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends once enqueued */
         update_in_flight(&bed);
     MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("ranks 0 and 2 tell different spans of sample 1");
+    MPI_EXPECT_SENTENCE("ranks 0 and 2 give different spans of sample 1");
     MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 3 ? none : one, 1), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 3 tells of sample 4 of 4");
+    MPI_EXPECT_SENTENCE("rank 3 gives sample 4 of 4");
     MPI_EXPECT_STATUS(update(bed.bridge, rank == 3 ? 5 : 4, one, 1), MIMO_ERR_MISMATCH);
     MPI_EXPECT_STATUS(update(bed.bridge, -1, one, 1), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(update(bed.bridge, 4, late, 1));
@@ -665,7 +665,7 @@ BED_TEST(routed_general, batch_that_is_told)
     bed_create(&bed, &c);
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it: tell the batch by mimo_bridge_update");
+    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it: give the batch by mimo_bridge_update");
     setenv("MIMO_CHECK", "calls", 1); /* which agrees on all calls */
     MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it");
@@ -682,7 +682,7 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0));
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
-    c.told = true;
+    c.given = true;
     bed_create(&bed, &c);
     bed_move(&bed, false, 4);
     MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_SHAPE);

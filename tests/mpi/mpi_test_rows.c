@@ -1,4 +1,4 @@
-/* Rows that every rank tells: flat tiles on both sides, of which each rank has any number. The
+/* Rows that every rank gives: flat tiles on both sides, of which each rank has any number. The
  * calls then need no agreement. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static bridge_bed with_case(const bridge_bed *bed, const bed_case *c)
     return other;
 }
 
-/* One update tells rows for the flat calls of a bridge, and a batch for the others. */
+/* One update gives rows for the flat calls of a bridge, and a batch for the others. */
 BED_TEST(rows, beside_samples)
 {
     bed_case c = {.src = {.grid = "dp=4", .ragged = 3},
@@ -113,7 +113,7 @@ BED_TEST(rows, beside_samples)
     mimo_span *spans;
     bed_create(&bed, &c);
     c.rows = false;
-    c.told = true;
+    c.given = true;
     c.src.ragged = c.dst.ragged = 0;
     c.src_letters = "sbh";
     c.batch = 7;
@@ -138,7 +138,7 @@ BED_TEST(rows, beside_samples)
     bed_destroy(&bed);
 }
 
-/* More splits than are remembered do not push out the one that was told. */
+/* More splits than are remembered do not push out the one that was given. */
 BED_TEST(rows, after_many_splits)
 {
     enum { SPLITS = 12 };
@@ -188,7 +188,7 @@ static void expect_messages(const bridge_bed *bed, const mimo_bridge_sizes *size
                (int)bytes);
 }
 
-static mimo_status tell(mimo_bridge *bridge, int64_t src, int64_t dst)
+static mimo_status give(mimo_bridge *bridge, int64_t src, int64_t dst)
 {
     mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
     desc.src_rows = src;
@@ -234,7 +234,7 @@ MPI_TEST(rows, what_the_bridge_says)
     bed_create(&bed, &c);
     MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bed.bridge, MIMO_SRC, -1),
                       MIMO_ERR_SHAPE);
-    MPI_EXPECT_OK(tell(bed.bridge, src[rank], dst));
+    MPI_EXPECT_OK(give(bed.bridge, src[rank], dst));
     expect_range(bed.bridge, MIMO_SRC, src_first[rank], src[rank]);
     expect_range(bed.bridge, MIMO_DST, rank < 2 ? 0 : 34, dst);
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, bed.bridge, MIMO_SRC, &sizes));
@@ -247,7 +247,7 @@ MPI_TEST(rows, what_the_bridge_says)
     MPI_EXPECT(tile.shape[0] == dst, "%d rows", (int)tile.shape[0]);
     sizes = flat_sizes(9, 3);
     MPI_EXPECT_STATUS(mimo_bridge_tile(&tile, bed.bridge, MIMO_DST, &sizes), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("9 samples of 3 positions, and the ranks told 36 rows");
+    MPI_EXPECT_SENTENCE("9 samples of 3 positions, and the ranks gave 36 rows");
     sizes.dst_letters = "sbh"; /* the call would count samples */
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, bed.bridge, MIMO_SRC, &sizes));
     MPI_EXPECT(tile.shape[0] == (rank == 0 ? 9 : 6), "%d rows", (int)tile.shape[0]);
@@ -261,7 +261,7 @@ enum { WRONG = 2 };
 static void refuse(mimo_bridge *bridge, int64_t src, int64_t dst, mimo_status status,
                    const char *words)
 {
-    MPI_EXPECT_STATUS(tell(bridge, src, dst), status);
+    MPI_EXPECT_STATUS(give(bridge, src, dst), status);
     MPI_EXPECT_SENTENCE(words);
 }
 
@@ -275,14 +275,14 @@ static void refuse_numbers(mimo_bridge *bridge, int64_t src, int64_t dst)
     refuse(bridge, src, rank == 3 ? 7 : dst, MIMO_ERR_SHAPE,
            "the src tiles of all dp ranks hold 8 rows, the dst tiles 7");
     refuse(bridge, src, rank == 0 ? 2 : dst, MIMO_ERR_SHAPE,
-           "rank 0: bridge 1: update: this rank tells 2 dst rows, and it has no role on that side");
+           "rank 0: bridge 1: update: this rank gives 2 dst rows, and it has no role on that side");
     refuse(bridge, rank == WRONG ? -1 : src, dst, MIMO_ERR_ARGUMENT,
-           "rank 2: bridge 1: update: -1 src rows and 0 dst rows: tell both, or neither by -1");
+           "rank 2: bridge 1: update: -1 src rows and 0 dst rows: give both, or neither by -1");
     refuse(bridge, src, rank == WRONG ? -5 : dst, MIMO_ERR_ARGUMENT, "5 src rows and -5 dst rows");
     refuse(bridge, rank < 2 ? INT64_MAX : src, dst, MIMO_ERR_OVERFLOW, "");
     refuse(bridge, rank == WRONG ? -1 : src, rank == WRONG ? -1 : dst, MIMO_ERR_MISMATCH,
-           "rank 2 called bridge 1 update to a batch that is not told, rank 0 called bridge 1 "
-           "update to a batch that is not told with 3 src and 0 dst rows");
+           "rank 2 called bridge 1 update to a batch that is not given, rank 0 called bridge 1 "
+           "update to a batch that is not given with 3 src and 0 dst rows");
 }
 
 static mimo_status forward_flat(const bridge_bed *bed, int64_t src, int64_t dst)
@@ -303,7 +303,7 @@ static void refuse_kinds(void)
     mimo_batch_desc ragged = MIMO_BATCH_DESC_INIT;
     c.buffer = false;
     bed_create(&bed, &c);
-    MPI_EXPECT_STATUS(tell(bed.bridge, 1, 2), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(give(bed.bridge, 1, 2), MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_SENTENCE("a bridge with a partition has none");
     ragged.batch = 4;
     ragged.ragged = true;
@@ -313,7 +313,7 @@ static void refuse_kinds(void)
     c.dst.partition = false;
     bed_create(&bed, &c);
     MPI_EXPECT_STATUS(mimo_bridge_update(bed.bridge, &ragged, 1), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("1 src rows are told, and the spans of a ragged batch say these");
+    MPI_EXPECT_SENTENCE("1 src rows are given, and the spans of a ragged batch say these");
     bed_destroy(&bed);
 }
 
@@ -330,15 +330,15 @@ MPI_TEST(rows, mistakes)
     int64_t src = rank < 2 ? 3 : 5, dst = rank == 3 ? 8 : 0;
     test_agree_on_data();
     bed_create(&bed, &c);
-    MPI_EXPECT_OK(tell(bed.bridge, src, dst));
+    MPI_EXPECT_OK(give(bed.bridge, src, dst));
     refuse_numbers(bed.bridge, src, dst);
     MPI_EXPECT_STATUS(forward_flat(&bed, 4, dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("src tile is f32 th[4,3], and this rank told the update 3 src rows");
+    MPI_EXPECT_SENTENCE("src tile is f32 th[4,3], and this rank gave the update 3 src rows");
     MPI_EXPECT_STATUS(forward_flat(&bed, src, rank == WRONG ? 1 : dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE(
-        "rank 2: bridge 1: dst tile is f32 th[1,3], and this rank told the update 0 dst rows");
+        "rank 2: bridge 1: dst tile is f32 th[1,3], and this rank gave the update 0 dst rows");
     MPI_EXPECT_OK(forward_flat(&bed, src, dst));
-    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* nothing is told any more */
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* nothing is given any more */
     MPI_EXPECT_OK(forward_flat(&bed, 4, rank < 2 ? 0 : 4));
     MPI_EXPECT_STATUS(forward_flat(&bed, 4, rank < 2 ? 0 : 5), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("hold 8 rows, the dst tiles 10");

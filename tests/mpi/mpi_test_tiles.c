@@ -157,7 +157,7 @@ MPI_TEST(tiles, refused)
     expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "letters 'hbs' of src are none of");
     it.sizes = good;
     it.sizes.batch = 8;
-    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "a batch of 8, and the bridge was told 4");
+    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "a batch of 8, and the bridge was given 4");
     it.sizes = good;
     it.sizes.seq = 7; /* of src alone any sequence would do */
     expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "7 rows are not a multiple of 2*cp = 4");
@@ -175,7 +175,7 @@ MPI_TEST(tiles, refused)
     end(&it);
     it = begin(EXECUTOR_ROUTED, &zigzag, -1);
     it.sizes.batch = -1;
-    expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "a batch of -1, and the bridge was told none");
+    expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "a batch of -1, and the bridge was given none");
     end(&it);
 }
 

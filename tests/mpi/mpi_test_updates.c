@@ -50,7 +50,7 @@ static int step(ragged_steps *it, int most)
     return took;
 }
 
-/* One agreement and one gather. Where there is more to tell than ever before, the ranks agree on
+/* One agreement and one gather. Where there is more to give than ever before, the ranks agree on
  * larger records and gather again, once. */
 MPI_TEST(updates, take_two_exchanges)
 {
@@ -80,7 +80,7 @@ MPI_TEST(updates, compare_what_they_gather)
     batch.batch = 4 + (mpi_test_rank() == 1);
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_STATUS(mimo_bridge_update(it->bed.bridge, &batch, 1), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("update: ranks 0 and 1 tell of other numbers");
+    MPI_EXPECT_SENTENCE("update: ranks 0 and 1 give other numbers");
     setenv("MIMO_AGREE", "1", 1);
     ragged_end(it);
 }

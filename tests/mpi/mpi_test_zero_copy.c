@@ -285,7 +285,7 @@ MPI_TEST(zero_copy, receivers_that_disagree)
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
                   .buffer = true,
-                  .told = true,
+                  .given = true,
                   .batch = 2,
                   .seq = 4};
     bridge_bed bed;

@@ -170,7 +170,7 @@ static const oracle_order_mutation order_table[] = {
 static const char *const unit_table[] = {
     "exp-float",          /* exponentials are added in f64, and their sum is fixed */
     "minus-zero",         /* -0 that a bridge's backward brought stays -0 */
-    "rows-mirrored",      /* rows that ranks tell count at the opposite dp coordinate */
+    "rows-mirrored",      /* rows that ranks give count at the opposite dp coordinate */
     "last-piece-lost",    /* a staged message ends before its last piece */
     "entry-still-full",   /* a FIFO's sender does not wait until an entry is empty */
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */

@@ -82,7 +82,7 @@ mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans)
     *spans = calloc((size_t)bed->c.dst.span_count + 1, sizeof **spans);
     if (bed->c.src.kind)
         describe_spans(&batch, bed, *spans);
-    if (bed->c.told)
+    if (bed->c.given)
         batch.batch = bed->c.batch;
     if (bed->c.rows) {
         batch.src_rows = held(bed, MIMO_SRC).rows;
@@ -137,7 +137,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.all_stages = c->dst.all_stages;
     desc.destinations_idle = c->idle;
     desc.ctas = c->ctas;
-    desc.batch = c->told ? c->batch : -1;
+    desc.batch = c->given ? c->batch : -1;
     desc.executor = executor_of(c->buffer ? EXECUTOR_ZERO_COPY : c->executor);
     desc.backward_executor = executor_of(c->backward_executor);
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
@@ -183,20 +183,20 @@ static void expect_tile(const bridge_bed *bed, mimo_side side, const mimo_tensor
 {
     char text[128], expected[128];
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    mimo_tensor told = *tile;
-    sizes.batch = bed->c.told || bed->c.src.kind || bed->c.rows ? -1 : bed->c.batch;
+    mimo_tensor said = *tile;
+    sizes.batch = bed->c.given || bed->c.src.kind || bed->c.rows ? -1 : bed->c.batch;
     sizes.seq = bed->c.src.cu || bed->c.dst.cu ? 0 : bed->c.seq;
     sizes.hidden = bed_hidden(&bed->c);
     sizes.dtype = bed->c.dtype;
     sizes.src_letters = bed->c.src_letters;
     sizes.dst_letters = bed->c.dst_letters;
-    MPI_EXPECT_OK(mimo_bridge_tile(&told, bed->bridge, side, &sizes));
-    bool same = memcmp(told.shape, tile->shape, sizeof told.shape) == 0;
-    MPI_EXPECT(same && !told.data && told.memory == tile->memory && told.dtype == tile->dtype &&
-                   strcmp(told.letters, tile->letters) == 0,
+    MPI_EXPECT_OK(mimo_bridge_tile(&said, bed->bridge, side, &sizes));
+    bool same = memcmp(said.shape, tile->shape, sizeof said.shape) == 0;
+    MPI_EXPECT(same && !said.data && said.memory == tile->memory && said.dtype == tile->dtype &&
+                   strcmp(said.letters, tile->letters) == 0,
                "%s: side %d is %s, and mimo_bridge_tile says %s", bed_text(&bed->c), (int)side,
                mimo_tensor_text(expected, sizeof expected, tile),
-               mimo_tensor_text(text, sizeof text, &told));
+               mimo_tensor_text(text, sizeof text, &said));
 }
 
 static test_tile shape_tile(const bridge_bed *bed, mimo_side side, bool shared)

@@ -25,8 +25,8 @@ typedef struct bed_case {
     bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
     bool idle;      /* destinations are idle between calls */
     int ctas;       /* the descriptor's limit of thread blocks */
-    bool told;      /* the batch is given */
-    bool rows;      /* tiles are flat, S is 1, and every rank tells its rows */
+    bool given;     /* the batch is given */
+    bool rows;      /* tiles are flat, S is 1, and every rank gives its rows */
     /* Backward: each contribution is a small number of its own. Otherwise one is the whole sum. */
     bool sums;
     int chunks; /* chunks of each call in bed_move; 0: whole calls */
@@ -49,7 +49,7 @@ void bed_destroy(bridge_bed *bed);
 /* The update of a ragged case, or of one with rows, which bed_create does as well. Collective. */
 void bed_update(const bridge_bed *bed);
 
-/* What this rank tells in an update to the case. Its spans are the caller's, to be freed. */
+/* What this rank gives an update of the case. Its spans are the caller's, to be freed. */
 mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans);
 
 /* Some dimensions in some order over a part of this launch's ranks. */

@@ -48,7 +48,8 @@ static inline void ragged_end(ragged_steps *it)
     free(it);
 }
 
-/* From `least` to `most` images in each sample, of one or two rows. The bridge is not told. */
+/* From `least` to `most` images in each sample, of one or two rows. The bridge does not know
+ * them. */
 static inline void ragged_draw(ragged_steps *it, int least, int most)
 {
     int64_t count = 0;

@@ -1,4 +1,4 @@
-#include "bridge/routed/told_batches.h"
+#include "bridge/routed/given_batches.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -9,20 +9,20 @@
 #include "core/memory.h"
 
 /*
- * What a rank tells, in one record: the head; three numbers of each micro-batch, its rows by
+ * What a rank gives, in one record: the head; three numbers of each micro-batch, its rows by
  * mimo_side and its number of spans; the spans of all micro-batches, one after the other.
  *
  * All ranks gather records of the same size. A bridge remembers the size that sufficed last time. A
- * rank that has more to tell says so in its head. Then all gather again, with larger records.
+ * rank that has more to give says so in its head. Then all gather again, with larger records.
  */
-typedef struct told_head {
-    int64_t needs; /* bytes of the record with all that the rank has to tell */
+typedef struct given_head {
+    int64_t needs; /* bytes of the record with all that the rank has to give */
     uint64_t signature;
-} told_head;
+} given_head;
 
 enum { SPANS = 2, NUMBERS };
 
-mimo_status mimo_told_batches_prefix_error(const mimo_told_batches *it, int i, mimo_status status)
+mimo_status mimo_given_batches_prefix_error(const mimo_given_batches *it, int i, mimo_status status)
 {
     if (status == MIMO_OK)
         return MIMO_OK;
@@ -31,7 +31,7 @@ mimo_status mimo_told_batches_prefix_error(const mimo_told_batches *it, int i, m
     return mimo_fail_prefix(status, "update: ");
 }
 
-static void release_records(mimo_told_batches *it)
+static void release_records(mimo_given_batches *it)
 {
     for (int i = 0; i < it->count && it->merged; i++)
         mimo_release(it->merged[i]);
@@ -42,7 +42,7 @@ static void release_records(mimo_told_batches *it)
     it->merged = NULL;
 }
 
-void mimo_told_batches_release(mimo_told_batches *it)
+void mimo_given_batches_release(mimo_given_batches *it)
 {
     release_records(it);
     mimo_release(it->rows);
@@ -51,29 +51,29 @@ void mimo_told_batches_release(mimo_told_batches *it)
 
 /* ----------------------------------------- records ------------------------------------------ */
 
-static const told_head *head_of(const mimo_told_batches *it, int64_t rank)
+static const given_head *head_of(const mimo_given_batches *it, int64_t rank)
 {
-    return (const told_head *)(const void *)(it->all + rank * it->bytes);
+    return (const given_head *)(const void *)(it->all + rank * it->bytes);
 }
 
-static int64_t number_of(const mimo_told_batches *it, int64_t rank, int i, int which)
+static int64_t number_of(const mimo_given_batches *it, int64_t rank, int i, int which)
 {
     return ((const int64_t *)(head_of(it, rank) + 1))[NUMBERS * i + which];
 }
 
-static const mimo_span *list_of(const mimo_told_batches *it, int64_t rank)
+static const mimo_span *list_of(const mimo_given_batches *it, int64_t rank)
 {
     const int64_t *numbers = (const int64_t *)(head_of(it, rank) + 1);
     return (const mimo_span *)(numbers + NUMBERS * (int64_t)it->count);
 }
 
-/* What this rank has to tell, where it fits. */
-static void write_record(const mimo_told_batches *it)
+/* What this rank has to give, where it fits. */
+static void write_record(const mimo_given_batches *it)
 {
-    told_head *head = (told_head *)(void *)it->own;
+    given_head *head = (given_head *)(void *)it->own;
     int64_t *numbers = (int64_t *)(head + 1);
     mimo_span *spans = (mimo_span *)(numbers + NUMBERS * (int64_t)it->count);
-    *head = (told_head){it->needs, it->signature};
+    *head = (given_head){it->needs, it->signature};
     for (int i = 0; i < it->count && it->needs <= it->bytes; i++) {
         const mimo_batch_desc *desc = &it->descs[i];
         numbers[NUMBERS * i + MIMO_SRC] = desc->src_rows;
@@ -87,7 +87,7 @@ static void write_record(const mimo_told_batches *it)
 
 /* Memory for records of `bytes` bytes, and for all spans that these can hold. After that a rank
  * cannot fail alone. */
-static mimo_status reserve_records(mimo_told_batches *it, int64_t bytes)
+static mimo_status reserve_records(mimo_given_batches *it, int64_t bytes)
 {
     int64_t all;
     mimo_comm *comm = it->bridge->mover.parent;
@@ -108,8 +108,8 @@ static mimo_status reserve_records(mimo_told_batches *it, int64_t bytes)
     return MIMO_OK;
 }
 
-/* Count what this rank has to tell. */
-static mimo_status count_needs(mimo_told_batches *it, int64_t *batch)
+/* Count what this rank has to give. */
+static mimo_status count_needs(mimo_given_batches *it, int64_t *batch)
 {
     int64_t spans = 0, bytes;
     for (int i = 0; i < it->count; i++) {
@@ -122,10 +122,10 @@ static mimo_status count_needs(mimo_told_batches *it, int64_t *batch)
                "update: %" PRId64 " spans of one rank", spans);
     MIMO_TRY(mimo_mul(&bytes, spans, sizeof(mimo_span)));
     return mimo_add(&it->needs, bytes,
-                    (int64_t)sizeof(told_head) + NUMBERS * (int64_t)sizeof(int64_t) * it->count);
+                    (int64_t)sizeof(given_head) + NUMBERS * (int64_t)sizeof(int64_t) * it->count);
 }
 
-mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
+mimo_status mimo_given_batches_reserve(mimo_given_batches *it)
 {
     const mimo_bridge *bridge = it->bridge;
     int64_t batch = 0;
@@ -134,12 +134,12 @@ mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->mover.parent->size, sizeof *it->rows));
     MIMO_TRY(mimo_reserve(&it->samples, batch, sizeof *it->samples));
-    return reserve_records(it, mimo_routed_of(bridge)->told_bytes);
+    return reserve_records(it, mimo_routed_of(bridge)->given_bytes);
 }
 
 /* ------------------------------------------ gather ------------------------------------------ */
 
-static mimo_status gather_records(const mimo_told_batches *it)
+static mimo_status gather_records(const mimo_given_batches *it)
 {
     mimo_comm *comm = it->bridge->mover.parent;
     mimo_request *request = NULL;
@@ -149,13 +149,13 @@ static mimo_status gather_records(const mimo_told_batches *it)
 
 /* The largest record that a rank needs. Where MIMO_AGREE=0 left the agreement out, ranks are
  * compared here. */
-static mimo_status compare_heads(int64_t *needs, const mimo_told_batches *it)
+static mimo_status compare_heads(int64_t *needs, const mimo_given_batches *it)
 {
     *needs = 0;
     for (int r = 0; r < it->bridge->mover.parent->size; r++) {
-        const told_head *head = head_of(it, r);
+        const given_head *head = head_of(it, r);
         MIMO_CHECK(head->signature == head_of(it, 0)->signature, MIMO_ERR_MISMATCH,
-                   "update: ranks 0 and %d tell of other numbers of micro-batches or samples", r);
+                   "update: ranks 0 and %d give other numbers of micro-batches or samples", r);
         *needs = head->needs > *needs ? head->needs : *needs;
     }
     return MIMO_OK;
@@ -163,7 +163,7 @@ static mimo_status compare_heads(int64_t *needs, const mimo_told_batches *it)
 
 /* Where a record does not fit, all ranks gather larger ones: of the smallest power of two times the
  * old size, as a little more may be needed soon. */
-static mimo_status gather_all(mimo_told_batches *it)
+static mimo_status gather_all(mimo_given_batches *it)
 {
     mimo_routed *own = mimo_routed_of(it->bridge);
     int64_t needs, bytes = it->bytes;
@@ -176,7 +176,7 @@ static mimo_status gather_all(mimo_told_batches *it)
     MIMO_TRY(
         mimo_comm_agree(it->bridge->mover.parent,
                         mimo_mover_prefix_error(&it->bridge->mover, reserve_records(it, bytes))));
-    own->told_bytes = bytes;
+    own->given_bytes = bytes;
     return gather_records(it);
 }
 
@@ -193,29 +193,29 @@ static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
 
 /* Of one micro-batch: its samples, and spans in all. */
 typedef struct sample_table {
-    const mimo_told_batches *told;
-    mimo_told_sample *samples; /* samples[batch] */
+    const mimo_given_batches *given;
+    mimo_given_sample *samples; /* samples[batch] */
     int64_t batch, sum;
 } sample_table;
 
 static mimo_status take_sample(sample_table *table, int rank, mimo_range range)
 {
-    const mimo_span *list = list_of(table->told, rank);
+    const mimo_span *list = list_of(table->given, rank);
     int64_t sample = list[range.first].sample;
     MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
-               "rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample, table->batch);
-    mimo_told_sample *told = &table->samples[sample];
-    int64_t first = told->owner - 1;
+               "rank %d gives sample %" PRId64 " of %" PRId64, rank, sample, table->batch);
+    mimo_given_sample *given = &table->samples[sample];
+    int64_t first = given->owner - 1;
     if (first < 0) {
-        *told = (mimo_told_sample){rank + 1, range};
+        *given = (mimo_given_sample){rank + 1, range};
         table->sum += range.count;
         return MIMO_OK;
     }
-    const mimo_span *known = list_of(table->told, first) + told->spans.first;
-    bool same = range.count == told->spans.count &&
+    const mimo_span *known = list_of(table->given, first) + given->spans.first;
+    bool same = range.count == given->spans.count &&
                 memcmp(known, &list[range.first], (size_t)range.count * sizeof *list) == 0;
     MIMO_CHECK(same, MIMO_ERR_MISMATCH,
-               "ranks %" PRId64 " and %d tell different spans of sample %" PRId64
+               "ranks %" PRId64 " and %d give different spans of sample %" PRId64
                " (or one of them twice)",
                first, rank, sample);
     return MIMO_OK;
@@ -226,9 +226,9 @@ static mimo_status take_rank(sample_table *table, int rank, int i)
 {
     int64_t at = 0;
     for (int before = 0; before < i; before++)
-        at += number_of(table->told, rank, before, SPANS);
-    for (int64_t end = at + number_of(table->told, rank, i, SPANS); at < end;) {
-        mimo_range range = spans_of(list_of(table->told, rank), end, at);
+        at += number_of(table->given, rank, before, SPANS);
+    for (int64_t end = at + number_of(table->given, rank, i, SPANS); at < end;) {
+        mimo_range range = spans_of(list_of(table->given, rank), end, at);
         MIMO_TRY(take_sample(table, rank, range));
         at += range.count;
     }
@@ -239,15 +239,15 @@ static mimo_status take_rank(sample_table *table, int rank, int i)
 static void list_spans(mimo_span *spans, const sample_table *table)
 {
     for (int64_t b = 0; b < table->batch; b++) {
-        const mimo_told_sample *told = &table->samples[b];
-        for (int64_t k = 0; k < told->spans.count; k++)
-            *spans++ = list_of(table->told, told->owner - 1)[told->spans.first + k];
+        const mimo_given_sample *given = &table->samples[b];
+        for (int64_t k = 0; k < given->spans.count; k++)
+            *spans++ = list_of(table->given, given->owner - 1)[given->spans.first + k];
     }
 }
 
-static mimo_status merge(mimo_told_batches *it, int i)
+static mimo_status merge(mimo_given_batches *it, int i)
 {
-    sample_table table = {.told = it, .samples = it->samples, .batch = it->descs[i].batch};
+    sample_table table = {.given = it, .samples = it->samples, .batch = it->descs[i].batch};
     memset(it->samples, 0, (size_t)table.batch * sizeof *it->samples);
     for (int r = 0; r < it->bridge->mover.parent->size; r++)
         MIMO_TRY(take_rank(&table, r, i));
@@ -257,9 +257,9 @@ static mimo_status merge(mimo_told_batches *it, int i)
     return MIMO_OK;
 }
 
-/* ------------------------------------------- tell ------------------------------------------- */
+/* ------------------------------------------- give ------------------------------------------- */
 
-static mimo_status count_rows(mimo_told_batches *it, int i)
+static mimo_status count_rows(mimo_given_batches *it, int i)
 {
     int ranks = it->bridge->mover.parent->size;
     for (int r = 0; r < ranks; r++)
@@ -268,7 +268,7 @@ static mimo_status count_rows(mimo_told_batches *it, int i)
     return mimo_routed_batch_set_rows(&it->batches[i], it->rows, ranks);
 }
 
-static mimo_status tell(mimo_told_batches *it)
+static mimo_status give(mimo_given_batches *it)
 {
     for (int i = 0; i < it->count; i++) {
         mimo_status status = MIMO_OK;
@@ -276,17 +276,17 @@ static mimo_status tell(mimo_told_batches *it)
             status = merge(it, i);
         else if (it->descs[i].src_rows >= 0)
             status = count_rows(it, i);
-        MIMO_TRY(mimo_told_batches_prefix_error(it, i, status));
+        MIMO_TRY(mimo_given_batches_prefix_error(it, i, status));
     }
     return MIMO_OK;
 }
 
 /* From the same records all ranks come to the same result. Rows take memory: there they agree. */
-mimo_status mimo_told_batches_gather(mimo_told_batches *it)
+mimo_status mimo_given_batches_gather(mimo_given_batches *it)
 {
     if (!it->ragged && !it->counted)
         return MIMO_OK;
     MIMO_TRY(gather_all(it));
-    mimo_status told = mimo_mover_prefix_error(&it->bridge->mover, tell(it));
-    return it->counted ? mimo_comm_agree(it->bridge->mover.parent, told) : told;
+    mimo_status given = mimo_mover_prefix_error(&it->bridge->mover, give(it));
+    return it->counted ? mimo_comm_agree(it->bridge->mover.parent, given) : given;
 }
