@@ -18,6 +18,7 @@
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
 #include <mimo/plan.h>
+#include <mimo/route.h>
 #include <mimo/status.h>
 #include <mimo/tensor.h>
 #include <mimo/version.h>

@@ -44,7 +44,7 @@ listed() {
 shown() { nm -D --defined-only "$1" | sed -nE "s/^[0-9a-f]* [A-Z] ([^@]*)@@$2.*/\1/p" | sort -u; }
 
 mapfile -t all < <(find "$root/include/mimo" -name '*.h' ! -name mpi.h)
-mapfile -t private < <(find "$root"/{src,grid,layout,plan,move,bridge} -name '*.h')
+mapfile -t private < <(find "$root"/{src,grid,layout,plan,move,bridge,dispatch} -name '*.h')
 built=()
 for header in "$@"; do [[ $header == */mpi.h ]] || built+=("$header"); done
 map=$root/src/mimo-bridge.map.in

@@ -22,6 +22,7 @@ PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
 GRADIENT = "gradient"
+DISPATCH, ROUTE = "dispatch", "dispatch/route"
 OPS, KERNELS, EXCHANGE = "nn/ops", "nn/kernels", "nn/exchange"
 PARAMS, LAYERS, NN = "nn/params", "nn/layers", "nn"
 SUPPORT, DATA, FORMATS = "captioner/support", "captioner/data", "captioner/formats"
@@ -31,7 +32,7 @@ MODEL, TRAINING = "captioner/model", "captioner/training"
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT}
+LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH, ROUTE}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
@@ -49,6 +50,8 @@ MAY_INCLUDE = {
     VERIFY: BELOW_CALLS,
     BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
+    ROUTE: {CORE},
+    DISPATCH: {CORE, DEVICE, COMM, LAYOUT, MOVE, ROUTE},
     OPS: LIBRARY | {KERNELS},  # a runtime chooses its table
     KERNELS: LIBRARY | {OPS},
     EXCHANGE: LIBRARY | {OPS},
@@ -81,7 +84,8 @@ FOLDERS = [
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("layout/", LAYOUT), ("plan/", PLAN), ("move/", MOVE), ("bridge/routed/", ROUTED),
     ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
-    ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"),
+    ("bridge/", BRIDGE), ("dispatch/route/", ROUTE), ("dispatch/", DISPATCH), ("tools/", "tools"),
+    ("python/tests/", "tests"), ("tests/", "tests"),
     *((f"examples/{part}/", part) for part in (SUPPORT, DATA, FORMATS, PICTURES, DIFF, MODEL, TRAINING)),
     ("examples/", "examples"), ("bench/", "bench"),
 ]
@@ -92,14 +96,14 @@ HEADERS = {
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
-    "gradient": GRADIENT,
+    "gradient": GRADIENT, "route": ROUTE,
 }
 UMBRELLA = "include/mimo/mimo.h"
 
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
-PURE_FOLDERS = {"src/core", "src/partition", "grid", "layout", "plan", "tools"}
+PURE_FOLDERS = {"src/core", "src/partition", "grid", "layout", "plan", "dispatch/route", "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
@@ -478,6 +482,8 @@ SAMPLES = [
      "bridge/collective may not include plan"),
     ("bridge/routed/across.c", '#include "bridge/collective/groups.h"\n',
      "bridge/routed may not include bridge/collective"),
+    ("dispatch/route/up.c", '#include "dispatch/sums.h"\n', "dispatch/route may not include dispatch"),
+    ("dispatch/across.c", "#include <mimo/bridge.h>\n", "dispatch may not include bridge"),
     ("layout/up.c", '#include "plan/plan_walk.h"\n',
      "layout may not include plan"),
     ("src/partition/wide.c", '#include "partition/shard/moves.h"\n',
@@ -543,6 +549,7 @@ GOOD = {
     "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
     "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',
     "move/steps.h": "int x;\n",
+    "dispatch/sums.h": '#include "move/steps.h"\n',
     "bridge/routed/phases.h": '#include "move/steps.h"\n#include "plan/plan_walk.h"\n',
     "bridge/collective/groups.h": '#include "move/steps.h"\n',
     "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',

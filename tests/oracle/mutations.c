@@ -173,6 +173,8 @@ static const char *const unit_table[] = {
     "rows-mirrored",      /* rows that ranks give count at the opposite dp coordinate */
     "last-piece-lost",    /* a staged message ends before its last piece */
     "entry-still-full",   /* a FIFO's sender does not wait until an entry is empty */
+    "route-own-counts",   /* a sender's rows begin where an expert does */
+    "capacity-own",       /* a rank looks at the capacity of its own tile alone */
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */

@@ -50,6 +50,8 @@ Test(descriptors, initial_values)
     SAME_FIELD(mimo_layout_desc, cp_copies, MIMO_LAYOUT_DESC_INIT);
     SAME_FIELD(mimo_alignment_desc, memory, MIMO_ALIGNMENT_DESC_INIT);
     SAME_FIELD(mimo_partition_rule, format, MIMO_PARTITION_RULE_INIT);
+    SAME_FIELD(mimo_route_desc, capacity, MIMO_ROUTE_DESC_INIT);
+    SAME(mimo_routing, MIMO_ROUTING_INIT);
     mimo_gradient_bucket bucket;
     mimo_gradient_bucket_init(&bucket, sizeof bucket);
     cr_assert(bucket.size == sizeof bucket && *bucket.shard == '\0' && *bucket.partial == '\0');
