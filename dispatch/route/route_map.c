@@ -34,7 +34,8 @@ static mimo_status reserve_blocks(mimo_route_blocks *blocks, int64_t peers, int6
     MIMO_TRY(mimo_reserve(&blocks->token, entries, sizeof *blocks->token));
     MIMO_TRY(mimo_reserve(&blocks->pairs, entries + 1, sizeof *blocks->pairs));
     MIMO_TRY(mimo_reserve(&blocks->pair, pairs, sizeof *blocks->pair));
-    return mimo_reserve(&blocks->row, pairs, sizeof *blocks->row);
+    MIMO_TRY(mimo_reserve(&blocks->row, pairs, sizeof *blocks->row));
+    return mimo_reserve(&blocks->first, entries, sizeof *blocks->first);
 }
 
 static void release_blocks(mimo_route_blocks *blocks)
@@ -44,6 +45,7 @@ static void release_blocks(mimo_route_blocks *blocks)
     mimo_release(blocks->pairs);
     mimo_release(blocks->pair);
     mimo_release(blocks->row);
+    mimo_release(blocks->first);
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -85,35 +87,33 @@ static void release_work(struct mimo_route_work *work)
     mimo_release(work);
 }
 
-/* Pairs of all ranks, and the rows of a tile that has all of them. */
-static mimo_status count_most(int64_t *pairs, int64_t *rows, const mimo_route_shape *shape,
-                              int64_t tokens)
+/* Pairs of all ranks, where a tile that has all of them does not have too many rows. */
+static mimo_status count_most(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens)
 {
-    int64_t padding;
+    int64_t padding, rows;
     MIMO_TRY(mimo_mul(pairs, tokens, shape->top_k));
     MIMO_TRY(mimo_mul(pairs, *pairs, shape->ranks));
     MIMO_TRY(mimo_mul(&padding, shape->held, shape->alignment - 1));
-    MIMO_TRY(mimo_add(rows, *pairs, padding));
-    MIMO_CHECK(*rows <= INT32_MAX, MIMO_ERR_OVERFLOW,
+    MIMO_TRY(mimo_add(&rows, *pairs, padding));
+    MIMO_CHECK(rows <= INT32_MAX, MIMO_ERR_OVERFLOW,
                "route: %" PRId64 " ranks of %" PRId64 " tokens and top_k %" PRId64
                ", aligned to %" PRId64 ", can fill a tile of %" PRId64 " rows, more than %d",
-               shape->ranks, tokens, shape->top_k, shape->alignment, *rows, (int)INT32_MAX);
+               shape->ranks, tokens, shape->top_k, shape->alignment, rows, (int)INT32_MAX);
     return MIMO_OK;
 }
 
 mimo_status mimo_route_map_reserve(mimo_route_map *map, const mimo_route_shape *shape, int64_t rank,
                                    int64_t max_tokens)
 {
-    int64_t pairs, rows, choices = least(shape->top_k, shape->ep);
+    int64_t pairs, choices = least(shape->top_k, shape->ep);
     *map = (mimo_route_map){.shape = *shape, .rank = rank, .max_tokens = max_tokens};
-    MIMO_TRY(count_most(&pairs, &rows, shape, max_tokens));
+    MIMO_TRY(count_most(&pairs, shape, max_tokens));
     MIMO_TRY(mimo_reserve(&map->work, 1, sizeof *map->work));
     MIMO_TRY(reserve_work(map->work, shape, max_tokens, pairs));
     MIMO_TRY(mimo_reserve(&map->counts, shape->ranks * shape->experts, sizeof *map->counts));
     MIMO_TRY(mimo_reserve(&map->starts, shape->experts, sizeof *map->starts));
     MIMO_TRY(mimo_reserve(&map->rows, shape->ep, sizeof *map->rows));
     MIMO_TRY(mimo_reserve(&map->ends, shape->held, sizeof *map->ends));
-    MIMO_TRY(mimo_reserve(&map->entry_of_row, rows, sizeof *map->entry_of_row));
     MIMO_TRY(mimo_reserve(&map->returned, shape->ranks + 1, sizeof *map->returned));
     MIMO_TRY(mimo_reserve(&map->returned_pairs, shape->ranks + 1, sizeof *map->returned_pairs));
     MIMO_TRY(reserve_blocks(&map->in, shape->ranks, shape->ranks * max_tokens, pairs));
@@ -127,7 +127,6 @@ void mimo_route_map_release(mimo_route_map *map)
     mimo_release(map->starts);
     mimo_release(map->rows);
     mimo_release(map->ends);
-    mimo_release(map->entry_of_row);
     mimo_release(map->returned);
     mimo_release(map->returned_pairs);
     release_blocks(&map->in);
@@ -220,6 +219,7 @@ static void append_token(block_writer *it, int64_t token, int64_t x, int64_t cou
     if (it->pair == before)
         return;
     blocks->token[it->entry] = token;
+    blocks->first[it->entry] = blocks->row[before];
     blocks->pairs[it->entry++] = before;
     blocks->pairs[it->entry] = it->pair;
 }
@@ -265,17 +265,6 @@ static void list_out(mimo_route_map *map, const mimo_route_ids *ids)
         append_block(&writer, map->rank, x);
         map->out.begin[x + 1] = writer.entry;
     }
-}
-
-static void invert_rows(mimo_route_map *map)
-{
-    const mimo_route_blocks *in = &map->in;
-    int64_t rows = mimo_route_rows(map, map->rank), entries = in->begin[map->shape.ranks];
-    for (int64_t row = 0; row < rows; row++)
-        map->entry_of_row[row] = -1;
-    for (int64_t n = 0; n < entries; n++)
-        for (int64_t q = in->pairs[n]; q < in->pairs[n + 1]; q++)
-            map->entry_of_row[in->row[q]] = n;
 }
 
 /* ------------------------------------------- sums ------------------------------------------- */
@@ -400,7 +389,6 @@ void mimo_route_map_fill(mimo_route_map *map, const mimo_route_ids *ids)
     place_experts(map);
     list_in(map, ids);
     list_out(map, ids);
-    invert_rows(map);
     list_partial_sums(map);
     place_returned(map);
     list_sums(map, ids->tokens[map->rank]);

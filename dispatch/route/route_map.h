@@ -14,6 +14,7 @@ typedef struct mimo_route_blocks {
     int64_t *pairs; /* [entries + 1]: pairs[n] to pairs[n + 1] are those of entry n */
     int64_t *pair;  /* [pairs]: token * top_k + choice */
     int64_t *row;   /* [pairs]: in the tile of the experts' ranks */
+    int64_t *first; /* [entries]: the first row of each, which the token's row is written to */
 } mimo_route_blocks;
 
 typedef struct mimo_route_map {
@@ -28,7 +29,6 @@ typedef struct mimo_route_map {
     /* Of this rank's tile. */
     int32_t *ends;         /* [held]: where each of its experts ends, padding included */
     mimo_route_blocks in;  /* by rank of the token */
-    int64_t *entry_of_row; /* [rows]; a row of padding has -1 */
     mimo_sum_list partial; /* one for each entry, of rows */
 
     /* Of this rank's tokens. */

@@ -2,43 +2,41 @@
  * lost. Stable enough to be stored. */
 #include <inttypes.h>
 
-#include "core/check.h"
+#include "core/memory.h"
 #include "core/printed.h"
 #include "dispatch/route/virtual_ranks.h"
 
-/* The rank and the entry that a row of the tile belongs to. */
-static int64_t source_of(const mimo_route_map *map, int64_t entry)
-{
-    int64_t rank = 0;
-    while (map->in.begin[rank + 1] <= entry)
-        rank++;
-    return rank;
-}
+/* A row of the tile; rank -1: padding. */
+typedef struct tile_row {
+    int64_t rank, pair;
+} tile_row;
 
-static int64_t pair_of(const mimo_route_map *map, int64_t entry, int64_t row)
+static mimo_status list_rows(tile_row **out, const mimo_route_map *map)
 {
-    int64_t q = map->in.pairs[entry];
-    while (map->in.row[q] != row)
-        q++;
-    return map->in.pair[q];
+    const mimo_route_blocks *in = &map->in;
+    int64_t rows = mimo_route_rows(map, map->rank);
+    MIMO_TRY(mimo_reserve(out, rows, sizeof **out));
+    for (int64_t row = 0; row < rows; row++)
+        (*out)[row].rank = -1;
+    for (int64_t rank = 0; rank < map->shape.ranks; rank++)
+        for (int64_t q = in->pairs[in->begin[rank]]; q < in->pairs[in->begin[rank + 1]]; q++)
+            (*out)[in->row[q]] = (tile_row){rank, in->pair[q]};
+    return MIMO_OK;
 }
 
 /* expert 2 rows [0,2): (0,2,0) (1,0,1) */
-static bool print_expert(FILE *stream, const mimo_route_map *map, int64_t local)
+static bool print_expert(FILE *stream, const mimo_route_map *map, int64_t local,
+                         const tile_row *rows)
 {
     int64_t expert = mimo_route_x(&map->shape, map->rank) * map->shape.held + local;
     int64_t top_k = map->shape.top_k;
     bool written = fprintf(stream, "expert %" PRId64 " rows [%" PRId64 ",%" PRId32 "):", expert,
                            map->starts[expert], map->ends[local]) > 0;
     for (int64_t row = map->starts[expert]; row < map->ends[local] && written; row++) {
-        int64_t entry = map->entry_of_row[row];
-        if (entry < 0) {
-            written = fprintf(stream, " 0") > 0;
-            continue;
-        }
-        int64_t pair = pair_of(map, entry, row);
-        written = fprintf(stream, " (%" PRId64 ",%" PRId64 ",%" PRId64 ")", source_of(map, entry),
-                          pair / top_k, pair % top_k) > 0;
+        const tile_row *it = &rows[row];
+        written = it->rank < 0 ? fprintf(stream, " 0") > 0
+                               : fprintf(stream, " (%" PRId64 ",%" PRId64 ",%" PRId64 ")", it->rank,
+                                         it->pair / top_k, it->pair % top_k) > 0;
     }
     return written && fputc('\n', stream) != EOF;
 }
@@ -79,7 +77,8 @@ static bool print_lost(FILE *stream, const mimo_route_map *map, const mimo_route
     return written && fputc('\n', stream) != EOF;
 }
 
-static bool print_route(FILE *stream, const mimo_route_map *map, const mimo_route_ids *ids)
+static bool print_route(FILE *stream, const mimo_route_map *map, const mimo_route_ids *ids,
+                        const tile_row *rows)
 {
     const mimo_route_shape *shape = &map->shape;
     int64_t rank = map->rank, capacity = ids->capacity[rank];
@@ -92,7 +91,7 @@ static bool print_route(FILE *stream, const mimo_route_map *map, const mimo_rout
         written = written && fprintf(stream, " of %" PRId64, capacity) > 0;
     written = written && fputc('\n', stream) != EOF;
     for (int64_t local = 0; local < shape->held && written; local++)
-        written = print_expert(stream, map, local);
+        written = print_expert(stream, map, local, rows);
     for (int64_t peer = 0; peer < shape->ranks && written; peer++)
         written = print_block(stream, &map->out, mimo_route_x(shape, peer), "to", peer);
     for (int64_t peer = 0; peer < shape->ranks && written; peer++)
@@ -103,13 +102,17 @@ static bool print_route(FILE *stream, const mimo_route_map *map, const mimo_rout
 static mimo_status print_rank(FILE *stream, const mimo_virtual_ranks *ranks, int64_t rank)
 {
     mimo_route_map map;
+    tile_row *rows = NULL;
     MIMO_CHECK(rank >= 0 && rank < ranks->shape.ranks, MIMO_ERR_ARGUMENT,
                "mimo_route_print: rank %" PRId64 " of %" PRId64, rank, ranks->shape.ranks);
     mimo_status status = mimo_virtual_ranks_route(&map, ranks, rank);
-    if (status == MIMO_OK && !(print_route(stream, &map, &ranks->ids) && fflush(stream) == 0))
+    if (status == MIMO_OK)
+        status = list_rows(&rows, &map);
+    if (status == MIMO_OK && !(print_route(stream, &map, &ranks->ids, rows) && fflush(stream) == 0))
         status =
             mimo_fail(MIMO_ERR_IO,
                       "mimo_route_print: the route of rank %" PRId64 " could not be written", rank);
+    mimo_release(rows);
     mimo_route_map_release(&map);
     return status;
 }

@@ -43,11 +43,12 @@ static mimo_status mark_rows(const route_proof *proof, const mimo_route_map *map
             MIMO_CHECK(row >= 0 && row < rows && proof->marks[row] == UNMARKED, MIMO_ERR_INTERNAL,
                        "rank %" PRId64 ": row %" PRId64 " of %" PRId64 " has two pairs, or none",
                        map->rank, row, rows);
-            MIMO_CHECK(
-                map->entry_of_row[row] == n && in->pair[q] / map->shape.top_k == in->token[n],
-                MIMO_ERR_INTERNAL,
-                "rank %" PRId64 ": row %" PRId64 " is not of token %" PRId64 " of rank %" PRId64,
-                map->rank, row, in->token[n], source);
+            MIMO_CHECK(in->pair[q] / map->shape.top_k == in->token[n] &&
+                           in->first[n] == in->row[in->pairs[n]],
+                       MIMO_ERR_INTERNAL,
+                       "rank %" PRId64 ": row %" PRId64 " is not of token %" PRId64
+                       " of rank %" PRId64 ", whose first row is %" PRId64,
+                       map->rank, row, in->token[n], source, in->first[n]);
             proof->marks[row] = source * proof->ranks->ids.stride + in->pair[q];
         }
     }
@@ -78,8 +79,7 @@ static mimo_status prove_padding(const route_proof *proof, const mimo_route_map 
                                  int64_t expert, int64_t *row)
 {
     for (; *row % map->shape.alignment != 0; ++*row)
-        MIMO_CHECK(*row < mimo_route_rows(map, map->rank) && proof->marks[*row] == UNMARKED &&
-                       map->entry_of_row[*row] == -1,
+        MIMO_CHECK(*row < mimo_route_rows(map, map->rank) && proof->marks[*row] == UNMARKED,
                    MIMO_ERR_INTERNAL,
                    "rank %" PRId64 ": row %" PRId64 " behind expert %" PRId64 " is no padding",
                    map->rank, *row, expert);
@@ -112,7 +112,8 @@ static mimo_status prove_tile(const route_proof *proof, const mimo_route_map *ma
 static bool same_entry(const mimo_route_blocks *a, int64_t n, const mimo_route_blocks *b, int64_t m)
 {
     int64_t pairs = a->pairs[n + 1] - a->pairs[n];
-    bool same = a->token[n] == b->token[m] && b->pairs[m + 1] - b->pairs[m] == pairs && pairs > 0;
+    bool same = a->token[n] == b->token[m] && b->first[m] == a->first[n] &&
+                b->pairs[m + 1] - b->pairs[m] == pairs && pairs > 0;
     for (int64_t q = 0; q < pairs && same; q++)
         same = a->pair[a->pairs[n] + q] == b->pair[b->pairs[m] + q] &&
                a->row[a->pairs[n] + q] == b->row[b->pairs[m] + q];

@@ -229,16 +229,18 @@ static void expect_tiles(const routed *it, const plain_route *plain)
         plain_route_ends(ends, plain, rank);
         cr_assert_arr_eq(map->ends, ends, (size_t)held * sizeof *ends);
         cr_assert_eq(mimo_route_rows(map, rank), count);
-        for (int64_t row = 0; row < count; row++) {
-            int64_t entry = map->entry_of_row[row];
-            if (rows[row].rank < 0)
-                cr_assert_eq(entry, -1);
-            else
-                cr_assert(entry >= map->in.begin[rows[row].rank] &&
-                              entry < map->in.begin[rows[row].rank + 1] &&
-                              map->in.token[entry] == rows[row].token,
-                          "rank %d, row %d", (int)rank, (int)row);
-        }
+        int64_t pairs = 0;
+        for (int64_t row = 0; row < count; row++)
+            pairs += rows[row].rank >= 0;
+        for (int64_t source = 0; source < plain->ranks; source++)
+            for (int64_t q = map->in.pairs[map->in.begin[source]];
+                 q < map->in.pairs[map->in.begin[source + 1]]; q++, pairs--) {
+                const plain_row *row = &rows[map->in.row[q]];
+                cr_assert(row->rank == source &&
+                              row->token * plain->top_k + row->choice == map->in.pair[q],
+                          "rank %d, row %d", (int)rank, (int)map->in.row[q]);
+            }
+        cr_assert_eq(pairs, 0);
         free(rows);
         free(ends);
     }
@@ -554,8 +556,8 @@ static void row_twice(mimo_route_map *maps)
 
 static void rows_swapped(mimo_route_map *maps)
 {
-    swap(&maps[0].in.row[0], &maps[0].in.row[2]);
-    swap(&maps[0].entry_of_row[maps[0].in.row[0]], &maps[0].entry_of_row[maps[0].in.row[2]]);
+    swap(&maps[0].in.row[0], &maps[0].in.row[maps[0].in.pairs[1]]);
+    swap(&maps[0].in.first[0], &maps[0].in.first[1]);
 }
 
 static void start_moved(mimo_route_map *maps)
@@ -583,9 +585,9 @@ static void token_forgotten(mimo_route_map *maps)
     maps[1].out.begin[1]--;
 }
 
-static void row_of_another(mimo_route_map *maps)
+static void other_first_row(mimo_route_map *maps)
 {
-    swap(&maps[0].entry_of_row[0], &maps[0].entry_of_row[1]);
+    maps[0].in.first[0]++;
 }
 
 static void part_twice(mimo_route_map *maps)
@@ -627,7 +629,7 @@ Test(route, the_proof_notices_changes)
                    {sent_elsewhere, "with other rows"},
                    {other_token, "with other rows"},
                    {token_forgotten, "which expects"},
-                   {row_of_another, "is not of token"},
+                   {other_first_row, "whose first row is"},
                    {part_twice, "once"},
                    {addition_missing, "once"},
                    {pair_part_twice, "once"},
