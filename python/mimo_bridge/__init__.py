@@ -12,6 +12,7 @@ from ._load import VERSION as _VERSION
 from .alignment import Alignment, Span, spans_of
 from .bridge import Batch, Bridge
 from .buffer import Buffer
+from .choice import top_k
 from .communicator import Communicator, default_communicator
 from .errors import (
     AbortedError, ArgumentError, CommError, DeadlineError, DeviceError, ExistsError, GridError,
@@ -27,7 +28,7 @@ __version__ = ".".join(map(str, _VERSION))
 __all__ = [
     "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "GradientGrid", "Grid",
     "LocalPartition", "Pairing", "Partition", "Span", "default_communicator", "explain",
-    "padded_lengths", "pairing_of", "spans_of",
+    "padded_lengths", "pairing_of", "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",
     "NotFoundError", "OutOfMemoryError", "ShapeError", "SizeOverflowError", "StateError",
