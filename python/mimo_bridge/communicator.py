@@ -14,8 +14,9 @@ import torch.distributed as dist
 
 from . import _c, _mpi, _nccl
 from ._signals import Signals
-from .errors import (ArgumentError, MimoError, MismatchError, StateError, Status, UnsupportedError,
-                     error_of)
+from .errors import (ArgumentError, GridError, MimoError, MismatchError, StateError, Status,
+                     UnsupportedError, error_of)
+from .grid import Grid, check_grids
 
 __all__ = ["Communicator", "default_communicator"]
 
@@ -183,6 +184,36 @@ class Communicator:
 
     # Public.
 
+    def group(self, grid: Grid, *dims: str) -> Communicator:
+        """This rank's group along dimensions of a grid, as a communicator of its own: {etp, ep} for a
+        Dispatch, say. Collective, blocking. Asked again for equal ones, it gives the same.
+
+        grid  its ranks are those of this communicator. Ranks of the group are in the grid's order
+
+        On each rank calls of the group and of this communicator have one order. The group shares this one's
+        deadline as it is now, its turns among threads, and its end: abort() or a failure of one ends both.
+        close() of the group is collective over this one, which closes it as well.
+
+        Errors, on every rank: GridError (another number of ranks, an unknown dimension), ArgumentError,
+        MismatchError (other grids or dimensions).
+        """
+        def place() -> tuple[int, int]:
+            check_grids("group", grid)
+            if (grid.size, grid.offset) != (self.size, 0):
+                raise GridError(f"group: {grid!r} has {grid.size} ranks from {grid.offset} on, and the "
+                                f"communicator has {self.size}")
+            groups = grid.groups(*dims)
+            mine = next(i for i, ranks in enumerate(groups) if self.rank in ranks)
+            return mine, groups[mine].index(self.rank)
+
+        color, key = self._together("group", place)
+        names = frozenset(dims)
+        self._alike("group", f"{','.join(sorted(names))} of {grid!r}")
+        for child in self._children:
+            if isinstance(child, _Group) and (child.grid, child.dims) == (grid, names):
+                return child
+        return _Group(self, (grid, names), color, key)
+
     @property
     def closed(self) -> bool:
         """Whether it was closed, or left by forget(). Local."""
@@ -316,6 +347,41 @@ class Communicator:
 
     def __reduce__(self) -> str:
         raise TypeError("a Communicator can't be copied or pickled: it belongs to its process")
+
+
+class _Group(Communicator):
+    """Some ranks of another communicator, whose child it is."""
+
+    kind = "group"
+
+    def __init__(self, parent: Communicator, of: tuple[Grid, frozenset[str]], color: int, key: int) -> None:
+        self.parent, (self.grid, self.dims) = parent, of
+        self.device, self._pid = parent.device, parent._pid
+        self._lock, self._signals = parent._lock, parent._signals  # a thread has both or none
+        self._turns = _Turn(self)
+        self._children = []
+        handle = ctypes.c_void_p()
+        with parent._turn() as whole:
+            _c.lib.mimo_comm_split(ctypes.byref(handle), whole, color, key)
+            parent._children.append(self)
+        self._handle = handle
+        self.rank = int(_c.lib.mimo_comm_rank(handle))
+        self.size = int(_c.lib.mimo_comm_size(handle))
+
+    def in_use(self) -> str | None:
+        return next((sentence for child in reversed(self._children) if (sentence := child.in_use())), None)
+
+    def release(self) -> None:
+        handle, self._handle = self._handle, None
+        self._release_children()
+        _c.lib.mimo_comm_destroy(handle)
+
+    def close(self) -> None:
+        if self._handle is not None and not self.parent.closed:
+            self.parent._close_child(self)
+
+    def forget(self) -> None:
+        self.parent.forget()
 
 
 class _Turn:

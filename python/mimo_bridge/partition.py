@@ -109,12 +109,13 @@ class LocalPartition:
         self._handle = handle
         self._cuts = {_c.EMBEDDINGS: rule.cut(grid), _c.LABELS: rule.cut(grid, "labels")}
         self._gathers = rule.sp and grid.dim("tp") > 1
-        self._tp: _TensorRanks | None = None
+        self._tp: Communicator | None = None
         self._number = _handles.add(self)
 
     def _gather_over(self, comm: Communicator, grid: Grid) -> None:
         if self._gathers:
-            self._tp = _TensorRanks.of(comm, grid)
+            # One for a grid: packed sequences take a new partition for each batch, and communicators are few.
+            self._tp = comm.group(grid, "tp")
 
     def __reduce__(self) -> str:
         raise TypeError("a LocalPartition can't be copied or pickled: make another with Partition.at()")
@@ -183,8 +184,8 @@ class LocalPartition:
             raise StateError("shard: under sp the gradient is gathered over tp: give Partition.at() a "
                              "communicator")
         else:
-            with self._tp.comm._turn():
-                _c.lib.mimo_partition_adjoint(self._handle, content, *pointers, self._tp.handle, stream)
+            with self._tp._turn() as tp:
+                _c.lib.mimo_partition_adjoint(self._handle, content, *pointers, tp, stream)
         return to
 
 
@@ -192,36 +193,6 @@ def _content(name: str) -> int:
     if name not in _CONTENTS:
         raise ArgumentError(f"content is {' or '.join(_CONTENTS)}, not {name!r}")
     return _CONTENTS[name]
-
-
-class _TensorRanks:
-    """The communicator of this rank's tp group, a child of the whole one."""
-
-    kind = "partition"
-
-    @classmethod
-    def of(cls, comm: Communicator, grid: Grid) -> _TensorRanks:
-        """That of a grid, made once for a communicator: packed sequences take a new partition for each
-        batch, and communicators are few. Collective."""
-        made = (child for child in comm._children if isinstance(child, cls) and child.grid == grid)
-        return next(made, None) or cls(comm, grid)
-
-    def __init__(self, comm: Communicator, grid: Grid) -> None:
-        self.grid = grid
-        group, place = ctypes.c_int64(), ctypes.c_int64()
-        _c.lib.mimo_grid_group_of(ctypes.byref(group), ctypes.byref(place), grid._handle, b"tp",
-                                  comm.rank)
-        self.comm = comm
-        self.handle = ctypes.c_void_p()
-        with comm._turn() as parent:
-            _c.lib.mimo_comm_split(ctypes.byref(self.handle), parent, group.value, place.value)
-            comm._children.append(self)
-
-    def in_use(self) -> None:
-        return None
-
-    def release(self) -> None:
-        _c.lib.mimo_comm_destroy(self.handle)
 
 
 def padded_lengths(lengths: Sequence[int], multiple: int) -> list[int]:

@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _movement, _ops, _views, communicator, partition
+from mimo_bridge import _c, _calls, _movement, _ops, _views, communicator
 from mimo_bridge._movement import Movement
 
 
@@ -85,8 +85,8 @@ def any_mode(original, arguments):
     return original(arguments) or torch._C._len_torch_dispatch_stack() > 0
 
 
-def a_group_of_its_own(_original, comm, grid):
-    return partition._TensorRanks(comm, grid)
+def never_equal(_original, _self, _other):
+    return False
 
 
 def a_view(original, self, dtype, shape):
@@ -188,8 +188,7 @@ MUTATIONS = {
     "modes taken for fake tensors": (wrap(_movement, "_are_fake", any_mode), [
         "error/wrong_arguments_on_one_rank"]),
     "views in slots": (wrap(_views.Slot, "tensor", a_view), ["buffer/changed_in_place"]),
-    "a tp group for each partition": (wrap(partition._TensorRanks, "of", a_group_of_its_own), [
-        "local/shards_under_sp"]),
+    "a new group each time": (wrap(mb.Grid, "__eq__", never_equal), ["group/groups_of_ranks"]),
     "no tensors let through": (wrap(_views, "check_strided", no_check), ["error/wrong_on_one_rank"]),
     "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
     "an old selection": (wrap(Movement, "select", old_selection), ["bridge/micro_batches"]),
