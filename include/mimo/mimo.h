@@ -19,6 +19,7 @@
 #include <mimo/partition.h>
 #include <mimo/plan.h>
 #include <mimo/route.h>
+#include <mimo/schedule.h>
 #include <mimo/status.h>
 #include <mimo/tensor.h>
 #include <mimo/version.h>

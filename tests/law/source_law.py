@@ -19,6 +19,7 @@ import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
+SCHEDULE = "schedule"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
 GRADIENT = "gradient"
@@ -32,7 +33,7 @@ MODEL, TRAINING = "captioner/model", "captioner/training"
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH, ROUTE}
+LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH, ROUTE}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
@@ -42,6 +43,7 @@ MAY_INCLUDE = {
     GRID: {CORE, DEVICE, COMM},
     PARTITION: {CORE, DEVICE, COMM},
     ALIGNMENT: {CORE, DEVICE},
+    SCHEDULE: {CORE},
     LAYOUT: {CORE, GRID, PARTITION},
     PLAN: {CORE, GRID, PARTITION, LAYOUT},
     MOVE: {CORE, DEVICE, COMM, LAYOUT},
@@ -58,7 +60,7 @@ MAY_INCLUDE = {
     PARAMS: LIBRARY | {OPS, EXCHANGE},
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
-    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
+    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BRIDGE},
     # examples/captioner, beside public headers
     SUPPORT: LIBRARY,
     DATA: LIBRARY | {SUPPORT},
@@ -80,7 +82,7 @@ FOLDERS = [
     ("src/nn/ops/", OPS), ("src/nn/host/", KERNELS), ("src/nn/cuda/", KERNELS),
     ("src/nn/exchange/", EXCHANGE), ("src/nn/params/", PARAMS), ("src/nn/layers/", LAYERS),
     ("src/nn/", NN),
-    ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
+    ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT), ("src/schedule/", SCHEDULE),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("layout/", LAYOUT), ("plan/", PLAN), ("move/", MOVE), ("bridge/routed/", ROUTED),
     ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
@@ -96,14 +98,15 @@ HEADERS = {
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
-    "gradient": GRADIENT, "route": ROUTE,
+    "gradient": GRADIENT, "route": ROUTE, "schedule": SCHEDULE,
 }
 UMBRELLA = "include/mimo/mimo.h"
 
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
-PURE_FOLDERS = {"src/core", "src/partition", "grid", "layout", "plan", "dispatch/route", "tools"}
+PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "grid", "layout", "plan", "dispatch/route",
+                "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")

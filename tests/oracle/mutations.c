@@ -178,6 +178,10 @@ static const char *const unit_table[] = {
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
+    "calls-by-group",     /* a schedule's calls of the bridge stand in the order of groups */
+    "group-back-early",   /* a group's gradients go back before the last of them is there */
+    "limit-plus-one",     /* a stage holds one encoder group too many */
+    "call-ends-alone",    /* a call of the bridge ends when one stage has begun it */
     NULL,
 };
 

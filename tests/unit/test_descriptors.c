@@ -52,6 +52,10 @@ Test(descriptors, initial_values)
     SAME_FIELD(mimo_partition_rule, format, MIMO_PARTITION_RULE_INIT);
     SAME_FIELD(mimo_route_desc, capacity, MIMO_ROUTE_DESC_INIT);
     SAME(mimo_routing, MIMO_ROUTING_INIT);
+    SAME(mimo_step_costs, MIMO_STEP_COSTS_INIT);
+    SAME_FIELD(mimo_schedule_desc, stages, MIMO_SCHEDULE_DESC_INIT);
+    SAME(mimo_schedule_memory, MIMO_SCHEDULE_MEMORY_INIT);
+    SAME(mimo_schedule_report, MIMO_SCHEDULE_REPORT_INIT);
     mimo_gradient_bucket bucket;
     mimo_gradient_bucket_init(&bucket, sizeof bucket);
     cr_assert(bucket.size == sizeof bucket && *bucket.shard == '\0' && *bucket.partial == '\0');

@@ -1,0 +1,412 @@
+/*
+ * The encoder's steps between those of the LLM.
+ *
+ * All stages are simulated at once, with the costs. An encoder group is a step of each stage. In
+ * each turn the stage acts that can begin something first. While the next LLM step of a stage waits
+ * for its inputs, the stage encodes a group ahead or sends one back, where that ends in time; where
+ * stage 0 is about to need a group, encoding comes first.
+ *
+ * A call of the bridge ends when all stages have begun it. So its place on every stage follows from
+ * one moment, its key: BF when the last stage has encoded the group, BB when stage 0 has the last
+ * gradient of it. Calls are sorted by key, and stand on each stage before the first step that ends
+ * later. So all stages begin them in one order, within a step of each other.
+ */
+#include "schedule/step_events.h"
+
+#include <stdlib.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "core/mutation.h"
+
+typedef struct placed_step {
+    mimo_schedule_step step;
+    int64_t end;
+} placed_step;
+
+/* What a stage can do next. begin MIMO_NOT_YET: nothing. */
+typedef struct choice {
+    mimo_schedule_step step;
+    int64_t begin, end;
+} choice;
+
+/* What a stage has done so far. */
+typedef struct stage_place {
+    int64_t clock, next;       /* next: of its LLM steps */
+    int64_t encoded, returned; /* groups; where the encoder does not learn, none returns */
+    placed_step *done;
+    int64_t count;
+    choice choice; /* what it does next, where that is known */
+    bool known;
+} stage_place;
+
+/* What stage 0 and the encoders have done of a group. */
+typedef struct group_place {
+    int64_t encoders, encoded_at;   /* stages that have encoded it, and the latest end */
+    int64_t forwards, forward_at;   /* chunk 0 on stage 0: micro-batches, and the latest end */
+    int64_t backwards, backward_at; /* the same */
+} group_place;
+
+typedef struct placing {
+    mimo_schedule *schedule;
+    mimo_step_costs costs;
+    mimo_step_events events;
+    stage_place *stages;
+    group_place *groups;
+    bool learns;
+} placing;
+
+static const choice nothing = {{MIMO_STEP_F, 0, 0, 0, 0}, MIMO_NOT_YET, MIMO_NOT_YET};
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static choice choose(const placing *own, int64_t p, mimo_schedule_step step, int64_t begin)
+{
+    return (choice){step, begin, begin + mimo_step_duration(&own->events, p, &step)};
+}
+
+static const mimo_schedule_step *next_llm(const placing *own, int64_t p)
+{
+    const mimo_stage_list *list = &own->schedule->lists[p];
+    return own->stages[p].next < list->count ? &list->steps[own->stages[p].next] : NULL;
+}
+
+/* ------------------------------------------- choices ---------------------------------------- */
+
+/* The next LLM step of stage 0 is the first one that needs a group which `p` has not encoded. */
+static bool stage_0_needs(const placing *own, int64_t p)
+{
+    const mimo_schedule_step *next = next_llm(own, 0);
+    bool opens =
+        next && (next->kind == MIMO_STEP_F || next->kind == MIMO_STEP_FB) && next->chunk == 0;
+    return opens && next->index / own->schedule->desc.encoder_group >= own->stages[p].encoded;
+}
+
+/* Stage p holds as many groups as it may. */
+static bool is_full(const placing *own, int64_t p)
+{
+    const stage_place *stage = &own->stages[p];
+    int64_t oldest = stage->encoded - own->schedule->limit;
+    if (MIMO_MUTATED("limit-plus-one"))
+        oldest--;
+    if (own->learns)
+        return stage->returned <= oldest;
+    return oldest >= 0 && own->groups[oldest].forwards < mimo_group_size(own->schedule, oldest);
+}
+
+static choice to_encode(const placing *own, int64_t p)
+{
+    const stage_place *stage = &own->stages[p];
+    int64_t oldest = stage->encoded - own->schedule->limit, begin = stage->clock;
+    if (stage->encoded == own->schedule->groups || is_full(own, p))
+        return nothing;
+    if (!own->learns && oldest >= 0)
+        begin = later(begin, own->groups[oldest].forward_at);
+    return choose(own, p, (mimo_schedule_step){MIMO_STEP_E, stage->encoded, 0, 0, 0}, begin);
+}
+
+static choice to_return(const placing *own, int64_t p)
+{
+    const stage_place *stage = &own->stages[p];
+    if (!own->learns || stage->returned == stage->encoded ||
+        own->events.sums[stage->returned] == MIMO_NOT_YET)
+        return nothing;
+    return choose(own, p, (mimo_schedule_step){MIMO_STEP_EB, stage->returned, 0, 0, 0},
+                  later(stage->clock, own->events.sums[stage->returned]));
+}
+
+/* The one that begins first, the way back before the way there. */
+static choice earlier(choice back, choice there)
+{
+    if (back.begin == MIMO_NOT_YET)
+        return there;
+    return there.begin == MIMO_NOT_YET || back.begin <= there.begin ? back : there;
+}
+
+static choice unless_later(choice one, int64_t end)
+{
+    return one.end > end ? nothing : one;
+}
+
+/* An LLM step whose inputs are there at `ready` begins before that time. */
+static bool begins_before(const placing *own, int64_t p, int64_t ready, int64_t time)
+{
+    return ready != MIMO_NOT_YET && later(ready, own->stages[p].clock) < time;
+}
+
+static choice next_of(const placing *own, int64_t p)
+{
+    const mimo_schedule_step *llm = next_llm(own, p);
+    int64_t ready = llm ? mimo_step_ready(&own->events, p, llm) : MIMO_NOT_YET;
+    choice there = to_encode(own, p), back = to_return(own, p);
+    bool needed = stage_0_needs(own, p), full = own->learns && is_full(own, p);
+    bool can_return = back.begin != MIMO_NOT_YET;
+    if (needed && there.begin != MIMO_NOT_YET && !begins_before(own, p, ready, there.begin))
+        return there;
+    if (full && can_return && (needed || back.begin <= own->stages[p].clock))
+        return back;
+    if (ready == MIMO_NOT_YET) /* a stage that is full, and can return nothing, has no choice */
+        return earlier(back, there);
+    if (ready <= own->stages[p].clock)
+        return choose(own, p, *llm, own->stages[p].clock);
+    choice filler = earlier(unless_later(back, ready), unless_later(there, ready));
+    return filler.begin != MIMO_NOT_YET ? filler : choose(own, p, *llm, ready);
+}
+
+/* -------------------------------------------- turns ----------------------------------------- */
+
+static void note_encoded(placing *own, int64_t group, int64_t end)
+{
+    group_place *place = &own->groups[group];
+    place->encoded_at = later(place->encoded_at, end);
+    if (++place->encoders == own->schedule->desc.stages)
+        own->events.rows[group] = place->encoded_at + own->events.costs->of[MIMO_STEP_BF];
+}
+
+/* Chunk 0 on stage 0 takes the rows of a group, and gives back their gradients. */
+static void note_first_chunk(placing *own, const mimo_schedule_step *step, int64_t end)
+{
+    mimo_schedule_step parts[2];
+    int count = mimo_step_parts(parts, step);
+    for (int i = 0; i < count; i++) {
+        int64_t group = parts[i].index / own->schedule->desc.encoder_group;
+        group_place *place = &own->groups[group];
+        if (parts[i].chunk > 0 || parts[i].kind == MIMO_STEP_W)
+            continue;
+        if (parts[i].kind == MIMO_STEP_F) {
+            place->forwards++;
+            place->forward_at = later(place->forward_at, end);
+            continue;
+        }
+        place->backward_at = later(place->backward_at, end);
+        bool whole = ++place->backwards == mimo_group_size(own->schedule, group);
+        if (whole || MIMO_MUTATED("group-back-early"))
+            own->events.sums[group] = place->backward_at + own->events.costs->of[MIMO_STEP_BB];
+    }
+}
+
+/* What stage p did changes what these do next: itself, the stages that take what an LLM step made,
+ * and all where stage 0 moved on, or a group was encoded. */
+static void forget_choices(placing *own, int64_t p, const mimo_schedule_step *step)
+{
+    const mimo_schedule *schedule = own->schedule;
+    mimo_schedule_step parts[2];
+    int count = mimo_step_parts(parts, step);
+    bool all = p == 0 || step->kind == MIMO_STEP_E;
+    own->stages[p].known = false;
+    for (int64_t q = 0; all && q < schedule->desc.stages; q++)
+        own->stages[q].known = false;
+    for (int i = 0; mimo_step_of_llm(step->kind) && i < count; i++) {
+        int64_t number = mimo_step_number(schedule, p, parts[i].chunk);
+        int64_t taker = parts[i].kind == MIMO_STEP_F ? number + 1 : number - 1;
+        if (taker >= 0 && taker < mimo_model_chunks(schedule))
+            own->stages[schedule->stage_of[taker]].known = false;
+    }
+}
+
+static void act(placing *own, int64_t p, const choice *chosen)
+{
+    stage_place *stage = &own->stages[p];
+    stage->clock = chosen->end;
+    stage->done[stage->count++] = (placed_step){chosen->step, chosen->end};
+    if (chosen->step.kind == MIMO_STEP_E) {
+        stage->encoded++;
+        note_encoded(own, chosen->step.index, chosen->end);
+    } else if (chosen->step.kind == MIMO_STEP_EB) {
+        stage->returned++;
+    } else {
+        stage->next++;
+        mimo_step_ended(&own->events, p, &chosen->step, chosen->end);
+        if (p == 0)
+            note_first_chunk(own, &chosen->step, chosen->end);
+    }
+    forget_choices(own, p, &chosen->step);
+}
+
+/* One step of the stage that can begin first; the lowest one of equals. */
+static bool take_turn(placing *own)
+{
+    choice best = nothing;
+    int64_t who = 0;
+    for (int64_t p = 0; p < own->schedule->desc.stages; p++) {
+        stage_place *stage = &own->stages[p];
+        if (!stage->known)
+            stage->choice = next_of(own, p);
+        stage->known = true;
+        if (stage->choice.begin == MIMO_NOT_YET ||
+            (best.begin != MIMO_NOT_YET && stage->choice.begin >= best.begin))
+            continue;
+        best = stage->choice;
+        who = p;
+    }
+    if (best.begin != MIMO_NOT_YET)
+        act(own, who, &best);
+    return best.begin != MIMO_NOT_YET;
+}
+
+static mimo_status take_all_turns(placing *own)
+{
+    const mimo_schedule *schedule = own->schedule;
+    while (take_turn(own))
+        ;
+    for (int64_t p = 0; p < schedule->desc.stages; p++) {
+        const stage_place *stage = &own->stages[p];
+        bool done = stage->next == schedule->lists[p].count && stage->encoded == schedule->groups &&
+                    (!own->learns || stage->returned == schedule->groups);
+        MIMO_CHECK(done, MIMO_ERR_ARGUMENT,
+                   "schedule: encoder_alive %" PRId64 ": stage 0 needs %" PRId64
+                   " groups before the first one is done",
+                   schedule->desc.encoder_alive, mimo_schedule_least_alive(schedule));
+    }
+    return MIMO_OK;
+}
+
+/* -------------------------------------------- calls ----------------------------------------- */
+
+typedef struct call {
+    mimo_schedule_step step;
+    int64_t key;
+} call;
+
+static int by_key(const void *a, const void *b)
+{
+    const call *one = a, *other = b;
+    if (one->key != other->key)
+        return one->key < other->key ? -1 : 1;
+    if (one->step.kind != other->step.kind)
+        return one->step.kind < other->step.kind ? -1 : 1; /* BF before BB */
+    return (one->step.index > other->step.index) - (one->step.index < other->step.index);
+}
+
+static int64_t sort_calls(call *calls, const placing *own)
+{
+    int64_t count = 0;
+    for (int64_t g = 0; g < own->schedule->groups; g++) {
+        calls[count++] = (call){{MIMO_STEP_BF, g, 0, 0, 0}, own->groups[g].encoded_at};
+        if (own->learns)
+            calls[count++] = (call){{MIMO_STEP_BB, g, 0, 0, 0}, own->groups[g].backward_at};
+    }
+    if (!MIMO_MUTATED("calls-by-group"))
+        qsort(calls, (size_t)count, sizeof *calls, by_key);
+    return count;
+}
+
+static mimo_status join_calls(mimo_stage_list *list, const stage_place *stage, const call *calls,
+                              int64_t count)
+{
+    int64_t next = 0;
+    for (int64_t i = 0; i < stage->count; i++) {
+        for (; next < count && calls[next].key < stage->done[i].end; next++)
+            MIMO_TRY(mimo_stage_append(list, calls[next].step));
+        MIMO_TRY(mimo_stage_append(list, stage->done[i].step));
+    }
+    for (; next < count; next++)
+        MIMO_TRY(mimo_stage_append(list, calls[next].step));
+    return MIMO_OK;
+}
+
+/* Replace the LLM's lists by the joined ones. */
+static mimo_status join_lists(placing *own)
+{
+    mimo_schedule *schedule = own->schedule;
+    call *calls = NULL;
+    mimo_status status = MIMO_OK;
+    MIMO_TRY(mimo_reserve(&calls, 2 * schedule->groups, sizeof *calls));
+    int64_t count = sort_calls(calls, own);
+    for (int64_t p = 0; status == MIMO_OK && p < schedule->desc.stages; p++) {
+        mimo_stage_list joined = {NULL, 0, 0};
+        status = join_calls(&joined, &own->stages[p], calls, count);
+        mimo_release(status == MIMO_OK ? schedule->lists[p].steps : joined.steps);
+        if (status == MIMO_OK)
+            schedule->lists[p] = joined;
+    }
+    mimo_release(calls);
+    return status;
+}
+
+/* -------------------------------------------- life ------------------------------------------ */
+
+/* A step without a cost would end when it begins, and what happens at one time has no order. Where
+ * there are such steps, they take the smallest part of what others take. */
+static mimo_step_costs costs_above_0(const mimo_step_costs *costs)
+{
+    static const mimo_step_kind kinds[] = {MIMO_STEP_F, MIMO_STEP_B, MIMO_STEP_I,
+                                           MIMO_STEP_W, MIMO_STEP_E, MIMO_STEP_EB};
+    mimo_step_costs scaled = *costs;
+    bool above = true;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        above = above && costs->of[kinds[i]] > 0;
+    if (above)
+        return *costs;
+    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
+        scaled.of[kind] *= MIMO_COST_SCALE;
+    scaled.head *= MIMO_COST_SCALE;
+    scaled.hop *= MIMO_COST_SCALE;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        scaled.of[kinds[i]] += costs->of[kinds[i]] == 0;
+    return scaled;
+}
+
+static mimo_status open_placing(placing *own, mimo_schedule *schedule)
+{
+    int64_t pp = schedule->desc.stages;
+    own->schedule = schedule;
+    own->costs = costs_above_0(&schedule->costs);
+    own->learns = mimo_schedule_encoder_learns(schedule);
+    MIMO_TRY(mimo_step_events_open(&own->events, schedule, &own->costs));
+    MIMO_TRY(mimo_reserve(&own->groups, schedule->groups, sizeof *own->groups));
+    MIMO_TRY(mimo_reserve(&own->stages, pp, sizeof *own->stages));
+    for (int64_t p = 0; p < pp; p++)
+        MIMO_TRY(mimo_reserve(&own->stages[p].done, schedule->lists[p].count + 2 * schedule->groups,
+                              sizeof *own->stages[p].done));
+    return MIMO_OK;
+}
+
+static void close_placing(placing *own)
+{
+    for (int64_t p = 0; own->stages && p < own->schedule->desc.stages; p++)
+        mimo_release(own->stages[p].done);
+    mimo_release(own->stages);
+    mimo_release(own->groups);
+    mimo_step_events_close(&own->events);
+}
+
+mimo_status mimo_schedule_place_encoder(mimo_schedule *schedule)
+{
+    placing own = {0};
+    mimo_status status = open_placing(&own, schedule);
+    if (status == MIMO_OK)
+        status = take_all_turns(&own);
+    if (status == MIMO_OK)
+        status = join_lists(&own);
+    close_placing(&own);
+    return status;
+}
+
+int64_t mimo_schedule_least_alive(const mimo_schedule *schedule)
+{
+    const mimo_stage_list *list = &schedule->lists[0];
+    bool learns = mimo_schedule_encoder_learns(schedule);
+    int64_t size = schedule->desc.encoder_group, opened = 0, closed = 0, most = 0;
+    if (schedule->groups == 0 || !learns)
+        return schedule->groups > 0 ? 1 : 0;
+    for (int64_t i = 0; i < list->count; i++) {
+        mimo_schedule_step parts[2];
+        int count = mimo_step_parts(parts, &list->steps[i]);
+        for (int k = 0; k < count; k++) {
+            if (!mimo_step_of_llm(parts[k].kind) || parts[k].chunk > 0)
+                continue;
+            if (parts[k].kind == MIMO_STEP_F)
+                opened = opened > parts[k].index / size ? opened : parts[k].index / size + 1;
+            else if (parts[k].kind != MIMO_STEP_W)
+                closed++;
+            int64_t ended =
+                closed == schedule->desc.micro_batches ? schedule->groups : closed / size;
+            most = opened - ended > most ? opened - ended : most;
+        }
+    }
+    return most;
+}

@@ -1,0 +1,105 @@
+/* A schedule as events for chrome://tracing and Perfetto: a process a stage, its steps and its
+ * bridge calls as two threads, and an arrow from each step to the one that takes what it made. */
+#include "schedule/schedule_formats.h"
+#include "schedule/schedule_walk.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+
+enum { COMPUTE_THREAD = 0, BRIDGE_THREAD = 1 };
+
+typedef struct trace {
+    FILE *stream;
+    const mimo_schedule_walk *walk;
+    bool more; /* an event was written */
+} trace;
+
+static void begin_event(trace *own)
+{
+    fputs(own->more ? ",\n" : "\n", own->stream);
+    own->more = true;
+}
+
+static void write_names(trace *own, int64_t stage)
+{
+    static const char *const threads[] = {[COMPUTE_THREAD] = "compute", [BRIDGE_THREAD] = "bridge"};
+    begin_event(own);
+    fprintf(own->stream,
+            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%" PRId64
+            ",\"args\":{\"name\":\"stage %" PRId64 "\"}}",
+            stage, stage);
+    for (int t = COMPUTE_THREAD; t <= BRIDGE_THREAD; t++) {
+        begin_event(own);
+        fprintf(own->stream,
+                "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%" PRId64
+                ",\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+                stage, t, threads[t]);
+    }
+}
+
+static void write_step(trace *own, int64_t stage, int64_t i)
+{
+    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule_step *step = &schedule->lists[stage].steps[i];
+    int64_t begin = own->walk->begin[stage][i];
+    begin_event(own);
+    fprintf(own->stream,
+            "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%" PRId64 ",\"tid\":%d,\"ts\":%" PRId64
+            ",\"dur\":%" PRId64 "}",
+            mimo_step_name_of(schedule, step).text, stage,
+            mimo_step_is_call(step->kind) ? BRIDGE_THREAD : COMPUTE_THREAD, begin,
+            own->walk->end[stage][i] - begin);
+}
+
+/* One end of an arrow: 's' where it leaves, 'f' where it arrives. */
+static void write_arrow(trace *own, char phase, int64_t id, int64_t stage, int64_t time)
+{
+    begin_event(own);
+    fprintf(own->stream,
+            "{\"ph\":\"%c\",\"name\":\"hop\",\"cat\":\"hop\",\"id\":%" PRId64 ",\"pid\":%" PRId64
+            ",\"tid\":%d,\"ts\":%" PRId64 "%s}",
+            phase, id, stage, COMPUTE_THREAD, time, phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+/* The arrows of a step. A hop has the id 2 * (chunk that sends * M + micro-batch), plus 1 where it
+ * brings gradients. */
+static void write_hops(trace *own, int64_t stage, int64_t i)
+{
+    const mimo_schedule *schedule = own->walk->events.schedule;
+    int64_t last = mimo_model_chunks(schedule) - 1, width = schedule->desc.micro_batches;
+    mimo_schedule_step parts[2];
+    int count = mimo_step_parts(parts, &schedule->lists[stage].steps[i]);
+    for (int k = 0; k < count; k++) {
+        if (!mimo_step_of_llm(parts[k].kind) || parts[k].kind == MIMO_STEP_W)
+            continue;
+        bool forward = parts[k].kind == MIMO_STEP_F;
+        int64_t here = mimo_step_number(schedule, stage, parts[k].chunk), m = parts[k].index;
+        int64_t from = forward ? here - 1 : here + 1, to = forward ? here + 1 : here - 1;
+        if (from >= 0 && from <= last && schedule->stage_of[from] != stage)
+            write_arrow(own, 'f', 2 * (from * width + m) + !forward, stage,
+                        own->walk->begin[stage][i]);
+        if (to >= 0 && to <= last && schedule->stage_of[to] != stage)
+            write_arrow(own, 's', 2 * (here * width + m) + !forward, stage,
+                        own->walk->end[stage][i]);
+    }
+}
+
+mimo_status mimo_schedule_write_trace(FILE *stream, const mimo_schedule *schedule)
+{
+    mimo_schedule_walk walk;
+    MIMO_TRY(mimo_schedule_walk_open(&walk, schedule, &schedule->costs));
+    trace own = {stream, &walk, false};
+    fputs("{\"traceEvents\":[", stream);
+    for (int64_t p = 0; p < schedule->desc.stages; p++) {
+        write_names(&own, p);
+        for (int64_t i = 0; i < schedule->lists[p].count; i++) {
+            write_step(&own, p, i);
+            write_hops(&own, p, i);
+        }
+    }
+    fputs("\n]}\n", stream);
+    mimo_schedule_walk_close(&walk);
+    MIMO_CHECK(!ferror(stream), MIMO_ERR_IO, "schedule: its trace is not written");
+    return MIMO_OK;
+}
