@@ -4,9 +4,10 @@
 #include "plan_commands.h"
 
 /* One row for each command: X(name, function, help). */
-#define PLAN_COMMANDS(X)                                                                        \
-    X("grid", plan_grid_command, "dimensions and groups of one grid")                           \
-    X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move") \
+#define PLAN_COMMANDS(X)                                                                          \
+    X("grid", plan_grid_command, "dimensions and groups of one grid")                             \
+    X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move")   \
+    X("schedule", plan_schedule_command, "steps of a pipeline beside an encoder, and their time") \
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {

@@ -16,7 +16,7 @@
 enum {
     MARGIN = 120,
     LABEL = 560,      /* the names of the stages, to the left of the rows */
-    TITLE = 460,      /* above the rows */
+    TITLE = 580,      /* above the rows */
     ROW = 300,        /* of a stage, with the gap below it */
     BOX = 240,        /* a box in it */
     LEGEND = 520,     /* below the rows */
@@ -164,20 +164,22 @@ static void draw_title(const drawing *own, const mimo_schedule_report *report)
 {
     const mimo_schedule_desc *desc = &own->walk->events.schedule->desc;
     int idle = mimo_permille(report->idle, desc->stages * report->time);
-    char chunks[40] = "", encoder[200] = "", text[400];
+    char chunks[40] = "", text[240];
     if (desc->chunks > 1)
         snprintf(chunks, sizeof chunks, " in %" PRId64 " chunks a stage", desc->chunks);
-    if (desc->encoder_group > 0)
-        snprintf(encoder, sizeof encoder,
-                 " (three phases %" PRId64 ", lower bound %" PRId64
-                 "), encoder micro-batches alive %" PRId64,
-                 report->three_phases, report->lower_bound, report->encoder_alive);
     snprintf(text, sizeof text,
              "pp %" PRId64 ", %" PRId64 " micro-batches%s: time %" PRId64
-             ", stages wait %d.%d%% of it%s, chunks alive %" PRId64,
-             desc->stages, desc->micro_batches, chunks, report->time, idle / 10, idle % 10, encoder,
+             ", stages wait %d.%d%% of it, chunks alive %" PRId64,
+             desc->stages, desc->micro_batches, chunks, report->time, idle / 10, idle % 10,
              report->chunks_alive);
-    draw_text(own, MARGIN + LABEL, 260, "class=\"h\"", text);
+    draw_text(own, MARGIN + LABEL, 240, "class=\"h\"", text);
+    if (desc->encoder_group == 0)
+        return;
+    snprintf(text, sizeof text,
+             "three phases %" PRId64 ", LLM alone %" PRId64 ", lower bound %" PRId64
+             ", encoder micro-batches alive %" PRId64,
+             report->three_phases, report->llm_alone, report->lower_bound, report->encoder_alive);
+    draw_text(own, MARGIN + LABEL, 440, "class=\"l\"", text);
 }
 
 static void draw_head(const drawing *own, int64_t stages)

@@ -1,0 +1,206 @@
+"""mimo-plan schedule as a user runs it: lists, table, JSON, picture, trace and torch's tables, and bad
+input. Usage: test_mimo_plan_schedule.py MIMO_PLAN DOCS"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+
+PROGRAM, DOCS = sys.argv[1:3]
+SVG = "{http://www.w3.org/2000/svg}"
+failures = []
+
+
+def run(*arguments, text=""):
+    done = subprocess.run([PROGRAM, "schedule", *arguments], capture_output=True, text=True, input=text,
+                          timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def expect(condition, arguments, what):
+    if not condition:
+        failures.append(f"mimo-plan schedule {' '.join(arguments)}: {what}")
+
+
+def output(*arguments, text="", said=""):
+    """What a call prints that must succeed, and says this on stderr."""
+    status, out, err = run(*arguments, text=text)
+    expect(status == 0 and err == said, arguments, f"status {status}, stderr {err!r}")
+    return out
+
+
+def expect_error(sentence, *arguments, text=""):
+    status, out, err = run(*arguments, text=text)
+    expect(status == 2, arguments, f"status {status} instead of 2")
+    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
+    expect(err == f"mimo-plan: {sentence}\n", arguments, f"stderr {err!r} instead of {sentence!r}")
+
+
+SMALL = ["--pp", "2", "--micro-batches", "4"]
+LARGE = ["--pp", "8", "--micro-batches", "32"]
+LEFT_OUT = "mimo-plan: the table has no steps of the encoder\n"
+
+
+def lists_and_table():
+    out = output(*SMALL, "--encoder-group", "2", "--alive", "2")
+    expected = (
+        "stage 0: E0 BF0 F0 F1 E1 BF1 B0 F2 B1 BB0 EB0 F3 B2 B3 BB1 EB1\n"
+        "stage 1: E0 BF0 E1 F0 BF1 B0 F1 B1 F2 BB0 B2 EB0 F3 B3 BB1 EB1\n"
+        "\n"
+        "                  time  idle %  encoder alive  chunks alive  weights waiting  saved states\n"
+        "this schedule       70    14.3              4             2                0             2\n"
+        "three phases        72    16.7              4             2                0             2\n"
+        "LLM alone           60    20.0              0             2                0             2\n"
+        "lower bound         60\n"
+        "\n"
+        "least --alive and its time, and the next ones: 2: 70\n")
+    expect(out == expected, SMALL, f"printed\n{out}instead of\n{expected}")
+    out = output(*SMALL, "--encoder-group", "0")
+    expect("three phases" not in out and "least" not in out and out.startswith("stage 0: F0 F1 B0"),
+           SMALL, f"without encoder:\n{out}")
+
+
+def default_limit():
+    """One more than the least: the least one waits for each group."""
+    document = json.loads(output(*SMALL, "--json"))
+    expect(document["limits"] == [{"alive": 2, "time": 85}, {"alive": 3, "time": 68},
+                                  {"alive": 4, "time": 65}], SMALL, document["limits"])
+    expect(document["this"]["time"] == 68 and document["least_alive"] == 2, SMALL, document["this"])
+    document = json.loads(output(*SMALL, "--alive", "0", "--json"))
+    expect(document["this"]["time"] == 65, SMALL, document["this"])
+
+
+def costs():
+    out = json.loads(output(*SMALL, "--encoder-group", "0", "--cost", "f=10,B=10", "--json"))
+    expect(out["this"]["time"] == 100, SMALL, out["this"])
+    out = json.loads(output(*SMALL, "--encoder-group", "0", "--cost", "f=10,b=10,head=1,hop=2", "--json"))
+    # stage 1 has all of its F and B in a row, except that its F2 comes 1 late
+    expect(out["this"]["time"] == 10 + 2 + 4 * (11 + 12) + 1 + 2 + 10, SMALL, out["this"])
+
+
+def json_of_steps():
+    for more in (["--kind", "zero-bubble"], ["--overlap"], ["--kind", "interleaved", "--vpp", "2"],
+                 ["--kind", "forward", "--frozen"]):
+        arguments = [*SMALL, *more, "--json"]
+        stages = json.loads(output(*arguments))["stages"]
+        expect(len(stages) == 2, arguments, f"{len(stages)} stages")
+        words = output(*SMALL, *more).splitlines()
+        for p, steps in enumerate(stages):
+            names = []
+            for step in steps:
+                llm = step["kind"] in ("F", "B", "I", "W", "FB")
+                name = step["kind"] + str(step["index"])
+                name += f".{step['chunk']}" if llm and "--vpp" in more else ""
+                name += f"/{step['back']}" if step["kind"] == "FB" else ""
+                names.append(name)
+            expect(words[p] == f"stage {p}: " + " ".join(names), arguments, words[p])
+            own = [s for s in steps if s["kind"] not in ("BF", "BB")]
+            expect(all(a["end"] <= b["begin"] for a, b in zip(own, own[1:])), arguments,
+                   "steps of a stage overlap")
+
+
+def picture():
+    """Every step is a box at its time, every call an arrow."""
+    for arguments in (LARGE, [*SMALL, "--kind", "zero-bubble"], ["--pp", "1", "--micro-batches", "1"],
+                      [*SMALL, "--encoder-group", "0"]):
+        stages = json.loads(output(*arguments, "--json"))["stages"]
+        root = xml.fromstring(output(*arguments, "--svg"))
+        titles = {box.find(f"{SVG}title").text for box in root.iter(f"{SVG}rect")
+                  if box.find(f"{SVG}title") is not None}
+        wanted = {f"stage {p}: {s['kind']}{s['index']}, {s['begin']} to {s['end']}"
+                  for p, steps in enumerate(stages) for s in steps if s["kind"] not in ("BF", "BB")}
+        expect(titles == wanted, arguments, f"boxes {titles ^ wanted}")
+        arrows = [p for p in root.iter(f"{SVG}path") if p.get("class") == "a"]
+        calls = [s for s in stages[0] if s["kind"] in ("BF", "BB")]
+        expect(len(arrows) == len(calls), arguments, f"{len(arrows)} arrows for {len(calls)} calls")
+
+
+def documented():
+    """docs/concepts.md shows what its command draws, and times that the tool prints."""
+    with open(os.path.join(DOCS, "concepts.md"), encoding="utf-8") as f:
+        page = f.read()
+    command = "--pp 4 --micro-batches 8 --alive 6 --svg".split()
+    expect(f"`mimo-plan schedule {' '.join(command)}`" in page, command, "is not in concepts.md")
+    with open(os.path.join(DOCS, "schedule.svg"), encoding="utf-8") as f:
+        expect(f.read() == output(*command), command, "is not docs/schedule.svg")
+    for row, alive in (("L = 4", 4), ("L = 5", 5), ("L = 6", 6), ("no limit", 0)):
+        own = json.loads(output("--pp", "4", "--micro-batches", "8", "--alive", str(alive), "--json"))["this"]
+        line = f"| {row} | {own['time']} | {own['encoder_alive']} |"
+        expect(line in page, [row], f"concepts.md has no '{line}'")
+
+
+def trace():
+    """Each hop leaves where a step ends, and arrives on another stage before the next one begins."""
+    for more in ([], ["--kind", "interleaved", "--vpp", "2"], ["--overlap"]):
+        events = json.loads(output(*SMALL, *more, "--trace"))["traceEvents"]
+        steps = [e for e in events if e["ph"] == "X"]
+        stages = json.loads(output(*SMALL, *more, "--json"))["stages"]
+        expect(len(steps) == sum(map(len, stages)), SMALL, f"{len(steps)} events")
+        left = {e["id"]: e for e in events if e["ph"] == "s"}
+        here = {e["id"]: e for e in events if e["ph"] == "f"}
+        hops = 2 * 4 * (2 * (2 if "--vpp" in more else 1) - 1)
+        expect(left.keys() == here.keys() and len(left) == hops, SMALL, f"{len(left)} hops")
+        expect(all(left[i]["ts"] <= here[i]["ts"] and left[i]["pid"] != here[i]["pid"] for i in left),
+               SMALL, "a hop arrives before it leaves")
+
+
+def tables():
+    table = output(*SMALL, "--kind", "zero-bubble", "--print-csv", said=LEFT_OUT)
+    expect(table == "0F0,0F1,0I0,0W0,0F2,0I1,0W1,0F3,0I2,0W2,0I3,0W3\n"
+                    "1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1F3,1I3,1W2,1W3\n", SMALL, table)
+    again = output(*SMALL, "--csv", "-", "--encoder-group", "0", "--print-csv", text=table)
+    expect(again == table, SMALL, f"read again:\n{again}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "table.csv")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(table)
+        expect(output(*SMALL, "--csv", path) == output(*SMALL, "--kind", "zero-bubble"), SMALL,
+               "the table gives another schedule")
+    expect_error("--csv /nowhere/table.csv: No such file or directory", *SMALL, "--csv",
+                 "/nowhere/table.csv")
+    expect_error("--csv /: Is a directory", *SMALL, "--csv", "/")
+    expect_error("--csv -: the file is empty", *SMALL, "--csv", "-")
+    expect_error("schedule: 1 rows over pp=2", *SMALL, "--csv", "-", text="0F0\n")
+    expect_error("schedule: row 2, cell 2: '1X0' is no step", *SMALL, "--csv", "-", text="0F0\n1F0,1X0\n")
+
+
+def bad_usage():
+    expect_error("--pp is missing; see 'mimo-plan schedule --help'", "--micro-batches", "4")
+    expect_error("--micro-batches is missing; see 'mimo-plan schedule --help'", "--pp", "4")
+    expect_error("--pp is 0, and must be at least 1", "--pp", "0", "--micro-batches", "4")
+    expect_error("--kind is '2f2b', and can be 1f1b, interleaved, zero-bubble or forward", *SMALL,
+                 "--kind", "2f2b")
+    expect_error("--svg and --json: one output at a time", *SMALL, "--svg", "--json")
+    expect_error("--cost f is -1, and must be at least 0", *SMALL, "--cost", "f=-1")
+    expect_error("--cost f '1.5' is not a whole number", *SMALL, "--cost", "f=1.5")
+    for cost in ("f", "x=1", "heads=1", "=1"):
+        expect_error(f"--cost has '{cost}', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop as f=4",
+                     *SMALL, "--cost", f"b=1,{cost}")
+    expect_error("argument 'more' is one too many; see 'mimo-plan schedule --help'", *SMALL, "more")
+
+
+def bad_schedules():
+    expect_error("schedule: encoder_alive 1: stage 0 needs 2 groups before the first one is done", *SMALL,
+                 "--alive", "1")
+    expect_error("schedule: encoder_group 5 of 4 micro-batches", *SMALL, "--encoder-group", "5")
+    expect_error("schedule: 1F1B has 1 chunk a stage, not 2", *SMALL, "--vpp", "2")
+    expect_error("schedule: all costs are 0", *SMALL, "--encoder-group", "0", "--cost",
+                 "f=0,b=0,i=0,w=0,e=0,eb=0")
+
+
+def full_disk():
+    for more in ([], ["--json"], ["--svg"], ["--trace"], ["--print-csv"]):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([PROGRAM, "schedule", *LARGE, *more], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        expect(done.returncode == 2 and done.stderr.count("mimo-plan: ") >= 1, more,
+               f"to a full disk: status {done.returncode}, stderr {done.stderr!r}")
+
+
+for check in (lists_and_table, default_limit, costs, json_of_steps, picture, documented, trace, tables, bad_usage,
+              bad_schedules, full_disk):
+    check()
+print("\n".join(failures) if failures else "all as expected")
+sys.exit(1 if failures else 0)
