@@ -117,6 +117,7 @@ void mimo_call_append_list(char call[MIMO_CALL_TEXT], const char *format, va_lis
 typedef struct mimo_op_request {
     bool backward, chunked, prepares;
     mimo_move_desc move;
+    void *subject; /* the owner's: what of it moves, for hooks->begin; NULL: the owner as a whole */
     mimo_status read; /* whether the descriptor could be read; if not, see mimo_last_error() */
 } mimo_op_request;
 

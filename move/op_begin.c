@@ -110,6 +110,7 @@ static void reset(mimo_op *op, const mimo_op_request *request)
                               .n = move->n,
                               .chunks = move->chunks,
                               .stream = move->stream,
+                              .subject = request->subject,
                               .named = move->to && move->from && move->n > 0};
     if (op->call.named) {
         op->call.to = move->to[0];

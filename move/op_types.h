@@ -15,7 +15,8 @@ typedef struct mimo_op_call {
     int n;         /* tensors */
     int chunks;    /* 1 where it is not chunked */
     mimo_stream stream;
-    bool named; /* there is a first tensor, of these views */
+    void *subject; /* of the owner: see mimo_op_request */
+    bool named;    /* there is a first tensor, of these views */
     mimo_tensor to, from;
 } mimo_op_call;
 

@@ -153,7 +153,7 @@ static void count_pairs(mimo_route_map *map, const mimo_route_ids *ids)
     }
 }
 
-static int64_t rows_of_expert(const mimo_route_map *map, int64_t expert)
+int64_t mimo_route_expert_rows(const mimo_route_map *map, int64_t expert)
 {
     int64_t rows = 0;
     for (int64_t rank = 0; rank < map->shape.ranks; rank++)
@@ -169,7 +169,7 @@ static void place_experts(mimo_route_map *map)
         int64_t rows = 0;
         for (int64_t e = x * shape->held; e < (x + 1) * shape->held; e++) {
             map->starts[e] = rows;
-            rows += rows_of_expert(map, e);
+            rows += mimo_route_expert_rows(map, e);
             rows = (rows + shape->alignment - 1) / shape->alignment * shape->alignment;
             if (e >= first && e < first + shape->held)
                 map->ends[e - first] = (int32_t)rows;
@@ -340,8 +340,10 @@ static void list_sums(mimo_route_map *map, int64_t tokens)
                 continue;
             if (last >= 0)
                 work->adds[at - 1] = (uint8_t)mimo_sum_gap(last, x, ep);
-            last = x;
             work->cursor[x]++;
+            if (last >= 0 && MIMO_MUTATED("combine-one-place"))
+                continue;
+            last = x;
             at = append_terms(map, at, x, entry - out->begin[x]);
         }
         mimo_sum_order(work->adds + work->begin[token], at - work->begin[token]);

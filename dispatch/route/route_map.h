@@ -57,6 +57,9 @@ static inline int64_t mimo_route_rows(const mimo_route_map *map, int64_t rank)
     return map->rows[mimo_route_x(&map->shape, rank)];
 }
 
+/* Rows of an expert, on each of its ranks, padding not included. */
+int64_t mimo_route_expert_rows(const mimo_route_map *map, int64_t expert);
+
 /* The first rank whose tile has fewer rows than it needs; -1: none has. */
 int64_t mimo_route_overflow(const mimo_route_map *map, const mimo_route_ids *ids);
 

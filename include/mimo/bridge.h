@@ -64,6 +64,7 @@
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
 #include <mimo/plan.h>
+#include <mimo/transport.h>
 
 MIMO_BEGIN_DECLS
 
@@ -75,20 +76,6 @@ typedef enum mimo_algorithm {
     MIMO_ALGORITHM_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
     MIMO_ALGORITHM_ROUTED = 2,     /* each consumed row moves once */
 } mimo_algorithm;
-
-/** How the rows of the routed algorithm travel. The collective one has no choice: AUTO alone. */
-typedef enum mimo_transport {
-    MIMO_TRANSPORT_AUTO = 0,      /* of each call: zero-copy where its destinations lie in a
-                                     mimo_buffer, otherwise p2p */
-    MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
-    MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
-                                     error */
-    /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
-     * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
-     * next arrives. Between ranks that share none, and on the host: p2p. Where a device's ranks
-     * share none, creation logs one line (<mimo/log.h>). */
-    MIMO_TRANSPORT_STAGED = 3,
-} mimo_transport;
 
 /** What moves a pass, forward or backward. The two fields are all that there will be: it is passed
  *  by value. */

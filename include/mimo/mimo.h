@@ -9,6 +9,7 @@
 #include <mimo/bridge.h>
 #include <mimo/buffer.h>
 #include <mimo/comm.h>
+#include <mimo/dispatch.h>
 #include <mimo/dtype.h>
 #include <mimo/env.h>
 #include <mimo/gradient.h>
@@ -22,6 +23,7 @@
 #include <mimo/schedule.h>
 #include <mimo/status.h>
 #include <mimo/tensor.h>
+#include <mimo/transport.h>
 #include <mimo/version.h>
 
 #endif

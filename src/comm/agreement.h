@@ -41,6 +41,8 @@ typedef enum mimo_call_kind {
     MIMO_CALL_BRIDGE_MOVE,
     MIMO_CALL_BRIDGE_UPDATE,
     MIMO_CALL_BRIDGE_SELF_TEST,
+    MIMO_CALL_DISPATCH_CREATE,
+    MIMO_CALL_ROUTE_SET,
 } mimo_call_kind;
 
 /* The signature of a call of this kind that has no arguments. Arguments are hashed into it. */

@@ -282,6 +282,7 @@ struct mimo_comm {
     int fifo_users;
     uint64_t buffers_made; /* the serial of the last one */
     int64_t bridges;       /* made from it so far */
+    int64_t dispatches;    /* the same */
     int reported_reach;    /* of the last buffer */
     mimo_staging staging;  /* of the backend, and of calls that borrow the communicator */
     int holders;           /* the caller, and what was made from it (bridges, buffers): an atomic */

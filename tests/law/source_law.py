@@ -98,7 +98,8 @@ HEADERS = {
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
-    "gradient": GRADIENT, "route": ROUTE, "schedule": SCHEDULE,
+    "gradient": GRADIENT, "transport": COMM, "route": ROUTE, "dispatch": DISPATCH,
+    "schedule": SCHEDULE,
 }
 UMBRELLA = "include/mimo/mimo.h"
 

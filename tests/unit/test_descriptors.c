@@ -50,6 +50,9 @@ Test(descriptors, initial_values)
     SAME_FIELD(mimo_layout_desc, cp_copies, MIMO_LAYOUT_DESC_INIT);
     SAME_FIELD(mimo_alignment_desc, memory, MIMO_ALIGNMENT_DESC_INIT);
     SAME_FIELD(mimo_partition_rule, format, MIMO_PARTITION_RULE_INIT);
+    SAME_FIELD(mimo_dispatch_desc, alignment, MIMO_DISPATCH_DESC_INIT);
+    SAME(mimo_dispatch_counts, MIMO_DISPATCH_COUNTS_INIT);
+    SAME(mimo_route_counts, MIMO_ROUTE_COUNTS_INIT);
     SAME_FIELD(mimo_route_desc, capacity, MIMO_ROUTE_DESC_INIT);
     SAME(mimo_routing, MIMO_ROUTING_INIT);
     SAME(mimo_step_costs, MIMO_STEP_COSTS_INIT);

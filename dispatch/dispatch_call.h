@@ -1,0 +1,64 @@
+/*
+ * A prepared call of a route: what one move sends and receives, for tensors of certain widths. It
+ * is made by the first such move and kept for the next ones, until the route is set anew. Tensors
+ * may lie anywhere.
+ *
+ * Messages move parts of the operation's staging, one for each tensor and peer. So a guarded
+ * operation needs nothing more: nothing in flight refers to the caller's memory.
+ */
+#ifndef MIMO_DISPATCH_DISPATCH_CALL_H
+#define MIMO_DISPATCH_DISPATCH_CALL_H
+
+#include "dispatch/dispatch_op.h"
+
+/* How one tensor moves. */
+typedef struct mimo_dispatch_part {
+    bool by_pair; /* "tk" and "t"; otherwise by token */
+    int64_t row_bytes;
+    mimo_dtype dtype, wire; /* of its rows; of a message's, which differs in a combine alone */
+    int64_t wire_bytes;     /* of a message's row */
+    mimo_buffer *buffer;    /* whose rows are written straight into it; NULL: none are */
+    uint64_t serial;        /* the buffer's, or 0 */
+    int64_t sent, received; /* where its messages' rows begin in the staging */
+} mimo_dispatch_part;
+
+typedef struct mimo_dispatch_call {
+    mimo_recent_entry entry;
+    bool combines;
+    int count;
+    mimo_dispatch_part *parts; /* [count] */
+    mimo_exchange *exchange;
+    int64_t staging_bytes;
+    char *staging; /* of the operation that uses it */
+    char **bases;  /* [base_count]: the staging; where a tensor is pushed also both sides of each */
+    int base_count;
+} mimo_dispatch_call;
+
+/* Rows [first, first + count) of what a rank sends to a peer, or receives from it. */
+typedef struct mimo_dispatch_block {
+    int64_t first, count;
+} mimo_dispatch_block;
+
+/* Both count the rows of all peers, one after the other; pairs where they move by pair. */
+mimo_dispatch_block mimo_dispatch_sent(const mimo_route_map *map, bool combines, bool by_pair,
+                                       int64_t peer);
+mimo_dispatch_block mimo_dispatch_received(const mimo_route_map *map, bool combines, bool by_pair,
+                                           int64_t peer);
+
+/* Whether rows to and from a peer are written straight into the tensor. Both ends know. */
+static inline bool mimo_dispatch_pushes(const mimo_dispatch_part *part, const mimo_route_map *map,
+                                        int64_t peer)
+{
+    return part->buffer && peer != map->rank && part->buffer->data[peer];
+}
+
+/* Give the operation a call for its tensors, with staging, bound to where they lie. Local. */
+mimo_status mimo_dispatch_call_get(mimo_op *op);
+
+/* The operation has ended: keep its call, or release it after an error. */
+void mimo_dispatch_call_put_back(mimo_op *op);
+
+/* Release all that are kept. */
+void mimo_dispatch_calls_release(mimo_route *route);
+
+#endif

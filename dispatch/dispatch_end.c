@@ -1,0 +1,18 @@
+/* The end of a dispatch, whether the caller, a route or an operation was the last to need it. */
+#include "comm/comm_backend.h"
+#include "core/memory.h"
+#include "dispatch/dispatch_types.h"
+
+void mimo_dispatch_release(mimo_dispatch *dispatch)
+{
+    mimo_buffer_destroy(dispatch->flags);
+    mimo_mover_release(&dispatch->mover);
+    mimo_release(dispatch);
+}
+
+void mimo_dispatch_release_unused(void *owner)
+{
+    mimo_dispatch *dispatch = owner;
+    if (dispatch->destroyed && dispatch->routes == 0 && dispatch->mover.unwaited == 0)
+        mimo_dispatch_release(dispatch);
+}

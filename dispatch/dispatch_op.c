@@ -1,0 +1,121 @@
+/* The hooks that a dispatch gives its mover. */
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "dispatch/dispatch_call.h"
+
+/* ------------------------------------- its life ------------------------------------- */
+
+static mimo_status create(mimo_op **out)
+{
+    mimo_dispatch_op *own;
+    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
+    own->op.own = own;
+    *out = &own->op;
+    return MIMO_OK;
+}
+
+static void destroy(mimo_op *op)
+{
+    mimo_release(op->own);
+}
+
+static void begin(mimo_op *op)
+{
+    static const mimo_mover_step none[] = {NULL};
+    mimo_dispatch_op *own = mimo_dispatch_op_of(op);
+    own->route = op->call.subject;
+    own->route->moving++;
+    const mimo_mover_step *steps =
+        op->call.backward ? mimo_dispatch_combine_steps : mimo_dispatch_rows_steps;
+    op->steps = (mimo_op_steps){{none, steps, none}, true};
+}
+
+static void finish(mimo_op *op)
+{
+    mimo_route *route = mimo_route_of(op);
+    mimo_dispatch_call_put_back(op);
+    route->moving--;
+    mimo_route_release_unused(route);
+}
+
+/* ---------------------------------- call in words ----------------------------------- */
+
+/* Each rank counts how often it has set a route, and setting is collective. */
+static uint64_t sign_call(uint64_t hash, const mimo_op *op)
+{
+    return mimo_hash_int(hash, mimo_route_of(op)->number);
+}
+
+static void describe(char call[MIMO_CALL_TEXT], const mimo_op *op)
+{
+    mimo_call_append(call, " by route %d", (int)mimo_route_of(op)->number);
+}
+
+/* ------------------------------------- tensors -------------------------------------- */
+
+static mimo_status read_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    MIMO_TRY(mimo_route_check_set(mimo_route_of(op)));
+    MIMO_TRY(mimo_op_reserve_pairs(op, n));
+    for (int i = 0; i < n; i++) {
+        const mimo_tensor *src = op->call.backward ? &to[i] : &from[i];
+        const mimo_tensor *dst = op->call.backward ? &from[i] : &to[i];
+        MIMO_TRY(mimo_dispatch_read_pair(&op->tensors.pairs[i], op, src, dst));
+    }
+    return MIMO_OK;
+}
+
+/* The numbers of rows differ between ranks. */
+static uint64_t sign(uint64_t hash, const mimo_op *op, int i)
+{
+    const mimo_tile_pair *pair = &op->tensors.pairs[i];
+    hash = mimo_hash_int(mimo_hash_int(hash, mimo_dispatch_by_pair(pair)), pair->src.view.dtype);
+    return mimo_hash_int(hash, pair->src.row_bytes);
+}
+
+static const mimo_buffer *target(int64_t *offset, const mimo_op *op, int i)
+{
+    const mimo_buffer *buffer = mimo_dispatch_target(op, i);
+    const char *data = op->tensors.pairs[i].dst.view.data;
+    *offset = buffer ? data - (char *)mimo_buffer_data(buffer) : -1;
+    return buffer;
+}
+
+/* A rank finds the tiles of its peers by the offsets of its own. */
+static mimo_status sign_targets(mimo_op *op)
+{
+    char text[MIMO_VIEW_TEXT];
+    mimo_transport transport = mimo_route_of(op)->dispatch->desc.transport;
+    for (int i = 0; i < op->call.n && !op->call.backward; i++) {
+        int64_t offset;
+        const mimo_buffer *buffer = target(&offset, op, i);
+        const mimo_tensor *view = &op->tensors.pairs[i].dst.view;
+        MIMO_CHECK(buffer || transport != MIMO_TRANSPORT_ZERO_COPY, MIMO_ERR_ARGUMENT,
+                   "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
+                   "the communicator that the dispatch was made from",
+                   i, mimo_tensor_text(text, sizeof text, view), view->data);
+        op->claim.signature = mimo_target_sign(op->claim.signature, buffer, offset);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status prepare(mimo_op *op)
+{
+    MIMO_TRY(sign_targets(op));
+    return mimo_dispatch_call_get(op);
+}
+
+const mimo_mover_hooks mimo_dispatch_hooks = {
+    .pass = {"rows", "combine"},
+    .op_create = create,
+    .op_destroy = destroy,
+    .begin = begin,
+    .sign_call = sign_call,
+    .describe = describe,
+    .read = read_tensors,
+    .sign = sign,
+    .target = target,
+    .prepare = prepare,
+    .finish = finish,
+};

@@ -1,0 +1,207 @@
+/*
+ * Dispatch: rows of tokens to the experts that a router chose, and the experts' rows back.
+ *
+ * The ranks of one group share E experts (<mimo/route.h> defines the words). Two moves:
+ *
+ *   rows     token rows -> expert rows. Each expert gets a copy of the row of each of its pairs
+ *   combine  expert rows -> token rows. A token gets the sum of the rows of its pairs
+ *
+ * Each is the other's gradient: forward is rows, then the experts, then combine; backward is
+ * combine's (rows), the experts', then rows' (combine). A combine does not weight. The weights of
+ * the pairs travel with the rows, and experts multiply their activations by them.
+ *
+ *   dispatch  what stays: experts, ranks, sizes
+ *   route     what one batch chose. It serves forward, backward and recomputation, and is then set
+ *             anew. Several may be in use at once: one for each layer and micro-batch in flight
+ *
+ * Tensors of a call, any number, of any of these two kinds:
+ *
+ *   "th" [tokens, H] <-> "th" [rows, H]  by token: any dtype and width. Combine adds: f32, f64, f16
+ *                                        and bf16
+ *   "tk" [tokens, k] <-> "t" [rows]      by pair: f32. Weights out, their gradients back. A choice
+ *                                        of -1 gets 0
+ *
+ * The expert side has `capacity` rows, or where that is -1 the rows that the route needs. Rows of
+ * padding get zeros. Rows behind the last expert's end are not touched, and combine reads neither.
+ *
+ * Sums. The result of a token depends on the rows of its pairs alone. Rows of one expert are added
+ * in the order of the choices, experts in a tree that halves [0, E), all in f32 (f64 rows in f64).
+ * A rank adds the part of the tree whose experts it has and rounds it once to the dtype in which it
+ * travels. The token's rank adds the parts: those of the ranks that share an expert in a tree that
+ * halves [0, etp), then those of [0, ep), and rounds once. So
+ *   - results are the same from run to run, whatever the other tokens are;
+ *   - with partial sums in f32 they are the same for every ep that is a power of two.
+ * Another etp, an ep that is no power of two, and partial sums of 16 bits each give other bits.
+ *
+ * Tensors lie in host memory so far: a communicator that moves CUDA memory is MIMO_ERR_UNSUPPORTED.
+ *
+ * All of this header is experimental: it declares nothing where MIMO_EXPERIMENTAL is not defined.
+ */
+#ifndef MIMO_DISPATCH_H
+#define MIMO_DISPATCH_H
+
+#include <mimo/buffer.h>
+#include <mimo/op.h>
+#include <mimo/route.h>
+#include <mimo/transport.h>
+
+MIMO_BEGIN_DECLS
+
+#ifdef MIMO_EXPERIMENTAL
+
+typedef struct mimo_dispatch mimo_dispatch;
+typedef struct mimo_route mimo_route;
+
+typedef struct mimo_dispatch_desc {
+    size_t size;                /* set by the initializer */
+    int64_t experts, top_k;     /* E, at most 65535; k, at most E */
+    int64_t etp;                /* ranks that share an expert. Rank t + etp * x of the communicator
+                                   has coordinates t along etp and x along ep */
+    int64_t max_tokens, hidden; /* most tokens of a rank and call; elements of the widest row */
+    int64_t alignment;          /* of each expert's first row, in rows */
+    /* Partial sums of f16 and bf16 rows travel in that dtype, not in f32: half of the bytes of a
+     * combine, and results that depend on ep. */
+    bool narrow_sums;
+    mimo_transport transport; /* AUTO, P2P or ZERO_COPY: straight into the rows of experts that lie
+                                 in a mimo_buffer. Combine sends messages */
+    int ctas;                 /* thread blocks of a call on a device; 0: MIMO_CTAS */
+    const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. The same on all
+                         ranks. NULL: its number among the communicator's, from 1 */
+} mimo_dispatch_desc;
+
+#define MIMO_DISPATCH_DESC_INIT                                                           \
+    {                                                                                     \
+        sizeof(mimo_dispatch_desc), 0, 1, 1, 0, 0, 1, false, MIMO_TRANSPORT_AUTO, 0, NULL \
+    }
+
+MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);
+
+/**
+ * Create a dispatch over the ranks of a communicator, which is the group along "etp,ep"
+ * (mimo_grid_create_group). Collective, blocking. The communicator is borrowed (mimo_comm_destroy);
+ * destinations that rows are written straight into lie in its buffers. The caller owns *out.
+ *
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (k > E, sizes < 0, a transport that is none of
+ * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH,
+ * MIMO_ERR_UNSUPPORTED (CUDA memory; zero-copy where ranks share no memory), MIMO_ERR_OVERFLOW
+ * (2^31 rows of a tile, or bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ */
+MIMO_API mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
+                                          const mimo_dispatch_desc *desc);
+
+/** Release. NULL is fine. Local. Its routes and operations may outlive the handle: the last
+ *  mimo_route_destroy or mimo_op_wait then releases the rest. */
+MIMO_API void mimo_dispatch_destroy(mimo_dispatch *dispatch);
+
+/** Create a route that was never set. Local; all ranks create a dispatch's routes in the same
+ *  order. It takes the memory for any batch of max_tokens tokens a rank. The caller owns *out. */
+MIMO_API mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch);
+
+/** Release. NULL is fine. Local. Moves that were begun end as if it were there. */
+MIMO_API void mimo_route_destroy(mimo_route *route);
+
+/**
+ * Set a route: which experts this rank's tokens go to. Collective over the communicator, blocking
+ * on the host (`stream` is NULL). The ids are read during the call. Moves of this route that were
+ * begun end first.
+ *
+ * A rank without tokens, or whose experts get none, calls as well, and so it does in each move.
+ *
+ * Errors, the same on every rank:
+ *   - MIMO_ERR_SHAPE (more than max_tokens tokens, or an id that is no expert), MIMO_ERR_ARGUMENT,
+ *     MIMO_ERR_MISMATCH (another route, or another call). The route stays as it was.
+ *   - MIMO_ERR_SHAPE where a tile has fewer rows than it needs: the sentence has the first such
+ *     rank, the rows that it needs and its capacity. Moves of the route then give the same error,
+ *     and mimo_route_read has the rows needed of all ranks.
+ *   - MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED.
+ */
+MIMO_API mimo_status mimo_route_set(mimo_route *route, const mimo_route_desc *desc,
+                                    mimo_stream stream);
+
+/** Where the rows of each of this rank's E / ep experts end, padding included: what grouped
+ *  products of matrices take. Owned by the route, and overwritten when it is set. Local.
+ *  MIMO_ERR_STATE: never set. */
+MIMO_API mimo_status mimo_route_ends(const int32_t **out, const mimo_route *route);
+
+/** What a route needs. */
+typedef struct mimo_route_counts {
+    size_t size; /* set by the initializer */
+    int64_t ranks;
+    const int64_t *rows; /* rows[ranks]: the rows that each rank's tile needs, padding included.
+                            Owned by the route, and overwritten when it is set */
+    int64_t overflows;   /* ranks whose tiles have fewer */
+} mimo_route_counts;
+
+#define MIMO_ROUTE_COUNTS_INIT                \
+    {                                         \
+        sizeof(mimo_route_counts), 0, NULL, 0 \
+    }
+
+MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
+
+/** The counts of a route. Local; waits for the device where there is one. MIMO_ERR_STATE: never
+ *  set. */
+MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
+
+/**
+ * Move token rows to experts: to[i], the expert side, from from[i], the token side. Collective over
+ * the communicator. Done on return on the host. No tensor of `to` may overlap another one of the
+ * call. `from` is only read.
+ *
+ * Where a tensor of `to` lies in a buffer of the communicator, all ranks pass it at the same offset
+ * of that buffer, and rows are written straight into it (<mimo/buffer.h>).
+ *
+ * Errors, the same on every rank:
+ *   - Before any data moves: MIMO_ERR_STATE (the route was never set), MIMO_ERR_SHAPE (prints the
+ *     view and what fits; a tile that is too small, see mimo_route_set), MIMO_ERR_ARGUMENT,
+ *     MIMO_ERR_UNSUPPORTED (a sum of integers or f8), MIMO_ERR_MISMATCH (ranks call different
+ *     things, or pass different buffers or offsets), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY. `to` is
+ *     untouched.
+ *   - Later: MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED. `to` is unspecified.
+ */
+MIMO_API mimo_status mimo_dispatch_rows(mimo_route *route, const mimo_tensor *to,
+                                        const mimo_tensor *from, int n, mimo_stream stream);
+
+/** Add expert rows up for the tokens: to[i], the token side, from from[i], the expert side. A token
+ *  without an expert gets zeros. Tensors lie at multiples of their element size. The rest is as
+ *  with mimo_dispatch_rows. */
+MIMO_API mimo_status mimo_dispatch_combine(mimo_route *route, const mimo_tensor *to,
+                                           const mimo_tensor *from, int n, mimo_stream stream);
+
+/**
+ * Begin a move, and let the caller compute meanwhile: <mimo/op.h> has mimo_op_test and
+ * mimo_op_wait, which is due in any case. All ranks begin a dispatch's moves in the same order.
+ * `to` and `from`, the arrays, can be reused on return. The tensors stay the operation's until the
+ * wait. Errors of the call are the operation's; only a NULL, or no memory for the operation, is an
+ * error here.
+ */
+MIMO_API mimo_status mimo_dispatch_rows_start(mimo_op **out, mimo_route *route,
+                                              const mimo_tensor *to, const mimo_tensor *from, int n,
+                                              mimo_stream stream);
+MIMO_API mimo_status mimo_dispatch_combine_start(mimo_op **out, mimo_route *route,
+                                                 const mimo_tensor *to, const mimo_tensor *from,
+                                                 int n, mimo_stream stream);
+
+/** What the routes of a dispatch needed since the last report. */
+typedef struct mimo_dispatch_counts {
+    size_t size;       /* set by the initializer */
+    int64_t routes;    /* how many were set */
+    int64_t rows;      /* the most rows that any rank needed in one of them */
+    int64_t overflows; /* routes in which a rank had fewer than it needed */
+} mimo_dispatch_counts;
+
+#define MIMO_DISPATCH_COUNTS_INIT             \
+    {                                         \
+        sizeof(mimo_dispatch_counts), 0, 0, 0 \
+    }
+
+MIMO_API void mimo_dispatch_counts_init(mimo_dispatch_counts *out, size_t size);
+
+/** Report, and begin to count anew. Local; waits for the device where there is one. */
+MIMO_API mimo_status mimo_dispatch_report(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
+
+#endif
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,26 @@
+/* How rows travel between ranks. */
+#ifndef MIMO_TRANSPORT_H
+#define MIMO_TRANSPORT_H
+
+#include <mimo/export.h>
+
+MIMO_BEGIN_DECLS
+
+/** How rows that go from one rank to another travel. The collective algorithm of bridges has no
+ *  choice: AUTO alone. */
+typedef enum mimo_transport {
+    MIMO_TRANSPORT_AUTO = 0,      /* of each call: zero-copy where its destinations lie in a
+                                     mimo_buffer, otherwise p2p */
+    MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
+    MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
+                                     error */
+    /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
+     * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
+     * next arrives. Between ranks that share none, and on the host: p2p. Where a device's ranks
+     * share none, creation logs one line (<mimo/log.h>). */
+    MIMO_TRANSPORT_STAGED = 3,
+} mimo_transport;
+
+MIMO_END_DECLS
+
+#endif

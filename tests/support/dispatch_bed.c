@@ -1,0 +1,298 @@
+#include "dispatch_bed.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/float16.h"
+#include "guarded.h"
+#include "same_bits.h"
+#include "test_memory.h"
+
+enum { MAX_TOKENS = 21, OPAQUE_WIDTH = 5 };
+
+/* ---------------------------------------- its life ------------------------------------------ */
+
+bool dispatch_case_fits(const dispatch_case *its, int ranks)
+{
+    return ranks % its->etp == 0 && its->top_k <= ranks / its->etp * its->held;
+}
+
+dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its)
+{
+    int ranks = mimo_comm_size(comm);
+    dispatch_bed bed = {.its = its};
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = ranks / its->etp * its->held;
+    desc.top_k = its->top_k;
+    desc.etp = its->etp;
+    desc.max_tokens = MAX_TOKENS;
+    desc.hidden = its->hidden > OPAQUE_WIDTH ? its->hidden : OPAQUE_WIDTH;
+    desc.alignment = its->alignment;
+    desc.narrow_sums = its->narrow;
+    desc.transport = its->transport;
+    bed.plain = plain_route_create(ranks, its->etp, desc.experts, its->top_k, its->alignment);
+    MPI_EXPECT_OK(mimo_dispatch_create(&bed.dispatch, comm, &desc));
+    MPI_EXPECT_OK(mimo_route_create(&bed.route, bed.dispatch));
+    return bed;
+}
+
+void dispatch_bed_free(dispatch_bed *bed)
+{
+    mimo_route_destroy(bed->route);
+    mimo_dispatch_destroy(bed->dispatch);
+    plain_route_destroy(bed->plain);
+}
+
+static int rank_of(const dispatch_bed *bed)
+{
+    return mpi_test_rank() % (int)bed->plain->ranks;
+}
+
+static void expect_ends(const dispatch_bed *bed)
+{
+    int64_t held = bed->its->held;
+    const int32_t *got;
+    int32_t *expected = calloc((size_t)held, sizeof *expected);
+    plain_route_ends(expected, bed->plain, rank_of(bed));
+    MPI_EXPECT_OK(mimo_route_ends(&got, bed->route));
+    MPI_EXPECT_BITS(bits_of(got, expected, held * 4, 4, 0), "ends of the experts");
+    free(expected);
+}
+
+void dispatch_bed_set(dispatch_bed *bed, uint64_t seed)
+{
+    int rank = rank_of(bed);
+    const plain_draw draw = {seed, MAX_TOKENS, seed % 2 == 0};
+    mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    plain_route_draw(bed->plain, &draw);
+    free(plain_route_tile(&bed->rows, bed->plain, rank));
+    bed->tokens = bed->plain->tokens[rank];
+    bed->rows += bed->its->spare > 0 ? bed->its->spare : 0;
+    desc.ids = bed->plain->ids[rank];
+    desc.tokens = bed->tokens;
+    desc.capacity = bed->its->spare < 0 ? -1 : bed->rows;
+    MPI_EXPECT_OK(mimo_route_set(bed->route, &desc, NULL));
+    MPI_EXPECT_OK(mimo_route_read(&counts, bed->route));
+    MPI_EXPECT(counts.ranks == bed->plain->ranks && counts.overflows == 0, "%d ranks, %d overflows",
+               (int)counts.ranks, (int)counts.overflows);
+    for (int64_t other = 0; other < counts.ranks; other++) {
+        int64_t rows;
+        free(plain_route_tile(&rows, bed->plain, other));
+        MPI_EXPECT(counts.rows[other] == rows, "rank %d needs %d rows, not %d", (int)other,
+                   (int)rows, (int)counts.rows[other]);
+    }
+    expect_ends(bed);
+}
+
+/* ------------------------------------------- rows ------------------------------------------- */
+
+/* The tensors of a call: token rows of three widths and dtypes, and values of pairs. */
+enum { KINDS = 4 };
+typedef struct row_kind {
+    const char *letters[2];
+    mimo_dtype dtype;
+    int64_t width;
+} row_kind;
+
+static row_kind kind_of(const dispatch_bed *bed, int i)
+{
+    const row_kind kinds[KINDS] = {{{"th", "th"}, bed->its->dtype, bed->its->hidden},
+                                   {{"th", "th"}, MIMO_I64, 1},
+                                   {{"tk", "t"}, MIMO_F32, bed->its->top_k},
+                                   {{"th", "th"}, MIMO_F8, OPAQUE_WIDTH}};
+    return kinds[i];
+}
+
+static uint64_t seed_of(uint64_t seed, int kind, int64_t rank)
+{
+    return seed * 1000 + (uint64_t)kind * 100 + (uint64_t)rank;
+}
+
+/* What a tile must hold: bytes of the sources, zeros, poison behind the last expert. */
+static unsigned char *expected_tile(const dispatch_bed *bed, int i, uint64_t seed)
+{
+    int64_t count;
+    const row_kind kind = kind_of(bed, i);
+    int64_t size = (int64_t)mimo_dtype_size(kind.dtype), pairs = i == 2;
+    int64_t width = pairs ? 1 : kind.width;
+    plain_row *rows = plain_route_tile(&count, bed->plain, rank_of(bed));
+    unsigned char *tile = malloc((size_t)(bed->rows * width * size) + 1);
+    memset(tile, GUARD_POISON, (size_t)(bed->rows * width * size) + 1);
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t c = 0; c < width; c++) {
+            unsigned char element[8] = {0};
+            int64_t first = rows[row].token * kind.width + (pairs ? rows[row].choice : c);
+            if (rows[row].rank >= 0)
+                element_of_seed(element, seed_of(seed, i, rows[row].rank), first, size);
+            memcpy(tile + (row * width + c) * size, element, (size_t)size);
+        }
+    free(rows);
+    return tile;
+}
+
+static test_tile expert_tile(const dispatch_bed *bed, const row_kind *kind, bool shared)
+{
+    return (shared ? test_shared_tile_new : test_tile_new)(kind->letters[1], kind->dtype, bed->rows,
+                                                           kind->width, 1);
+}
+
+void dispatch_bed_move_rows(const dispatch_bed *bed, uint64_t seed)
+{
+    test_tile from[KINDS], to[KINDS];
+    mimo_tensor from_views[KINDS], to_views[KINDS];
+    for (int i = 0; i < KINDS; i++) {
+        const row_kind kind = kind_of(bed, i);
+        from[i] = test_tile_new(kind.letters[0], kind.dtype, bed->tokens, kind.width, 1);
+        /* Some tensors of a call may lie in a buffer, and others not. */
+        to[i] = expert_tile(bed, &kind,
+                            bed->its->shared &&
+                                (i != 1 || bed->its->transport == MIMO_TRANSPORT_ZERO_COPY));
+        fill_elements(from[i].room.host, seed_of(seed, i, rank_of(bed)), bed->tokens * kind.width,
+                      (int64_t)mimo_dtype_size(kind.dtype));
+        test_push(&from[i].room);
+        from_views[i] = from[i].view;
+        to_views[i] = to[i].view;
+    }
+    MPI_EXPECT_OK(mimo_dispatch_rows(bed->route, to_views, from_views, KINDS, NULL));
+    for (int i = 0; i < KINDS; i++) {
+        const row_kind kind = kind_of(bed, i);
+        unsigned char *expected = expected_tile(bed, i, seed);
+        test_pull(&to[i].room);
+        MPI_EXPECT_BITS(bits_of(to[i].room.host, expected, to[i].room.bytes,
+                                (int64_t)mimo_dtype_size(kind.dtype), i == 2 ? 1 : kind.width),
+                        "seed %d, tensor %d", (int)seed, i);
+        free(expected);
+    }
+    for (int i = KINDS; i-- > 0;) {
+        test_tile_free(&to[i]);
+        test_tile_free(&from[i]);
+    }
+}
+
+/* ------------------------------------------- sums ------------------------------------------- */
+
+static double to_bf16(double value)
+{
+    return (double)mimo_bf16_to(mimo_bf16_from((float)value));
+}
+
+static double to_f16(double value)
+{
+    return (double)mimo_f16_to(mimo_f16_from((float)value));
+}
+
+static plain_rounding rounding_of(mimo_dtype dtype)
+{
+    return dtype == MIMO_BF16 ? to_bf16 : (dtype == MIMO_F16 ? to_f16 : NULL);
+}
+
+/* One column of the rows that experts give back. */
+typedef struct column {
+    uint64_t seed;
+    int64_t at;
+    mimo_dtype dtype;
+} column;
+
+/* Values whose sums depend on their order. */
+static double value_of(const void *context, const plain_row *pair, int64_t t)
+{
+    const column *it = context;
+    int64_t index = ((pair->rank * 64 + pair->token) * 32 + pair->choice) * 8 + t;
+    double value = (double)plain_random(it->seed + (uint64_t)it->at * 77, index, 1 << 30) / 3e8;
+    plain_rounding round = rounding_of(it->dtype);
+    value = it->dtype == MIMO_F64 ? value - 1.7 : (double)(float)(value - 1.7);
+    return round ? round(value) : value;
+}
+
+static void put(void *data, mimo_dtype dtype, int64_t at, double value)
+{
+    if (dtype == MIMO_F64)
+        ((double *)data)[at] = value;
+    else if (dtype == MIMO_F32)
+        ((float *)data)[at] = (float)value;
+    else
+        ((uint16_t *)data)[at] =
+            dtype == MIMO_BF16 ? mimo_bf16_from((float)value) : mimo_f16_from((float)value);
+}
+
+/* The expert side: what the experts of this rank give, NaN in rows that are no pair's. */
+static void fill_expert_side(const dispatch_bed *bed, uint64_t seed, void *rows_data, void *values)
+{
+    int64_t count, hidden = bed->its->hidden, t = rank_of(bed) % bed->its->etp;
+    plain_row *rows = plain_route_tile(&count, bed->plain, rank_of(bed));
+    for (int64_t row = 0; row < bed->rows; row++)
+        for (int64_t c = 0; c <= hidden; c++) {
+            const column it = {seed, c, c < hidden ? bed->its->dtype : MIMO_F32};
+            bool pair = row < count && rows[row].rank >= 0;
+            double value = pair ? value_of(&it, &rows[row], t) : NAN;
+            if (c < hidden)
+                put(rows_data, it.dtype, row * hidden + c, value);
+            else
+                put(values, it.dtype, row, value);
+        }
+    free(rows);
+}
+
+static void expect_sums(const dispatch_bed *bed, uint64_t seed, const void *got)
+{
+    mimo_dtype dtype = bed->its->dtype;
+    int64_t hidden = bed->its->hidden, size = (int64_t)mimo_dtype_size(dtype);
+    plain_rounding round = rounding_of(dtype);
+    bit_report report = {.element = size, .columns = hidden};
+    for (int64_t i = 0; i < bed->tokens; i++)
+        for (int64_t c = 0; c < hidden; c++) {
+            char expected[8];
+            const column it = {seed, c, dtype};
+            const plain_sum sum = {dtype == MIMO_F64, bed->its->narrow ? round : NULL, round,
+                                   value_of, &it};
+            put(expected, dtype, 0, plain_route_sum(&sum, bed->plain, rank_of(bed), i));
+            bits_note(&report, i * hidden + c, (const char *)got + (i * hidden + c) * size,
+                      expected);
+        }
+    MPI_EXPECT_BITS(report, "seed %d, sums of %s", (int)seed, mimo_dtype_name(dtype));
+}
+
+/* The parts of a value [lo, hi), halved. */
+static float add_parts(const column *it, const plain_row *pair, int64_t lo, int64_t hi)
+{
+    if (hi - lo == 1)
+        return (float)value_of(it, pair, lo);
+    int64_t middle = lo + (hi - lo) / 2;
+    volatile float sum = add_parts(it, pair, lo, middle) + add_parts(it, pair, middle, hi);
+    return sum;
+}
+
+static void expect_values(const dispatch_bed *bed, uint64_t seed, const float *got)
+{
+    int64_t top_k = bed->its->top_k;
+    bit_report report = {.element = 4, .columns = top_k};
+    for (int64_t i = 0; i < bed->tokens * top_k; i++) {
+        const column it = {seed, bed->its->hidden, MIMO_F32};
+        const plain_row pair = {0, rank_of(bed), i / top_k, i % top_k};
+        bool none = bed->plain->ids[rank_of(bed)][i] < 0;
+        float expected = none ? 0 : add_parts(&it, &pair, 0, bed->its->etp);
+        bits_note(&report, i, &got[i], &expected);
+    }
+    MPI_EXPECT_BITS(report, "seed %d, values of pairs", (int)seed);
+}
+
+void dispatch_bed_combine(const dispatch_bed *bed, uint64_t seed)
+{
+    int64_t hidden = bed->its->hidden, top_k = bed->its->top_k;
+    mimo_dtype dtype = bed->its->dtype;
+    test_tile from[] = {test_tile_new("th", dtype, bed->rows, hidden, 1),
+                        test_tile_new("t", MIMO_F32, bed->rows, 1, 1)};
+    test_tile to[] = {test_tile_new("th", dtype, bed->tokens, hidden, 1),
+                      test_tile_new("tk", MIMO_F32, bed->tokens, top_k, 1)};
+    const mimo_tensor from_views[] = {from[0].view, from[1].view};
+    const mimo_tensor to_views[] = {to[0].view, to[1].view};
+    fill_expert_side(bed, seed, from[0].room.host, from[1].room.host);
+    MPI_EXPECT_OK(mimo_dispatch_combine(bed->route, to_views, from_views, 2, NULL));
+    expect_sums(bed, seed, to[0].room.host);
+    expect_values(bed, seed, to[1].room.host);
+    for (int i = 0; i < 2; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+    }
+}
