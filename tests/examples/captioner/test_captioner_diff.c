@@ -13,37 +13,33 @@
 
 /* ------------------------------------------- logs --------------------------------------------- */
 
-/* Logs are written here with ' for ", and with hashes that differ in one digit. */
-#define H(digit) "'000000000000000" #digit "'"
-#define START_OF(grids, batches, params)                                                        \
-    "{'first_step':1,'micro_batches':" #batches ",'grids':{" grids "},'params':" H(             \
-        params) ",'tensors':{"                                                                  \
-                "'e.w':{'module':'encoder','shape':[4,2],'rule':'sharded','params':" H(         \
-                    1) "},"                                                                     \
-                       "'e.s':{'module':'encoder','shape':[4],'rule':'frozen','params':" H(     \
-                           2) "},"                                                              \
-                              "'l.n':{'module':'llm','shape':[2],'rule':'partial','params':" H( \
-                                  3) "}}}\n"
+/* Logs as write_log reads them: ' stands for ", and #4 for the hash "0000000000000004". The first
+ * line of a run, then a line for each step. */
+#define START_OF(grids, batches, params)                                     \
+    "{'first_step':1,'micro_batches':" #batches ",'grids':{" grids "},"      \
+    "'params':#" #params ",'tensors':{"                                      \
+    "'e.w':{'module':'encoder','shape':[4,2],'rule':'sharded','params':#1}," \
+    "'e.s':{'module':'encoder','shape':[4],'rule':'frozen','params':#2},"    \
+    "'l.n':{'module':'llm','shape':[2],'rule':'partial','params':#3}}}\n"
 #define ONE_RANK "'encoder':'tp=1,dp=1','llm':'tp=1,cp=1,dp=1'"
 #define START START_OF(ONE_RANK, 2, 9)
 #define START_ON_8 START_OF("'encoder':'tp=2,dp=4','llm':'tp=2,cp=2,dp=2'", 2, 9)
 #define FIXED(order) \
-    "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "','params':" H(9) "}\n"
+    "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "','params':#9}\n"
+#define RESUMED(params) "{'first_step':3,'micro_batches':1,'grids':{},'params':#" #params "}\n"
 #define ORDER(order) "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "'}\n"
-/* A step without hashes, and with them: of everything, then of e.w's and l.n's gradients and
- * values. */
-#define PLAIN_OF(step, loss, norm, ms) \
+/* A step without hashes, with those of everything, and with those of values and gradients of e.w
+ * and of l.n. */
+#define STEP_OF(step, loss, norm, ms) \
     "{'step':" #step ",'loss':" loss ",'tokens':7,'grad_norm':" norm ",'ms':" #ms
-#define PLAIN(step, loss, norm) PLAIN_OF(step, loss, norm, 5) "}\n"
+#define PLAIN(step, loss, norm) STEP_OF(step, loss, norm, 5) "}\n"
 #define WHOLE(step, loss, norm, grads, params) \
-    PLAIN_OF(step, loss, norm, 5) ",'params':" H(params) ",'grads':" H(grads) "}\n"
-#define TENSORS(step, loss, norm, all, e, l)                      \
-    PLAIN_OF(step, loss, norm, 5)                                 \
-    ",'params':" H(all) ",'grads':" H(all) ",'tensors':{'e.w':" e \
-                                           ",'e.s':[" H(2) ",null],'l.n':" l "}}\n"
-#define PAIR(params, grads) "[" H(params) "," H(grads) "]"
-#define STEP_1 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 6), PAIR(7, 8))
-#define STEP_2 TENSORS(2, "5.25", "0.1", 5, PAIR(6, 6), PAIR(8, 8))
+    STEP_OF(step, loss, norm, 5) ",'params':#" #params ",'grads':#" #grads "}\n"
+#define TENSORS(step, loss, norm, all, e, l) \
+    STEP_OF(step, loss, norm, 5)             \
+    ",'params':#" #all ",'grads':#" #all ",'tensors':{'e.w':" e ",'e.s':[#2,null],'l.n':" l "}}\n"
+#define STEP_1 TENSORS(1, "5.5", "0.1", 4, "[#5,#6]", "[#7,#8]")
+#define STEP_2 TENSORS(2, "5.25", "0.1", 5, "[#6,#6]", "[#8,#8]")
 
 #define ALONE "no other gradient differs: look at the sums of this one\n"
 #define EQUAL_PARTS                                                                         \
@@ -59,8 +55,8 @@ typedef struct log_case {
 static const log_case logs[] = {
     {"equal", START STEP_1 STEP_2, START STEP_1 STEP_2, true,
      "equal: steps 1 to 2 (2): tokens, loss, norm, gradients, parameters of 3 tensors\n"},
-    {"the time of a step is not compared", PLAIN_OF(1, "2", "1", 4) "}\n",
-     PLAIN_OF(1, "2", "1", 5) "}\n", true,
+    {"the time of a step is not compared", STEP_OF(1, "2", "1", 4) "}\n",
+     STEP_OF(1, "2", "1", 5) "}\n", true,
      "equal: steps 1 to 1 (1): tokens, loss, norm\n"
      "gradients and parameters were not compared: give both runs --log-hashes, or "
      "--log-hashes=tensors, which names the tensor\n"},
@@ -88,7 +84,7 @@ static const log_case logs[] = {
      "  parameters equal\n"
      "the step begins with other parameters\n"},
     {"the last bit of the loss alone", START STEP_1 STEP_2,
-     START STEP_1 TENSORS(2, "5.250000000000001", "0.1", 5, PAIR(6, 6), PAIR(8, 8)), false,
+     START STEP_1 TENSORS(2, "5.250000000000001", "0.1", 5, "[#6,#6]", "[#8,#8]"), false,
      "step 2 differs, first: loss\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -99,7 +95,7 @@ static const log_case logs[] = {
      "the forward pass differs, the sum of the losses, or a copy of parameters that is not "
      "logged\n"},
     {"the norm alone", START STEP_1,
-     START TENSORS(1, "5.5", "0.10000000000000002", 4, PAIR(5, 6), PAIR(7, 8)), false,
+     START TENSORS(1, "5.5", "0.10000000000000002", 4, "[#5,#6]", "[#7,#8]"), false,
      "step 1 differs, first: norm\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -110,7 +106,7 @@ static const log_case logs[] = {
      "  parameters equal\n"
      "the gradients are equal: the sum of their squares differs\n"},
     {"parameters alone", START STEP_1 STEP_2,
-     START TENSORS(1, "5.5", "0.1", 4, PAIR(6, 6), PAIR(9, 8)) STEP_2, false,
+     START TENSORS(1, "5.5", "0.1", 4, "[#6,#6]", "[#9,#8]") STEP_2, false,
      "step 1 differs, first: parameters\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -120,7 +116,7 @@ static const log_case logs[] = {
      "  parameters 2 of 3 tensors differ, first e.w: 0000000000000005 and 0000000000000006\n"
      "the gradients and their norm are equal: the optimizer's step differs\n"},
     {"a gradient of the encoder on one topology", START STEP_1,
-     START TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
+     START TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#8]"), false,
      "step 1 differs, first: gradients\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -136,7 +132,7 @@ static const log_case logs[] = {
      "  dp                1     1  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n" ALONE},
     {"all gradients, on another topology", START STEP_1,
-     START_ON_8 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 9)), false,
+     START_ON_8 TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#9]"), false,
      "step 1 differs, first: gradients\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -153,7 +149,7 @@ static const log_case logs[] = {
      "  dp                1     2  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n"},
     {"two gradients on one topology", START STEP_1,
-     START TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 9)), false,
+     START TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#9]"), false,
      "step 1 differs, first: gradients\n"
      "  start      equal\n"
      "  tokens     equal\n"
@@ -171,7 +167,7 @@ static const log_case logs[] = {
      "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
     {"a slice of the encoder, by tp alone", START STEP_1,
      START_OF("'encoder':'tp=2,dp=1','llm':'tp=2'", 2, 9)
-         TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)),
+         TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#8]"),
      false,
      "step 1 differs, first: gradients\n"
      "  start      equal\n"
@@ -188,7 +184,7 @@ static const log_case logs[] = {
      "  dp                1     1  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n" ALONE},
     {"gradients of logs that do not say how they are added", STEP_1,
-     TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
+     TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#8]"), false,
      "step 1 differs, first: gradients\n"
      "  start      not compared\n"
      "  tokens     equal\n"
@@ -223,17 +219,13 @@ static const log_case logs[] = {
      "gradients and parameters were not compared: give both runs --log-hashes, or "
      "--log-hashes=tensors, which names the tensor\n"},
     {"a resumed run from where the other was",
-     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
-     "{'first_step':3,'micro_batches':1,'grids':{},'params':" H(5) "}\n" TENSORS(
-         3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
-     true,
+     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, "[#5,#6]", "[#7,#8]"),
+     RESUMED(5) TENSORS(3, "5", "0.1", 6, "[#5,#6]", "[#7,#8]"), true,
      "equal: steps 3 to 3 (1): tokens, loss, norm, gradients, parameters of 3 tensors\n"
      "A alone has steps 1 to 2 (2)\n"},
     {"a resumed run from elsewhere",
-     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
-     "{'first_step':3,'micro_batches':1,'grids':{},'params':" H(6) "}\n" TENSORS(
-         3, "4", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
-     false,
+     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, "[#5,#6]", "[#7,#8]"),
+     RESUMED(6) TENSORS(3, "4", "0.1", 6, "[#5,#6]", "[#7,#8]"), false,
      "step 3 differs, first: start\n"
      "  start      differ\n"
      "  tokens     equal\n"
@@ -304,22 +296,18 @@ static const struct {
      "has \"params\" that is no hash of 16 digits"},
     {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'grads':'0123456789abcdefg'}\n",
      PLAIN(1, "1", "1"), "has \"grads\" that is no hash of 16 digits"},
-    {TENSORS(1, "1", "1", 1, "[1,2]", PAIR(1, 2)), PLAIN(1, "1", "1"),
+    {TENSORS(1, "1", "1", 1, "[1,2]", "[#1,#2]"), PLAIN(1, "1", "1"),
      "a tensor \"e.w\" that is not as the captioner writes it"},
     {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'tensors':[]}\n", PLAIN(1, "1", "1"),
      "has \"tensors\" that are no object"},
     {"{'first_step':1,'micro_batches':1,'tensors':{'a':{}}}\n", PLAIN(1, "1", "1"),
      "a tensor \"a\" that is not as the captioner writes it"},
-    {STEP_1,
-     PLAIN_OF(1, "5.5", "0.1",
-              5) ",'params':" H(4) ",'grads':" H(4) ",'tensors':{'e.w':" PAIR(5, 6) "}}\n",
+    {STEP_1, STEP_OF(1, "5.5", "0.1", 5) ",'params':#4,'grads':#4,'tensors':{'e.w':[#5,#6]}}\n",
      "number 1 is e.s in the one and none in the other"},
-    {"{'first_step':1,'micro_batches':1,'params':" H(1) ",'tensors':{'a':{'module':'m',"
-                                                        "'rule':'r','shape':[2,3],'params':" H(
-                                                            1) "}}}\n" PLAIN(1, "1", "1"),
-     "{'first_step':1,'micro_batches':1,'params':" H(1) ",'tensors':{'a':{'module':'m',"
-                                                        "'rule':'r','shape':[3,2],'params':" H(
-                                                            1) "}}}\n" PLAIN(1, "1", "1"),
+    {"{'first_step':1,'micro_batches':1,'params':#1,'tensors':{'a':{'module':'m',"
+     "'rule':'r','shape':[2,3],'params':#1}}}\n" PLAIN(1, "1", "1"),
+     "{'first_step':1,'micro_batches':1,'params':#1,'tensors':{'a':{'module':'m',"
+     "'rule':'r','shape':[3,2],'params':#1}}}\n" PLAIN(1, "1", "1"),
      "tensor a has another shape in "},
     {"step 1\n", PLAIN(1, "1", "1"), " is neither a log of the captioner nor a safetensors file"},
     {"", PLAIN(1, "1", "1"), " is neither a log of the captioner nor a safetensors file"},
@@ -330,7 +318,10 @@ static void write_log(const char *path, const char *text)
     FILE *file = fopen(path, "w");
     cr_assert(file);
     for (; *text; text++)
-        fputc(*text == '\'' ? '"' : *text, file);
+        if (*text == '#')
+            fprintf(file, "\"000000000000000%c\"", *++text);
+        else
+            fputc(*text == '\'' ? '"' : *text, file);
     cr_assert_eq(fclose(file), 0);
 }
 
