@@ -83,6 +83,94 @@ int fault_wrong_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH]
     return visit_shard(bed, shard, "shard");
 }
 
+/* ------------------------------------- experts ------------------------------------ */
+
+/* A token has an expert on either side of ep. So each tile has a row of each token; those of tokens
+ * 0 come first on ranks 0 and 1, and last on the others. */
+static const int32_t chosen[FAULT_TOKENS][FAULT_TOP_K] = {{0, 3}, {2, 1}};
+
+static int64_t tokens_of(const fault_bed *bed)
+{
+    return bed->rank == FAULT_WITHOUT_TOKENS ? 0 : FAULT_TOKENS;
+}
+
+/* Which token row `row` of a tile is, as rank * FAULT_TOKENS + token. */
+static int token_at(const fault_bed *bed, int row)
+{
+    static const int ranks[] = {0, 1, 3};
+    bool second = bed->rank / 2 == 0 ? row >= FAULT_TILE / 2 : row < FAULT_TILE / 2;
+    return ranks[row % (FAULT_TILE / 2)] * FAULT_TOKENS + second;
+}
+
+static float token_value(int token, int h)
+{
+    return (float)(100 * token + h + 1);
+}
+
+static int visit_tile(fault_bed *bed, const char *tensor)
+{
+    int wrong = 0;
+    for (int i = 0; i < FAULT_TILE * FAULT_H; i++) {
+        float *at = &bed->tile[i / FAULT_H][i % FAULT_H];
+        float value = token_value(token_at(bed, i / FAULT_H), i % FAULT_H);
+        wrong += compare(bed, tensor, wrong, i, *at, value);
+        *at = value;
+    }
+    return wrong;
+}
+
+/* Tokens as they are sent, or four times as much: what two pairs on two ranks each give back. */
+static int visit_tokens(fault_bed *bed, const char *tensor, float scale)
+{
+    int wrong = 0;
+    for (int i = 0; i < (int)tokens_of(bed) * FAULT_H; i++) {
+        float *at = &bed->tokens[i / FAULT_H][i % FAULT_H];
+        float value = scale * token_value(bed->rank * FAULT_TOKENS + i / FAULT_H, i % FAULT_H);
+        wrong += compare(bed, tensor, wrong, i, *at, value);
+        *at = value;
+    }
+    return wrong;
+}
+
+int fault_wrong_tile(fault_bed *bed)
+{
+    return visit_tile(bed, "tile");
+}
+
+int fault_wrong_tokens(fault_bed *bed)
+{
+    return visit_tokens(bed, "tokens", 4);
+}
+
+static mimo_status create_dispatch(mimo_dispatch **out, const fault_bed *bed)
+{
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = 4;
+    desc.top_k = FAULT_TOP_K;
+    desc.etp = 2;
+    desc.max_tokens = FAULT_TOKENS;
+    desc.hidden = FAULT_H;
+    if (bed->executor == EXECUTOR_ZERO_COPY)
+        desc.transport = MIMO_TRANSPORT_ZERO_COPY;
+    return mimo_dispatch_create(out, bed->comm, &desc);
+}
+
+static mimo_status set_route(fault_bed *bed)
+{
+    mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    desc.ids = chosen;
+    desc.tokens = tokens_of(bed);
+    desc.capacity = FAULT_TILE;
+    return mimo_route_set(bed->route, &desc, NULL);
+}
+
+static mimo_status create_route(fault_bed *bed)
+{
+    MIMO_TRY(create_dispatch(&bed->dispatch, bed));
+    MIMO_TRY(mimo_route_create(&bed->route, bed->dispatch));
+    return set_route(bed);
+}
+
 /* ------------------------------------- the bed ------------------------------------ */
 
 mimo_status fault_create_bridge(fault_bed *bed)
@@ -142,11 +230,15 @@ mimo_status fault_bed_create(fault_bed *bed, unsigned what)
         MIMO_TRY(fault_create_bridge(bed));
     if (what & FAULT_GRADIENT)
         MIMO_TRY(fault_create_gradient(bed));
+    if (what & FAULT_DISPATCH)
+        MIMO_TRY(create_route(bed));
     return what & FAULT_PARTITION ? create_partition(bed) : MIMO_OK;
 }
 
 void fault_bed_end(fault_bed *bed)
 {
+    mimo_dispatch_destroy(bed->dispatch);
+    mimo_route_destroy(bed->route);
     mimo_partition_destroy(bed->partition);
     mimo_gradient_destroy(bed->gradient);
     mimo_comm_destroy(bed->tp);
@@ -413,6 +505,38 @@ static mimo_status another_gradient(fault_bed *bed)
     return status;
 }
 
+static mimo_status another_dispatch(fault_bed *bed)
+{
+    mimo_dispatch *dispatch = NULL;
+    mimo_status status = create_dispatch(&dispatch, bed);
+    mimo_dispatch_destroy(dispatch);
+    return status;
+}
+
+static mimo_tensor tokens_view(fault_bed *bed)
+{
+    return mimo_tensor_2d(bed->tokens, MIMO_F32, "th", tokens_of(bed), FAULT_H);
+}
+
+static mimo_tensor tile_view(fault_bed *bed)
+{
+    return mimo_tensor_2d(bed->tile, MIMO_F32, "th", FAULT_TILE, FAULT_H);
+}
+
+static mimo_status move_to_experts(fault_bed *bed)
+{
+    mimo_tensor to = tile_view(bed), from = tokens_view(bed);
+    (void)visit_tokens(bed, NULL, 1);
+    return mimo_dispatch_rows(bed->route, &to, &from, 1, NULL);
+}
+
+static mimo_status combine(fault_bed *bed)
+{
+    mimo_tensor to = tokens_view(bed), from = tile_view(bed);
+    (void)visit_tile(bed, NULL);
+    return mimo_dispatch_combine(bed->route, &to, &from, 1, NULL);
+}
+
 const fault_call fault_calls[] = {
     {"barrier", barrier, "barrier: ", 0},
     {"agree", agree, "agree: ", 0},
@@ -447,6 +571,11 @@ const fault_call fault_calls[] = {
     {"count", count, "gradient count: ", FAULT_GRADIENT},
     {"step", fault_gradient_step, "gradient count: ", FAULT_GRADIENT},
     {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: ", FAULT_PARTITION},
+    {"dispatch", another_dispatch, "dispatch create of 4 experts, top_k 2, etp=2, ", 0},
+    {"route", set_route, "dispatch 1 set of route 1: ", FAULT_DISPATCH},
+    {"rows", move_to_experts, "dispatch 1 rows of 1 by route 1: f32 th[6,3] from f32 th[",
+     FAULT_DISPATCH},
+    {"combine", combine, "dispatch 1 combine of 1 by route 1: f32 th[", FAULT_DISPATCH},
     {NULL, NULL, NULL, 0},
 };
 

@@ -24,6 +24,8 @@ static void poison(fault_bed *bed)
     memset(bed->full, POISON, sizeof bed->full);
     memset(bed->shard, POISON, sizeof bed->shard);
     memset(bed->second, POISON, sizeof bed->second);
+    memset(bed->tile, POISON, sizeof bed->tile);
+    memset(bed->tokens, POISON, sizeof bed->tokens);
 }
 
 static bool is_poison(const void *data, size_t bytes)
@@ -45,6 +47,13 @@ static void expect_rows(fault_bed *bed, const fault_call *call, bool moved)
     if (strcmp(call->name, "backward") == 0)
         MPI_EXPECT(moved ? fault_wrong_full(bed) == 0 : is_poison(bed->full, sizeof bed->full),
                    "backward: the gradient is wrong");
+    if (strcmp(call->name, "rows") == 0)
+        MPI_EXPECT(moved ? fault_wrong_tile(bed) == 0 : is_poison(bed->tile, sizeof bed->tile),
+                   "rows: the tile is wrong");
+    if (strcmp(call->name, "combine") == 0)
+        MPI_EXPECT(moved ? fault_wrong_tokens(bed) == 0
+                         : is_poison(bed->tokens, sizeof bed->tokens),
+                   "combine: the sums are wrong");
 }
 
 /* A failed call does not hinder the other one. */
@@ -225,10 +234,10 @@ MPI_TEST(memory, of_second_calls)
     guarded_call_fails(scatter);
     guarded_call_fails(alltoall);
     static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
-    static const char *const names[] = {"forward", "backward", "chunks"};
-    for (int i = 0; i < 18; i++) {
-        mpi_test_guard(mpi_test_comm(), i / 9);
-        again(executors[i % 9 / 3], fault_find_call(names[i % 3]));
+    static const char *const names[] = {"forward", "backward", "chunks", "rows", "combine"};
+    for (int i = 0; i < 30; i++) {
+        mpi_test_guard(mpi_test_comm(), i / 15);
+        again(executors[i % 15 / 5], fault_find_call(names[i % 5]));
     }
 }
 

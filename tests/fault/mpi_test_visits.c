@@ -253,8 +253,29 @@ static void make_operations(fault_bed *bed)
     expect_visit("select", THEIRS);
 }
 
+/* Moves that are begun here and end in a wait. */
+static void make_moves_of_experts(fault_bed *bed)
+{
+    int64_t tokens = bed->rank == FAULT_WITHOUT_TOKENS ? 0 : FAULT_TOKENS;
+    mimo_tensor own = mimo_tensor_2d(bed->tokens, MIMO_F32, "th", tokens, FAULT_H);
+    mimo_tensor tile = mimo_tensor_2d(bed->tile, MIMO_F32, "th", FAULT_TILE, FAULT_H);
+    mimo_op *op = NULL;
+    MPI_EXPECT_OK(mimo_dispatch_rows_start(&op, bed->route, &tile, &own, 1, NULL));
+    expect_visit("rows start", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    expect_visit("wait for rows", THEIRS);
+    MPI_EXPECT_OK(mimo_dispatch_combine_start(&op, bed->route, &own, &tile, 1, NULL));
+    expect_visit("combine start", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    expect_visit("wait for a combine", THEIRS);
+}
+
 static void release_all(fault_bed *bed)
 {
+    mimo_route_destroy(bed->route);
+    expect_visit("route destroy", THEIRS);
+    mimo_dispatch_destroy(bed->dispatch);
+    expect_visit("dispatch destroy", THEIRS);
     mimo_bridge_destroy(bed->bridge);
     expect_visit("bridge destroy", THEIRS);
     mimo_gradient_destroy(bed->gradient);
@@ -264,6 +285,8 @@ static void release_all(fault_bed *bed)
     bed->bridge = NULL;
     bed->gradient = NULL;
     bed->tp = NULL;
+    bed->route = NULL;
+    bed->dispatch = NULL;
     fault_bed_end(bed);
     expect_visit("destroy of a grid with groups", THEIRS);
 }
@@ -284,6 +307,7 @@ MPI_TEST(visits, of_any_call)
         now = THEIRS;
         make_mistakes(&bed);
         make_operations(&bed);
+        make_moves_of_experts(&bed);
         release_all(&bed);
         mimo_comm_destroy(comm);
         expect_visit("communicator destroy", THEIRS);

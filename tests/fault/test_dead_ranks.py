@@ -47,6 +47,10 @@ LAUNCHES = [
     ("create", "before", "kill", "routed", "bridge create src tp=2,dp=2"),
     ("create", "split", "kill", "routed", "comm split: "),
     ("step", "before", "kill", "routed", "gradient count: "),
+    ("dispatch", "before", "kill", "routed", "dispatch create of 4 experts, top_k 2, etp=2"),
+    ("route", "before", "exit", "routed", "dispatch 1 set of route 1: "),
+    ("rows", "before", "kill", "routed", "dispatch 1 rows of 1 by route 1: f32 th[6,3] from f32 th["),
+    ("combine", "data", "kill", "routed", "dispatch 1 combine of 1 by route 1: f32 th["),
     ("barrier", "before", "sleep", "routed", "barrier: "),
     ("forward", "before", "sleep", "collective", "bridge 1 forward of 1: f32 sbh[2,2,3] from f32"),
 ]
