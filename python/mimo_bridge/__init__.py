@@ -22,13 +22,14 @@ from .errors import (
 from .gradient import Bucket, GradientGrid, explain
 from .grid import Grid, Pairing, pairing_of
 from .partition import LocalPartition, Partition, padded_lengths
+from .schedule import Schedule, ScheduleMemory, ScheduleReport, Step
 from . import _ending
 
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
     "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "GradientGrid", "Grid",
-    "LocalPartition", "Pairing", "Partition", "Span", "default_communicator", "explain",
-    "padded_lengths", "pairing_of", "spans_of", "top_k",
+    "LocalPartition", "Pairing", "Partition", "Schedule", "ScheduleMemory", "ScheduleReport", "Span",
+    "Step", "default_communicator", "explain", "padded_lengths", "pairing_of", "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",
     "NotFoundError", "OutOfMemoryError", "ShapeError", "SizeOverflowError", "StateError",

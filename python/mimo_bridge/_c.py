@@ -29,6 +29,11 @@ DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3, "i32": 4, "i64": 5, "f8": F8}
 EXECUTORS = {"auto": (0, 0), "collective": (1, 0), "routed": (2, 0), "p2p": (2, 1),
              "zero_copy": (2, 2), "staged": (2, 3)}
 
+# mimo_schedule_kind by a name, mimo_step_kind, mimo_schedule_format
+SCHEDULE_KINDS = {"1f1b": 0, "interleaved": 1, "zero_bubble": 2, "forward": 3}
+STEP_KINDS = ("F", "B", "I", "W", "FB", "E", "BF", "BB", "EB")
+SCHEDULE_TEXT, SCHEDULE_CSV, SCHEDULE_SVG, SCHEDULE_TRACE = range(4)
+
 AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -126,6 +131,34 @@ class mimo_gradient_bucket(Structure):
                 ("grid", c_char_p)]
 
 
+class mimo_schedule_step(Structure):
+    _fields_ = [("kind", c_int), ("index", c_int64), ("chunk", c_int64), ("back", c_int64),
+                ("back_chunk", c_int64)]
+
+
+class mimo_step_costs(Structure):
+    _fields_ = [("size", c_size_t), ("of", c_int64 * len(STEP_KINDS)), ("head", c_int64),
+                ("hop", c_int64)]
+
+
+class mimo_schedule_desc(Structure):
+    _fields_ = [("size", c_size_t), ("kind", c_int), ("stages", c_int64), ("chunks", c_int64),
+                ("micro_batches", c_int64), ("encoder_group", c_int64), ("encoder_alive", c_int64),
+                ("encoder_frozen", c_bool), ("overlap", c_bool), ("costs", POINTER(mimo_step_costs))]
+
+
+class mimo_schedule_memory(Structure):
+    _fields_ = [("size", c_size_t), ("encoder_alive", c_int64), ("chunks_alive", c_int64),
+                ("weights_waiting", c_int64), ("saved_states", c_int64)]
+
+
+class mimo_schedule_report(Structure):
+    _fields_ = [("size", c_size_t), ("time", c_int64), ("idle", c_int64), ("three_phases", c_int64),
+                ("llm_alone", c_int64), ("lower_bound", c_int64), ("least_alive", c_int64),
+                ("encoder_alive", c_int64), ("chunks_alive", c_int64), ("weights_waiting", c_int64),
+                ("saved_states", c_int64)]
+
+
 # name -> "result:arguments", a letter each:
 #   S  a status, which becomes an exception      v  void             s  const char *, or char *
 #   i  int, or an enumeration                    l  int64_t          z  size_t
@@ -210,6 +243,17 @@ PROTOTYPES = {
     "mimo_gradient_add_grid": "S:pspss",
     "mimo_gradient_destroy": "v:p",
     "mimo_gradient_text": "S:pslppi",
+
+    "mimo_schedule_create": "S:pp",
+    "mimo_schedule_create_csv": "S:pps",
+    "mimo_schedule_destroy": "v:p",
+    "mimo_schedule_steps": "p:ppl",
+    "mimo_schedule_check": "S:p",
+    "mimo_schedule_times": "S:ppplp",
+    "mimo_schedule_memory_of": "S:ppl",
+    "mimo_schedule_report_of": "S:ppp",
+    "mimo_schedule_text": "S:pslpi",
+    "mimo_schedule_hash": "l:p",
 }
 # Only where the library has the backend.
 NCCL_PROTOTYPES = {
@@ -223,7 +267,8 @@ MPI_PROTOTYPES = {
 # Structures that begin with a size, and start from mimo_x_init.
 SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
-         mimo_bridge_sizes, mimo_batch_desc, mimo_move_desc, mimo_gradient_bucket)
+         mimo_bridge_sizes, mimo_batch_desc, mimo_move_desc, mimo_gradient_bucket, mimo_step_costs,
+         mimo_schedule_desc, mimo_schedule_memory, mimo_schedule_report)
 
 LETTERS: dict[str, Any] = {
     "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,
@@ -313,7 +358,7 @@ def side(what: str, name: Any) -> int:
     return SRC if name == "src" else DST
 
 
-def sized(kind: type[S], **fields: Any) -> S:
+def sized(kind: type[S], /, **fields: Any) -> S:
     """A structure that begins with a size, from its initializer, with these fields set. ArgumentError,
     SizeOverflowError where a number is none, or does not fit its field."""
     made = kind()

@@ -23,7 +23,7 @@ errors = importlib.import_module("mimo_bridge.errors")
 LETTERS = {"int": "i", "int64_t": "l", "uint64_t": "l", "size_t": "z", "bool": "b", "double": "d",
            "void": "v", "mimo_stream": "p", "MPI_Comm": "p", "mimo_executor": "E", "mimo_dim": "D",
            "mimo_status": "i", "mimo_memory": "i", "mimo_content": "i", "mimo_side": "i",
-           "mimo_log_function": "p"}
+           "mimo_log_function": "p", "mimo_schedule_format": "i"}
 
 
 def c_letters(text):
@@ -98,6 +98,10 @@ def ours():
             of_algorithm = name in ("COLLECTIVE", "ROUTED")
             if name == "AUTO" or of_algorithm == (kind == "ALGORITHM"):
                 values[f"{kind}_{name}"] = pair[index]
+    values |= {f"SCHEDULE_{name.upper()}": value for name, value in _c.SCHEDULE_KINDS.items()}
+    values |= {"SCHEDULE_TEXT": _c.SCHEDULE_TEXT, "SCHEDULE_CSV": _c.SCHEDULE_CSV,
+               "SCHEDULE_SVG": _c.SCHEDULE_SVG, "SCHEDULE_TRACE": _c.SCHEDULE_TRACE}
+    values |= {f"STEP_{name}": i for i, name in enumerate(_c.STEP_KINDS)}
     for name, value in values.items():
         yield f"value MIMO_{name} {value}"
 

@@ -40,6 +40,16 @@ static void print_values(void)
     VALUE(MIMO_TRANSPORT_P2P);
     VALUE(MIMO_TRANSPORT_ZERO_COPY);
     VALUE(MIMO_TRANSPORT_STAGED);
+    VALUE(MIMO_SCHEDULE_1F1B);
+    VALUE(MIMO_SCHEDULE_INTERLEAVED);
+    VALUE(MIMO_SCHEDULE_ZERO_BUBBLE);
+    VALUE(MIMO_SCHEDULE_FORWARD);
+    VALUE(MIMO_SCHEDULE_TEXT);
+    VALUE(MIMO_SCHEDULE_CSV);
+    VALUE(MIMO_SCHEDULE_SVG);
+    VALUE(MIMO_SCHEDULE_TRACE);
+#define STEP(name, cost, what) VALUE(MIMO_STEP_##name);
+    MIMO_STEP_LIST(STEP)
     VALUE(MIMO_VERSION);
 }
 
@@ -183,6 +193,50 @@ static void print_bridges(void)
     FIELD(mimo_move_desc, stream);
 }
 
+static void print_schedules(void)
+{
+    STRUCT(mimo_schedule_step);
+    FIELD(mimo_schedule_step, kind);
+    FIELD(mimo_schedule_step, index);
+    FIELD(mimo_schedule_step, chunk);
+    FIELD(mimo_schedule_step, back);
+    FIELD(mimo_schedule_step, back_chunk);
+    STRUCT(mimo_step_costs);
+    FIELD(mimo_step_costs, size);
+    FIELD(mimo_step_costs, of);
+    FIELD(mimo_step_costs, head);
+    FIELD(mimo_step_costs, hop);
+    STRUCT(mimo_schedule_desc);
+    FIELD(mimo_schedule_desc, size);
+    FIELD(mimo_schedule_desc, kind);
+    FIELD(mimo_schedule_desc, stages);
+    FIELD(mimo_schedule_desc, chunks);
+    FIELD(mimo_schedule_desc, micro_batches);
+    FIELD(mimo_schedule_desc, encoder_group);
+    FIELD(mimo_schedule_desc, encoder_alive);
+    FIELD(mimo_schedule_desc, encoder_frozen);
+    FIELD(mimo_schedule_desc, overlap);
+    FIELD(mimo_schedule_desc, costs);
+    STRUCT(mimo_schedule_memory);
+    FIELD(mimo_schedule_memory, size);
+    FIELD(mimo_schedule_memory, encoder_alive);
+    FIELD(mimo_schedule_memory, chunks_alive);
+    FIELD(mimo_schedule_memory, weights_waiting);
+    FIELD(mimo_schedule_memory, saved_states);
+    STRUCT(mimo_schedule_report);
+    FIELD(mimo_schedule_report, size);
+    FIELD(mimo_schedule_report, time);
+    FIELD(mimo_schedule_report, idle);
+    FIELD(mimo_schedule_report, three_phases);
+    FIELD(mimo_schedule_report, llm_alone);
+    FIELD(mimo_schedule_report, lower_bound);
+    FIELD(mimo_schedule_report, least_alive);
+    FIELD(mimo_schedule_report, encoder_alive);
+    FIELD(mimo_schedule_report, chunks_alive);
+    FIELD(mimo_schedule_report, weights_waiting);
+    FIELD(mimo_schedule_report, saved_states);
+}
+
 int main(void)
 {
     print_values();
@@ -190,5 +244,6 @@ int main(void)
     print_communicators();
     print_rules();
     print_bridges();
+    print_schedules();
     return 0;
 }
