@@ -3,17 +3,17 @@
  * executors) have validated and agreed. A backend trusts its arguments and reports only its own
  * failures, as MIMO_ERR_COMM with the transport's text.
  *
- * Every _start slot is nonblocking. The caller calls `test` until done and then `release`;
- * mimo_wait does both. A slot takes its request from those that the communicator keeps: an
+ * Every _start function is nonblocking. The caller calls `test` until done and then `release`;
+ * mimo_wait does both. A function takes its request from those that the communicator keeps: an
  * allocation that failed on one rank would leave the others waiting. A NULL request is done. On a
- * device the slots that take a stream only enqueue, and return NULL. Within one communicator all
- * ranks start the same operations in the same order.
+ * device the functions that take a stream only enqueue, and return NULL. Within one communicator
+ * all ranks start the same operations in the same order.
  *
  * Tensors belong to the caller and stay where they are until the request is done. Host values (the
- * host_ slots) travel in the request's own memory and are copied to the caller's with `done`. So a
- * call that was given up never writes into the caller's memory later.
+ * host_ functions) travel in the request's own memory and are copied to the caller's with `done`.
+ * So a call that was given up never writes into the caller's memory later.
  *
- * A slot that moves tensors can be asked to guard them. Then nothing in flight refers to the
+ * A function that moves tensors can be asked to guard them. Then nothing in flight refers to the
  * caller's memory: _start copies out of it what this rank sends, and `done` comes with a copy into
  * it of what this rank received. In between, rows are in memory of the library. If the call is
  * given up, that memory is left to the transport for good. One rank may guard a call that another

@@ -112,7 +112,7 @@ MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
  * included. Where they outnumber these, waits sleep, unless MIMO_WAIT says something else. */
 MIMO_BACKEND_API void mimo_family_set_sharers(mimo_family *family, int ranks);
 
-/* Add a user; take it away. The last one frees the family by the backend's slot release_family. */
+/* Add a user; take it away. The last one frees the family by the backend's release_family. */
 MIMO_BACKEND_API void mimo_family_retain(mimo_family *family);
 MIMO_BACKEND_API void mimo_family_release(mimo_family *family);
 

@@ -1,8 +1,8 @@
 /*
  * Memory and row copies where tensors lie: one table per kind of memory, so that partition,
- * alignment and bridge are written once. Callers have validated; a slot trusts its arguments.
+ * alignment and bridge are written once. Callers have validated; a function trusts its arguments.
  *
- * `stream` is NULL on the host, where a slot is done on return. On a device a slot enqueues its
+ * `stream` is NULL on the host, where a function is done on return. On a device it enqueues its
  * work on the stream and returns, unless it says that it blocks. There the calling thread's current
  * device is the one that the memory and the stream belong to (comm/device_visit.h).
  *

@@ -1,4 +1,4 @@
-/* The slot `accumulate` of the host's device table. */
+/* `accumulate` of the host's device table. */
 #ifndef MIMO_DEVICE_HOST_SUMS_H
 #define MIMO_DEVICE_HOST_SUMS_H
 

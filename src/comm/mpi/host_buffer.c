@@ -141,7 +141,7 @@ static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const obje
     return MIMO_OK;
 }
 
-/* ----------------------------------------- slots ------------------------------------------ */
+/* ----------------------------------------- functions ------------------------------------------ */
 
 static mimo_status agree(mimo_comm *comm, mimo_status local)
 {

@@ -4,7 +4,7 @@
 
 #include "comm/buffer_state.h"
 
-/* The backend's slots, as comm_backend.h says. Closing is local. Opening gives MIMO_ERR_MEMORY
+/* The backend's functions, as comm_backend.h says. Closing is local. Opening gives MIMO_ERR_MEMORY
  * where a host has too little shared memory, MIMO_ERR_UNSUPPORTED where it has none,
  * MIMO_ERR_COMM. */
 mimo_status mimo_host_buffer_open(mimo_buffer *buffer);

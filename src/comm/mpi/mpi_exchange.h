@@ -7,7 +7,7 @@
 
 #include "comm/mpi/mpi_request.h"
 
-/* The backend's slots, as comm_backend.h says; `handle` is the communicator's. */
+/* The backend's functions, as comm_backend.h says; `handle` is the communicator's. */
 mimo_status mimo_mpi_exchange_create(mimo_exchange **out, const mimo_comm *comm, MPI_Comm handle,
                                      const mimo_messages *messages);
 mimo_status mimo_mpi_exchange_bind(mimo_exchange *exchange, char *const *bases, uint64_t signature);

@@ -35,7 +35,7 @@ bool mimo_mpi_family_may_call(const mimo_family *family);
 /* MIMO_ERR_STATE, with the call and the level found, where this thread may not call MPI. */
 mimo_status mimo_mpi_check_thread(int level, const char *call);
 
-/* The backend's slots. After the end of a family MPI may still use its handle for operations that
+/* The backend's. After the end of a family MPI may still use its handle for operations that
  * can't be cancelled, so it is not freed. `ranks` is the communicator whose call was given up. */
 void mimo_mpi_family_release(mimo_family *family);
 void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words);
@@ -44,7 +44,7 @@ mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *
 bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out);
 void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to,
                                  const mimo_notice *notice);
-/* `out` is the text of the slot list_silent, out[capacity]. */
+/* `out` is the text of list_silent, out[capacity]. */
 void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
                                  char *out, size_t capacity);
 

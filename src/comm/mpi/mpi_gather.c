@@ -16,8 +16,8 @@ enum { GATHER_TAG = 1 };
 /* Where MPI finds the rows, as elements of the request's two types. */
 typedef struct gather_ends {
     char *own;
-    char *slots;   /* of the peers by their distance; NULL: rows go straight to their targets */
-    int64_t bytes; /* of a slot */
+    char *parts;   /* of the peers by their distance; NULL: rows go straight to their targets */
+    int64_t bytes; /* of a part */
 } gather_ends;
 
 int64_t mimo_mpi_gather_count(const mimo_comm *comm)
@@ -56,8 +56,8 @@ static mimo_status use_memory(gather_ends *out, mimo_request *request, const mim
     request->to_count = peers;
     request->offset = peers * (int64_t)sizeof *targets;
     out->bytes = mimo_rows_bytes(own);
-    out->slots = request->memory + request->offset;
-    out->own = out->slots + peers * out->bytes;
+    out->parts = request->memory + request->offset;
+    out->own = out->parts + peers * out->bytes;
     MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], out->bytes));
     MIMO_TRY(mimo_mpi_bytes_type(&request->types[1], out->bytes));
     return mimo_mpi_pack(out->own, own, 1);
@@ -88,9 +88,9 @@ mimo_status mimo_mpi_gather_start(mimo_request *request, mimo_comm *comm, MPI_Co
     for (int distance = 1; distance < size; distance++) {
         int peer = peer_at(comm, distance);
         const mimo_rows target = mimo_mpi_gather_target(gather, peer);
-        char *slot =
-            ends.slots ? ends.slots + (distance - 1) * ends.bytes : mimo_rows_begin(&target);
-        MIMO_TRY_MPI(MPI_Irecv(slot, 1, request->types[0], peer, GATHER_TAG, handle, next++));
+        char *part =
+            ends.parts ? ends.parts + (distance - 1) * ends.bytes : mimo_rows_begin(&target);
+        MIMO_TRY_MPI(MPI_Irecv(part, 1, request->types[0], peer, GATHER_TAG, handle, next++));
     }
     for (int distance = 1; distance < size; distance++) {
         int peer = (comm->rank + distance) % size;

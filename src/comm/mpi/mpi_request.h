@@ -60,7 +60,7 @@ void mimo_mpi_request_load(mimo_request *request, void *data, int64_t bytes);
 /* Have the request's memory from `offset` on copied to to[bytes] once all arrived. */
 void mimo_mpi_request_copy_back(mimo_request *request, void *to, int64_t bytes, int64_t offset);
 
-/* The backend's slots. A request that is given up while MPI uses its memory is left to MPI together
+/* The backend's. A request that is given up while MPI uses its memory is left to MPI together
  * with that memory. Receives into the caller's memory are cancelled as far as MPI can: not a
  * message that has begun to arrive. Sends from the caller's memory, and collectives, are left to
  * MPI. So are receives once the family is forgotten. */

@@ -5,7 +5,7 @@
 #include "comm/nccl/nccl_push_kernel.h"
 #include "comm/nccl/nccl_state.h"
 
-/* The backend's slots. */
+/* The backend's functions. */
 mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer);
 void mimo_nccl_buffer_close(mimo_buffer *buffer);
 

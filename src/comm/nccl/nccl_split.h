@@ -1,4 +1,4 @@
-/* The backend's slot that splits a communicator. */
+/* The backend's function that splits a communicator. */
 #ifndef MIMO_COMM_NCCL_SPLIT_H
 #define MIMO_COMM_NCCL_SPLIT_H
 

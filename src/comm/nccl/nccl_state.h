@@ -100,7 +100,7 @@ void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared);
 /* A family with one user, and without communicators. Local. */
 mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *backend,
                                     const mimo_nccl_desc *desc);
-/* The backend's slot. */
+/* The backend's function. */
 void mimo_nccl_family_release(mimo_family *family);
 /* Abort all ncclComm_t of a family except borrowed and busy ones. Kernels that wait for peers end.
  */
