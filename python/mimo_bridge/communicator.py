@@ -465,8 +465,9 @@ def _create_mpi(handle: ctypes.c_void_p, common: _c.mimo_comm_desc) -> None:
     except StateError as error:
         if "the launcher started" not in str(error):
             raise
-        raise StateError("CPU tensors need mpirun, and this is torchrun, under which CUDA tensors move "
-                         f"after init_process_group('nccl') ({error})") from None
+        raise StateError("CPU tensors need mpirun, and this is torchrun, under which CUDA tensors move after "
+                         "init_process_group('nccl'). For CPU tensors: python -m mimo_bridge.run "
+                         f"--nproc-per-node {os.environ['WORLD_SIZE']} program.py ({error})") from None
 
 
 def _milliseconds(timeout: datetime.timedelta | None, group: dist.ProcessGroup | None,

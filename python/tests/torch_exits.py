@@ -161,7 +161,7 @@ def main(arguments):
         program = "import mimo_bridge as mb\n" + TORCHRUN
         ways.append(pool.submit(
             check, "torchrun's environment", [sys.executable], program, True,
-            "sentence: CPU tensors need mpirun, and this is torchrun",
+            "For CPU tensors: python -m mimo_bridge.run --nproc-per-node 2 program.py",
             WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1"))
     return 0 if all([way.result() for way in ways]) else 1
 
