@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The Debian packages of mimo-bridge, in one list, and their installation.
 #
-#   scripts/packages.sh [core|library|demo|test|docs]   install what is missing (default: test)
-#   scripts/packages.sh --list                     print the list
+#   scripts/packages.sh [core|library|demo|test|docs|extra]   install what is missing (default: test)
+#   scripts/packages.sh --list                           print the list
 #
 # Sourced by the other scripts of this folder for install_packages.
 # MIMO_INSTALL=0: install nothing. The build then fails on what is missing.
@@ -85,7 +85,7 @@ apt_get() {
     return "$status"
 }
 
-# install_packages PURPOSE: core, library, demo, test or docs.
+# install_packages PURPOSE: core, library, demo, test, docs or extra.
 install_packages() {
     [ "${MIMO_INSTALL:-1}" != 0 ] || return 0
     local missing extra=()
@@ -114,8 +114,8 @@ install_packages() {
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-test}" in
-    core | library | demo | test | docs) install_packages "${1:-test}" ;;
+    core | library | demo | test | docs | extra) install_packages "${1:-test}" ;;
     --list) sed '/^$/d' <<<"$packages" ;;
-    *) fail "unknown argument '$1': core, library, demo, test, docs or --list" ;;
+    *) fail "unknown argument '$1': core, library, demo, test, docs, extra or --list" ;;
     esac
 fi

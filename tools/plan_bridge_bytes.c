@@ -102,7 +102,7 @@ static mimo_status plan_first(plan_bridge *bridge, int pass)
 mimo_status plan_bridge_count(plan_bridge *bridge)
 {
     MIMO_TRY(reserve_bytes(bridge));
-    bool paired = bridge->pairing.scale > 0 && !bridge->request->general;
+    bool paired = bridge->pairing.scale > 0 && !bridge->request->each_rank;
     if (!paired || bridge->traffic[PLAN_FORWARD])
         return plan_each(bridge);
     for (int pass = 0; pass < PLAN_PASSES; pass++)

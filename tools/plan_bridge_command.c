@@ -1,4 +1,5 @@
 /* mimo-plan bridge: who needs which samples and tokens of a bridge, and the bytes that move. */
+#include <stdio.h>
 #include <string.h>
 
 #include "plan_bridge.h"
@@ -17,7 +18,7 @@ enum {
     KEY_DST_OFFSET,
     KEY_ORDER,
     KEY_SP,
-    KEY_GENERAL,
+    KEY_EACH_RANK,
     KEY_GBPS,
     KEY_LATENCY,
     KEY_COPY_GBPS,
@@ -46,12 +47,9 @@ static const struct argp_option options[] = {
      .arg = "ORDER",
      .doc = "Order of a tile's rows: sbh (default) or bsh"},
     {.name = "sp", .key = KEY_SP, .doc = "Sequence parallelism: tp also cuts the LLM's shards"},
-    {.name = "general",
-     .key = KEY_GENERAL,
-     .doc = "Any two grids, as the routed executor takes them: other spans, dp sizes and batches "
-            "that do not divide, any order of dimensions, an encoder whose cp cuts its sequences, "
-            "an LLM of which the first pp stage takes rows, dimensions along which ranks hold "
-            "copies, as x=2:copies"},
+    {.name = "each-rank",
+     .key = KEY_EACH_RANK,
+     .doc = "Plan rank by rank also where one rank stands for all: slower, the same answer"},
     {.name = "gbps",
      .key = KEY_GBPS,
      .arg = "G",
@@ -80,20 +78,32 @@ static int parse_order(mimo_row_order *out, const char *text)
     return 0;
 }
 
+/* All that is missing is named at once. */
 static int check_complete(const plan_bridge_request *request, const char *program)
 {
-    bool timed =
-        request->speed.gbps > 0 || request->speed.latency_us >= 0 || request->speed.copy_gbps > 0;
-    const char *missing = !request->src                            ? "--src"
-                          : !request->dst                          ? "--dst"
-                          : request->batch == 0                    ? "--batch"
-                          : request->seq == 0                      ? "--seq"
-                          : request->hidden == 0                   ? "--hidden"
-                          : !request->dtype                        ? "--dtype"
-                          : timed && request->speed.gbps <= 0      ? "--gbps"
-                          : timed && request->speed.latency_us < 0 ? "--latency-us"
-                                                                   : NULL;
-    return missing ? plan_usage("%s is missing; see '%s --help'", missing, program) : 0;
+    const mimo_link_speed *speed = &request->speed;
+    bool timed = speed->gbps > 0 || speed->latency_us >= 0 || speed->copy_gbps > 0;
+    const struct {
+        const char *option;
+        bool missing;
+    } needed[] = {{"--src", !request->src},
+                  {"--dst", !request->dst},
+                  {"--batch", request->batch == 0},
+                  {"--seq", request->seq == 0},
+                  {"--hidden", request->hidden == 0},
+                  {"--dtype", !request->dtype},
+                  {"--gbps", timed && speed->gbps <= 0},
+                  {"--latency-us", timed && speed->latency_us < 0}};
+    char list[128] = "";
+    int missing = 0;
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i].missing)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                     missing++ > 0 ? ", " : "", needed[i].option);
+    return missing == 0 ? 0
+                        : plan_usage("%s %s missing; see '%s --help'", list,
+                                     missing == 1 ? "is" : "are", program);
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -126,8 +136,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case KEY_SP:
         request->sp = true;
         return 0;
-    case KEY_GENERAL:
-        request->general = true;
+    case KEY_EACH_RANK:
+        request->each_rank = true;
         return 0;
     case KEY_GBPS:
         return plan_decimal(&request->speed.gbps, "--gbps", argument, true);
@@ -172,7 +182,10 @@ int plan_bridge_command(int argc, char **argv)
                "groups, the samples and tokens of each rank, and the bytes that move when each row "
                "goes once from one owner to each rank that needs it, with the partition attached; "
                "with the speed of the links also what a call would take (a model: see "
-               "tools/plan_cost.h)."};
+               "tools/plan_cost.h). Any two grids: other spans, dp sizes and batches that do not "
+               "divide, any order of dimensions, an encoder whose cp cuts its sequences, an LLM of "
+               "which the first pp stage takes rows, dimensions along which ranks hold copies, as "
+               "x=2:copies. A line says where the algorithm \"collective\" can't be used."};
     plan_bridge_request request = {
         .offsets = {-1, -1}, .rank = -1, .order = MIMO_ROWS_SBH, .speed = {.latency_us = -1}};
     int status = plan_parse(&argp, argc, argv, &request);

@@ -34,13 +34,12 @@ static mimo_status pair_up(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* With --general a broken rule is printed, and is no error. */
+/* The default algorithm of a bridge, routed, takes grids that break these rules: then the rule is
+ * printed, and is no error. */
 static mimo_status set_pairing(plan_bridge *bridge)
 {
     mimo_status status = pair_up(bridge);
     if (status != MIMO_ERR_GRID && status != MIMO_ERR_SHAPE)
-        return status;
-    if (!bridge->request->general)
         return status;
     snprintf(bridge->broken, sizeof bridge->broken, "%s", mimo_last_error());
     return MIMO_OK;
