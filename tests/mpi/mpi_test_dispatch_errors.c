@@ -1,0 +1,478 @@
+/* What a dispatch refuses: one rank is wrong, and every rank gets its sentence before a row moves.
+ * What ranks call differently, and the order of lives and operations. */
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "dispatch_bed.h"
+#include "same_bits.h"
+#include "test_memory.h"
+
+enum { WRONG = 2, RANKS = 4, TOKENS = 3, CHOICES = 2, WIDTH = 4, TILE = 12 };
+
+/* The rank that is wrong is one that has tokens, and so have all. Every expert gets three tokens. */
+static const int32_t ids[TOKENS][CHOICES] = {{0, 2}, {1, 3}, {3, 0}};
+
+static bool wrong(void)
+{
+    return mpi_test_rank() == WRONG;
+}
+
+static mimo_dispatch_desc good_desc(void)
+{
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = RANKS;
+    desc.top_k = CHOICES;
+    desc.max_tokens = TOKENS;
+    desc.hidden = WIDTH;
+    return desc;
+}
+
+static mimo_route_desc good_choice(void)
+{
+    mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    desc.ids = ids;
+    desc.tokens = TOKENS;
+    desc.capacity = TILE;
+    return desc;
+}
+
+/* ---------------------------------------- creation ------------------------------------------ */
+
+static void expect_refused(const mimo_dispatch_desc *desc, mimo_status status, const char *words)
+{
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc good = good_desc();
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, mpi_test_comm(), wrong() ? desc : &good),
+                      status);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT(!dispatch, "a refused creation gave a dispatch");
+}
+
+#define REFUSED_WITH(field, value, status, words) \
+    do {                                          \
+        mimo_dispatch_desc changed = good_desc(); \
+        changed.field = (value);                  \
+        expect_refused(&changed, status, words);  \
+    } while (0)
+
+MPI_TEST(dispatch_errors, of_creation)
+{
+    mimo_dispatch_desc good = good_desc();
+    mimo_dispatch *dispatch = NULL;
+    expect_refused(NULL, MIMO_ERR_ARGUMENT, "rank 2: dispatch: desc is NULL");
+    REFUSED_WITH(size, 4, MIMO_ERR_ARGUMENT, "descriptor's size is 4");
+    REFUSED_WITH(top_k, 9, MIMO_ERR_ARGUMENT, "rank 2: dispatch: top_k 9 of 4 experts");
+    REFUSED_WITH(experts, 6, MIMO_ERR_GRID, "rank 2: dispatch: 6 experts over ep=4");
+    REFUSED_WITH(etp, 3, MIMO_ERR_GRID, "rank 2: dispatch: 4 ranks are no multiple of etp=3");
+    REFUSED_WITH(max_tokens, -1, MIMO_ERR_ARGUMENT, "dispatch: max_tokens -1, hidden 4");
+    REFUSED_WITH(hidden, -2, MIMO_ERR_ARGUMENT, "dispatch: max_tokens 3, hidden -2");
+    REFUSED_WITH(max_tokens, INT64_C(1) << 40, MIMO_ERR_OVERFLOW, "ids of a rank, more than");
+    REFUSED_WITH(max_tokens, INT64_C(1) << 62, MIMO_ERR_OVERFLOW, "does not fit 64 bits");
+    REFUSED_WITH(transport, MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
+                 "dispatch: transport 3, where AUTO, P2P and ZERO_COPY are possible");
+    REFUSED_WITH(ctas, -1, MIMO_ERR_ARGUMENT, "dispatch: -1 thread blocks");
+    REFUSED_WITH(name, "", MIMO_ERR_ARGUMENT, "dispatch: the name is empty");
+    MPI_EXPECT_STATUS(mimo_dispatch_create(wrong() ? NULL : &dispatch, mpi_test_comm(), &good),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: dispatch: out is NULL");
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, NULL, &good), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("dispatch: comm is NULL");
+}
+
+MPI_TEST(dispatch_errors, of_descriptors_that_differ)
+{
+    REFUSED_WITH(top_k, 1, MIMO_ERR_MISMATCH, "top_k 1");
+    REFUSED_WITH(experts, 8, MIMO_ERR_MISMATCH, "create of 8 experts");
+    REFUSED_WITH(etp, 2, MIMO_ERR_MISMATCH, "etp=2");
+    REFUSED_WITH(max_tokens, 5, MIMO_ERR_MISMATCH, "5 tokens of 4");
+    REFUSED_WITH(hidden, 5, MIMO_ERR_MISMATCH, "3 tokens of 5");
+    REFUSED_WITH(alignment, 8, MIMO_ERR_MISMATCH, "alignment 8");
+    REFUSED_WITH(narrow_sums, true, MIMO_ERR_MISMATCH, "narrow sums");
+    REFUSED_WITH(transport, MIMO_TRANSPORT_P2P, MIMO_ERR_MISMATCH, "p2p");
+    REFUSED_WITH(ctas, 3, MIMO_ERR_MISMATCH, "3 thread blocks");
+    REFUSED_WITH(name, "layer 7", MIMO_ERR_MISMATCH, "dispatch 'layer 7' create");
+}
+
+/* ----------------------------------------- routes ------------------------------------------- */
+
+/* A dispatch with two routes, of which the first is set. */
+typedef struct error_bed {
+    mimo_dispatch *dispatch;
+    mimo_route *route, *unset;
+    float tokens[TOKENS][WIDTH], tile[TILE][WIDTH], weights[TOKENS][CHOICES], values[TILE];
+    int32_t whole[TILE][WIDTH];
+} error_bed;
+
+static void begin_bed(error_bed *bed, mimo_transport transport)
+{
+    mimo_dispatch_desc desc = good_desc();
+    mimo_route_desc choice = good_choice();
+    desc.name = "layer 3";
+    desc.transport = transport;
+    MPI_EXPECT_OK(mimo_dispatch_create(&bed->dispatch, mpi_test_comm(), &desc));
+    MPI_EXPECT_OK(mimo_route_create(&bed->route, bed->dispatch));
+    MPI_EXPECT_OK(mimo_route_create(&bed->unset, bed->dispatch));
+    MPI_EXPECT_OK(mimo_route_set(bed->route, &choice, NULL));
+}
+
+static void end_bed(error_bed *bed)
+{
+    mimo_route_destroy(bed->route);
+    mimo_route_destroy(bed->unset);
+    mimo_dispatch_destroy(bed->dispatch);
+}
+
+static void expect_not_set(const error_bed *bed, const mimo_route_desc *desc, mimo_status status,
+                           const char *words)
+{
+    mimo_route_desc good = good_choice();
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MPI_EXPECT_STATUS(mimo_route_set(bed->route, wrong() ? desc : &good, NULL), status);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_OK(mimo_route_read(&counts, bed->route));
+    MPI_EXPECT(counts.rows[0] == 8 && counts.rows[1] == 4, "the route did not stay");
+}
+
+#define NOT_SET_WITH(field, value, status, words)      \
+    do {                                               \
+        mimo_route_desc changed = good_choice();       \
+        changed.field = (value);                       \
+        expect_not_set(&bed, &changed, status, words); \
+    } while (0)
+
+MPI_TEST(dispatch_errors, of_routes)
+{
+    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
+    static const int32_t below[] = {0, -2, 2, 3, 1, 0};
+    static error_bed bed;
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    expect_not_set(&bed, NULL, MIMO_ERR_ARGUMENT,
+                   "rank 2: dispatch 'layer 3': route: desc is NULL");
+    NOT_SET_WITH(tokens, 4, MIMO_ERR_SHAPE,
+                 "rank 2: dispatch 'layer 3': route: 4 tokens, room for 3 (max_tokens)");
+    NOT_SET_WITH(ids, far, MIMO_ERR_SHAPE, "route: token 2, choice 0: expert 4 of 4");
+    NOT_SET_WITH(ids, below, MIMO_ERR_SHAPE, "route: token 0, choice 1: expert -2 of 4");
+    NOT_SET_WITH(ids, NULL, MIMO_ERR_ARGUMENT, "route: ids is NULL, for 3 tokens");
+    NOT_SET_WITH(id_dtype, MIMO_F64, MIMO_ERR_ARGUMENT, "route: ids of f64");
+    NOT_SET_WITH(capacity, -3, MIMO_ERR_ARGUMENT, "a capacity of -3 rows");
+    end_bed(&bed);
+}
+
+MPI_TEST(dispatch_errors, of_other_routes)
+{
+    static error_bed bed;
+    mimo_route_desc choice = good_choice();
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    MPI_EXPECT_STATUS(mimo_route_set(wrong() ? bed.unset : bed.route, &choice, NULL),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' set of route 1");
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' set of route 2");
+    MPI_EXPECT_OK(mimo_route_set(bed.unset, &choice, NULL));
+    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
+    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    MPI_EXPECT_STATUS(mimo_dispatch_rows(wrong() ? bed.unset : bed.route, &to, &from, 1, NULL),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 1");
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 2");
+    mimo_status status = wrong() ? mimo_dispatch_combine(bed.route, &from, &to, 1, NULL)
+                                 : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 1");
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3' combine of 1 by route 1");
+    MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
+    end_bed(&bed);
+}
+
+/* With MIMO_CHECK=calls also what other objects are called. Without, ranks would wait for ever. */
+MPI_TEST(dispatch_errors, of_other_objects)
+{
+    static error_bed bed, other;
+    mimo_route_desc choice = good_choice();
+    setenv("MIMO_CHECK", "calls", 1);
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    begin_bed(&other, MIMO_TRANSPORT_AUTO);
+    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
+    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    MPI_EXPECT_STATUS(mimo_dispatch_rows(wrong() ? other.route : bed.route, &to, &from, 1, NULL),
+                      MIMO_ERR_MISMATCH);
+    mimo_status status = wrong() ? mimo_route_set(bed.route, &choice, NULL)
+                                 : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
+    MPI_EXPECT_SENTENCE("set of route 1");
+    MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
+    end_bed(&other);
+    end_bed(&bed);
+}
+
+/* ------------------------------------------ moves ------------------------------------------- */
+
+/* Views of a call; the wrong rank changes one. */
+typedef struct move_views {
+    mimo_tensor tokens, tile;
+    int n;
+} move_views;
+
+static move_views row_views(error_bed *bed)
+{
+    return (move_views){mimo_tensor_2d(bed->tokens, MIMO_F32, "th", TOKENS, WIDTH),
+                        mimo_tensor_2d(bed->tile, MIMO_F32, "th", TILE, WIDTH), 1};
+}
+
+static move_views pair_views(error_bed *bed)
+{
+    return (move_views){mimo_tensor_2d(bed->weights, MIMO_F32, "tk", TOKENS, CHOICES),
+                        mimo_tensor_2d(bed->values, MIMO_F32, "t", TILE, 1), 1};
+}
+
+static mimo_status move(error_bed *bed, bool combines, const move_views *views)
+{
+    return combines
+               ? mimo_dispatch_combine(bed->route, &views->tokens, &views->tile, views->n, NULL)
+               : mimo_dispatch_rows(bed->route, &views->tile, &views->tokens, views->n, NULL);
+}
+
+/* Both moves refuse it, and the destinations stay as they are. */
+static void expect_not_moved(error_bed *bed, const move_views *good, const move_views *bad,
+                             mimo_status status, const char *words)
+{
+    for (int combines = 0; combines < 2; combines++) {
+        memset(bed->tile, GUARD_POISON, sizeof bed->tile);
+        memset(bed->tokens, GUARD_POISON, sizeof bed->tokens);
+        MPI_EXPECT_STATUS(move(bed, combines, wrong() ? bad : good), status);
+        MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3'");
+        MPI_EXPECT_SENTENCE(words);
+        MPI_EXPECT_BITS(bits_of_poison(bed->tile, 0, sizeof bed->tile), "the tile");
+        MPI_EXPECT_BITS(bits_of_poison(bed->tokens, 0, sizeof bed->tokens), "the tokens");
+    }
+}
+
+#define NOT_MOVED_WITH(views, change, status, words)        \
+    do {                                                    \
+        move_views good = views(&bed), bad = good;          \
+        change;                                             \
+        expect_not_moved(&bed, &good, &bad, status, words); \
+    } while (0)
+
+MPI_TEST(dispatch_errors, of_views)
+{
+    static error_bed bed;
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    NOT_MOVED_WITH(row_views, bad.n = 0, MIMO_ERR_ARGUMENT, ": 0 tensors");
+    NOT_MOVED_WITH(row_views, bad.tokens.shape[0] = 2, MIMO_ERR_SHAPE,
+                   "the token side is f32 th[2,4], and route 1 has 3 tokens of this rank");
+    NOT_MOVED_WITH(row_views, bad.tile.shape[0] = 11, MIMO_ERR_SHAPE,
+                   "the expert side is f32 th[11,4], and this rank's tile has 12 rows by route 1");
+    NOT_MOVED_WITH(row_views, bad.tile.shape[1] = 3, MIMO_ERR_SHAPE, "dtype and h must agree");
+    NOT_MOVED_WITH(row_views, bad.tile.dtype = MIMO_I32, MIMO_ERR_SHAPE, "dtype and h must agree");
+    NOT_MOVED_WITH(row_views, bad.tile.shape[1] = bad.tokens.shape[1] = 5, MIMO_ERR_SHAPE,
+                   "f32 th[3,5]: rows have at most 4 elements (hidden)");
+    NOT_MOVED_WITH(row_views, bad.tokens.letters[0] = 'b', MIMO_ERR_SHAPE,
+                   "f32 bh[3,4] and the expert side f32 th[12,4]: they are th and th, or tk and t");
+    NOT_MOVED_WITH(row_views, bad.tokens.letters[1] = 'k', MIMO_ERR_SHAPE, "or tk and t");
+    NOT_MOVED_WITH(row_views, bad.tile.data = NULL, MIMO_ERR_ARGUMENT, "has data NULL");
+    NOT_MOVED_WITH(row_views, bad.tokens.memory = MIMO_MEMORY_CUDA, MIMO_ERR_ARGUMENT,
+                   "the token side f32 th[3,4] lies in memory kind 1");
+    NOT_MOVED_WITH(row_views, bad.tokens.data = bad.tile.data, MIMO_ERR_ARGUMENT, "overlap");
+    NOT_MOVED_WITH(row_views, bad.tokens.dtype = (mimo_dtype)99, MIMO_ERR_ARGUMENT, "dtype");
+    NOT_MOVED_WITH(pair_views, bad.tokens.shape[1] = 1, MIMO_ERR_SHAPE,
+                   "f32 tk[3,1]: values of pairs are f32 of k = 2");
+    NOT_MOVED_WITH(pair_views, bad.tokens.dtype = bad.tile.dtype = MIMO_I32, MIMO_ERR_SHAPE,
+                   "i32 tk[3,2]: values of pairs are f32 of k = 2");
+    end_bed(&bed);
+}
+
+MPI_TEST(dispatch_errors, of_moves)
+{
+    static error_bed bed;
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    move_views good = row_views(&bed), bad = good;
+    mimo_route *set = bed.route;
+    bed.route = bed.unset;
+    MPI_EXPECT_STATUS(move(&bed, false, &good), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3': route 2 was never set");
+    MPI_EXPECT_STATUS(move(&bed, true, &good), MIMO_ERR_STATE);
+    bed.route = set;
+    bad.tokens.dtype = bad.tile.dtype = MIMO_I32;
+    MPI_EXPECT_STATUS(move(&bed, true, &bad), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("combine of i32 th[3,4]: i32 can be moved, not summed");
+    MPI_EXPECT_OK(move(&bed, false, &bad));
+    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("i32 th[12,4] from i32 th[3,4]");
+    bad = good;
+    bad.tokens.data = (char *)bad.tokens.data + 1;
+    bad.tokens.shape[0] = wrong() ? TOKENS : good.tokens.shape[0];
+    bad.tile.shape[1] = bad.tokens.shape[1] = good.tile.shape[1] = good.tokens.shape[1] = 3;
+    MPI_EXPECT_STATUS(move(&bed, true, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
+    MPI_EXPECT_OK(move(&bed, false, wrong() ? &bad : &good));
+    MPI_EXPECT_STATUS(mimo_dispatch_rows(bed.route, NULL, &good.tokens, 1, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("to is NULL");
+    end_bed(&bed);
+}
+
+/* Errors of one rank alone: no other is asked. */
+MPI_TEST(dispatch_errors, of_null)
+{
+    static error_bed bed;
+    const int32_t *ends;
+    mimo_op *op;
+    mimo_route_desc choice = good_choice();
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    mimo_dispatch_counts report = MIMO_DISPATCH_COUNTS_INIT;
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    move_views it = row_views(&bed);
+#define REFUSES(call, words)                        \
+    do {                                            \
+        MPI_EXPECT_STATUS(call, MIMO_ERR_ARGUMENT); \
+        MPI_EXPECT_SENTENCE(words);                 \
+    } while (0)
+    REFUSES(mimo_route_create(NULL, bed.dispatch), "mimo_route_create: out is NULL");
+    REFUSES(mimo_route_create(&bed.route, NULL), "mimo_route_create: dispatch is NULL");
+    REFUSES(mimo_route_set(NULL, &choice, NULL), "mimo_route_set: route is NULL");
+    REFUSES(mimo_route_ends(NULL, bed.route), "mimo_route_ends: out is NULL");
+    REFUSES(mimo_route_ends(&ends, NULL), "mimo_route_ends: route is NULL");
+    REFUSES(mimo_route_read(NULL, bed.route), "mimo_route_read: out is NULL");
+    REFUSES(mimo_route_read(&counts, NULL), "mimo_route_read: route is NULL");
+    REFUSES(mimo_dispatch_report(NULL, bed.dispatch), "mimo_dispatch_report: out is NULL");
+    REFUSES(mimo_dispatch_report(&report, NULL), "mimo_dispatch_report: dispatch is NULL");
+    REFUSES(mimo_dispatch_rows(NULL, &it.tile, &it.tokens, 1, NULL), "rows: route is NULL");
+    REFUSES(mimo_dispatch_combine(NULL, &it.tokens, &it.tile, 1, NULL), "combine: route is NULL");
+    REFUSES(mimo_dispatch_rows_start(NULL, bed.route, &it.tile, &it.tokens, 1, NULL),
+            "rows: out is NULL");
+    REFUSES(mimo_dispatch_combine_start(&op, NULL, &it.tokens, &it.tile, 1, NULL),
+            "combine: route is NULL");
+    counts.size = 0;
+    REFUSES(mimo_route_read(&counts, bed.route), "route counts: the size of the struct");
+    report.size = 4;
+    REFUSES(mimo_dispatch_report(&report, bed.dispatch), "dispatch counts: the size of the struct");
+    MPI_EXPECT_STATUS(mimo_route_ends(&ends, bed.unset), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.unset), MIMO_ERR_STATE);
+    mimo_route_destroy(NULL);
+    mimo_dispatch_destroy(NULL);
+    end_bed(&bed);
+}
+
+/* ----------------------------------------- buffers ------------------------------------------ */
+
+/* Tiles lie at one offset of one buffer on all ranks, or in none. */
+MPI_TEST(dispatch_errors, of_buffers)
+{
+    static error_bed bed;
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    test_tile shared = test_shared_tile_new("th", MIMO_F32, 2 * TILE, WIDTH, 1);
+    move_views good = row_views(&bed), bad = good;
+    good.tile.data = shared.view.data;
+    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE(" of buffer ");
+    bad.tile.data = (float *)good.tile.data + WIDTH;
+    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("at byte ");
+    MPI_EXPECT_OK(move(&bed, false, &good));
+    MPI_EXPECT_OK(move(&bed, true, wrong() ? &bad : &good)); /* it only reads the tile */
+    end_bed(&bed);
+    begin_bed(&bed, MIMO_TRANSPORT_ZERO_COPY);
+    bad.tile.data = bed.tile;
+    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("zero-copy: tensor 0, f32 th[12,4], is to be written at ");
+    MPI_EXPECT_OK(move(&bed, false, &good));
+    end_bed(&bed);
+    test_tile_free(&shared);
+}
+
+/* ------------------------------------- operations, lives ------------------------------------ */
+
+static void fill_tokens(float tokens[TOKENS][WIDTH], int call)
+{
+    for (int i = 0; i < TOKENS * WIDTH; i++)
+        tokens[i / WIDTH][i % WIDTH] = (float)(call * 1000 + mpi_test_rank() * 100 + i);
+}
+
+/* A token has two pairs, whose rows nobody changed. */
+static void expect_twice(float tokens[TOKENS][WIDTH], int call)
+{
+    float expected[TOKENS][WIDTH];
+    fill_tokens(expected, call);
+    for (int i = 0; i < TOKENS * WIDTH; i++)
+        expected[i / WIDTH][i % WIDTH] *= 2;
+    MPI_EXPECT_BITS(bits_of(tokens, expected, sizeof expected, 4, WIDTH), "call %d", call);
+}
+
+enum { CALLS = 6 };
+
+/* Many moves at once, of two routes, with all waits in the reverse order. Then one route is set
+ * anew while moves of it are in flight, and all handles are destroyed while others are. */
+MPI_TEST(dispatch_errors, operations_outlive_their_routes)
+{
+    static error_bed bed;
+    static float tokens[CALLS][TOKENS][WIDTH], tiles[CALLS][TILE][WIDTH];
+    static float sums[CALLS][TOKENS][WIDTH];
+    mimo_op *rows[CALLS], *combines[CALLS];
+    mimo_route_desc choice = good_choice();
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    MPI_EXPECT_OK(mimo_route_set(bed.unset, &choice, NULL));
+    for (int i = 0; i < CALLS; i++) {
+        mimo_route *route = i % 2 == 0 ? bed.route : bed.unset;
+        fill_tokens(tokens[i], i);
+        mimo_tensor from = mimo_tensor_2d(tokens[i], MIMO_F32, "th", TOKENS, WIDTH);
+        mimo_tensor tile = mimo_tensor_2d(tiles[i], MIMO_F32, "th", TILE, WIDTH);
+        mimo_tensor sum = mimo_tensor_2d(sums[i], MIMO_F32, "th", TOKENS, WIDTH);
+        MPI_EXPECT_OK(mimo_dispatch_rows_start(&rows[i], route, &tile, &from, 1, NULL));
+        MPI_EXPECT_OK(mimo_dispatch_combine_start(&combines[i], route, &sum, &tile, 1, NULL));
+    }
+    MPI_EXPECT_OK(mimo_route_set(bed.route, &choice, NULL));
+    end_bed(&bed);
+    for (int i = CALLS; i-- > 0;) {
+        bool done = false;
+        while (!done)
+            MPI_EXPECT_OK(mimo_op_test(&done, combines[i]));
+        MPI_EXPECT_OK(mimo_op_wait(&combines[i]));
+        MPI_EXPECT_OK(mimo_op_wait(&rows[i]));
+        expect_twice(sums[i], i);
+    }
+}
+
+/* A dispatch ends before its routes, behind them, or with none ever made. */
+MPI_TEST(dispatch_errors, lives_in_any_order)
+{
+    for (int order = 0; order < 3; order++) {
+        static error_bed bed;
+        begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+        move_views it = row_views(&bed);
+        if (order == 0)
+            mimo_dispatch_destroy(bed.dispatch);
+        MPI_EXPECT_OK(move(&bed, false, &it));
+        mimo_route_destroy(bed.unset);
+        if (order == 1)
+            mimo_dispatch_destroy(bed.dispatch);
+        MPI_EXPECT_OK(move(&bed, true, &it));
+        mimo_route_destroy(bed.route);
+        if (order == 2)
+            mimo_dispatch_destroy(bed.dispatch);
+    }
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc desc = good_desc();
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+    mimo_dispatch_destroy(dispatch);
+}
+
+/* 1,000 steps of changing, uneven and empty routes, forward and backward. The second half takes no
+ * memory, except a little that MPI keeps: less than 64 bytes a step. */
+MPI_TEST(dispatch_errors, a_thousand_steps)
+{
+    static const dispatch_case its = {2,     4, 3, 4, 16, MIMO_BF16, false, MIMO_TRANSPORT_AUTO,
+                                      false, -1};
+    enum { STEPS = 1000, LEAST = 64 };
+    size_t used = 0, half = 0;
+    dispatch_bed bed = dispatch_bed_new(mpi_test_comm(), &its);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        dispatch_bed_set(&bed, step % (STEPS / 10));
+        dispatch_bed_move_rows(&bed, step);
+        dispatch_bed_combine(&bed, step);
+        used = mallinfo2().uordblks;
+        if (step == STEPS / 2)
+            half = used;
+    }
+    MPI_EXPECT(used < half + STEPS / 2 * LEAST, "%zu bytes in the end, %zu halfway", used, half);
+    dispatch_bed_free(&bed);
+}
