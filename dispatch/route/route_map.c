@@ -214,6 +214,8 @@ static void append_token(block_writer *it, int64_t token, int64_t x, int64_t cou
         if (at->expert < x * shape->held || at->expert >= end)
             continue;
         blocks->pair[it->pair] = token * shape->top_k + at->choice;
+        if (MIMO_MUTATED("weights-by-slot")) /* in the order of the experts */
+            blocks->pair[it->pair] = token * shape->top_k + it->pair - before;
         blocks->row[it->pair++] = it->map->work->next[at->expert]++;
     }
     if (it->pair == before)
@@ -414,7 +416,7 @@ bool mimo_route_is_lost(const mimo_route_map *map, const mimo_route_ids *ids, in
 {
     for (int64_t t = 0; t < map->shape.etp; t++) {
         int64_t capacity = ids->capacity[x * map->shape.etp + t];
-        if (capacity >= 0 && row >= capacity)
+        if (capacity >= 0 && row >= capacity && !MIMO_MUTATED("lost-as-zero"))
             return true;
     }
     return false;

@@ -166,7 +166,7 @@ static const oracle_order_mutation order_table[] = {
 };
 
 /* Bugs that no run of mimo-oracle meets. A test with each of them fails, as its meson.build
- * says: here, in tests/nn and tests/unit. */
+ * says: here, in tests/mpi, tests/nn and tests/unit. */
 static const char *const unit_table[] = {
     "exp-float",          /* exponentials are added in f64, and their sum is fixed */
     "minus-zero",         /* -0 that a bridge's backward brought stays -0 */
@@ -175,6 +175,13 @@ static const char *const unit_table[] = {
     "entry-still-full",   /* a FIFO's sender does not wait until an entry is empty */
     "route-own-counts",   /* a sender's rows begin where an expert does */
     "capacity-own",       /* a rank looks at the capacity of its own tile alone */
+    "lost-as-zero",       /* a token that lost a pair counts as one that lost none */
+    "combine-by-arrival", /* rows of a token are added one after the other */
+    "combine-one-place",  /* a token gets the part of one place along ep */
+    "copy-row-before",    /* a further pair of a token gets the row before */
+    "first-pair-only",    /* a further pair of a token gets no row */
+    "padding-kept",       /* rows between experts keep what was there */
+    "weights-by-slot",    /* values of pairs come in the order of the experts */
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
