@@ -9,7 +9,7 @@
 
 enum { WRONG = 2, RANKS = 4, TOKENS = 3, CHOICES = 2, WIDTH = 4, TILE = 12 };
 
-/* The rank that is wrong is one that has tokens, and so have all. Every expert gets three tokens. */
+/* What every rank chooses: experts 0 and 3 get eight rows, 1 and 2 four. */
 static const int32_t ids[TOKENS][CHOICES] = {{0, 2}, {1, 3}, {3, 0}};
 
 static bool wrong(void)
