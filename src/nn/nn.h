@@ -84,6 +84,7 @@
 #include "nn/layers/nn_loss.h"
 #include "nn/layers/nn_mlp.h"
 #include "nn/layers/nn_norm.h"
+#include "nn/layers/nn_router.h"
 #include "nn/layers/nn_sequence.h"
 #include "nn/layers/nn_stack.h"
 #include "nn/ops/nn_order.h"

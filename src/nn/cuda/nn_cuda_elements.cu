@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 
 #include "nn/cuda/nn_cuda_columns.cuh"
+#include "nn/cuda/nn_cuda_reduce.cuh"
 #include "nn/ops/nn_gelu.h"
 
 mimo_status nn_cuda_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
@@ -40,6 +41,26 @@ mimo_status nn_cuda_gelu_backward(const nn_runtime *runtime, nn_real *d, const n
 {
     return nn_each_element(runtime, "gelu backward", n,
                            [=] __device__(int64_t i) { d[i] *= nn_gelu_slope(u[i], gate[i]); });
+}
+
+mimo_status nn_cuda_scale_rows(const nn_runtime *runtime, nn_real *y, const nn_real *x,
+                               const nn_real *factors, int64_t rows, int64_t width)
+{
+    return nn_each_row(runtime, "scale rows", rows, width, [=] __device__(int64_t i) {
+        for (int64_t j = threadIdx.x; j < width; j += blockDim.x)
+            y[i * width + j] = x[i * width + j] * factors[i];
+    });
+}
+
+mimo_status nn_cuda_row_dots(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
+                             const nn_real *b, int64_t rows, int64_t width)
+{
+    return nn_each_row(runtime, "row dots", rows, width, [=] __device__(int64_t i) {
+        nn_real dot = nn_sum_row<nn_real>(
+            width, [=](int64_t j) { return a[i * width + j] * b[i * width + j]; });
+        if (threadIdx.x == 0)
+            dots[i] += dot;
+    });
 }
 
 mimo_status nn_cuda_adamw(const nn_runtime *runtime, const nn_moments *moments,

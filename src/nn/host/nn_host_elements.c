@@ -54,6 +54,25 @@ mimo_status nn_host_gelu_backward(const nn_runtime *runtime, nn_real *restrict d
     return MIMO_OK;
 }
 
+mimo_status nn_host_scale_rows(const nn_runtime *runtime, nn_real *y, const nn_real *x,
+                               const nn_real *factors, int64_t rows, int64_t width)
+{
+    (void)runtime;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++)
+            y[i * width + j] = x[i * width + j] * factors[i];
+    return MIMO_OK;
+}
+
+mimo_status nn_host_row_dots(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
+                             const nn_real *b, int64_t rows, int64_t width)
+{
+    (void)runtime;
+    for (int64_t i = 0; i < rows; i++)
+        dots[i] += nn_dot(a + i * width, b + i * width, width);
+    return MIMO_OK;
+}
+
 mimo_status nn_host_adamw(const nn_runtime *runtime, const nn_moments *moments,
                           const nn_adamw_factors *factors)
 {

@@ -3,13 +3,8 @@
 #ifndef MIMO_NN_NN_GELU_H
 #define MIMO_NN_NN_GELU_H
 
+#include "nn/ops/nn_everywhere.h"
 #include "nn/ops/nn_real.h"
-
-#ifdef __CUDACC__
-#define NN_EVERYWHERE __host__ __device__
-#else
-#define NN_EVERYWHERE
-#endif
 
 #define NN_GELU_SLOPE ((nn_real)1.5957691216057308) /* 2 sqrt(2 / pi) */
 #define NN_GELU_CUBIC ((nn_real)0.044715)

@@ -111,6 +111,49 @@ typedef struct nn_token_rows {
     int64_t *exps;  /* [rows]: the first of these sums in fixed point; NULL: the fast order */
 } nn_token_rows;
 
+/* How logits become scores s, and the scores of the chosen their weights: scale * s / sum. */
+typedef enum nn_router_scores {
+    NN_SCORES_CHOSEN = 0,  /* s = exp(logit), the sum over the chosen */
+    NN_SCORES_ALL = 1,     /* s = exp(logit), the sum over all experts */
+    NN_SCORES_SIGMOID = 2, /* s = 1 / (1 + exp(-logit)), the sum over the chosen and 1e-20; with one
+                              choice the sum is 1 */
+} nn_router_scores;
+
+/* Rows that each choose top_k of `experts`: those of the largest logits, or of the largest
+ * s + bias with NN_SCORES_SIGMOID, in descending order; of equals the lower id. A row with a NaN
+ * chooses 0, ..., top_k - 1, and its weights are NaN. */
+typedef struct nn_choices {
+    nn_router_scores scores;
+    const nn_real *logits; /* [rows, experts] */
+    const nn_real *bias;   /* [experts]; NULL: zeros */
+    const int32_t *forced; /* [rows, top_k]: the ids to take in place of those chosen; -1: none,
+                              with weight 0; NULL: those chosen */
+    int64_t rows, experts, top_k;
+    nn_real scale;
+    int32_t *chosen;  /* [rows, top_k], also where ids are forced */
+    int32_t *ids;     /* [rows, top_k] */
+    nn_real *weights; /* [rows, top_k], of ids */
+} nn_choices;
+
+/* Rows of a tile "sbh" from row `first` on: row i belongs to sequence (first + i) % batch. */
+typedef struct nn_choice_shape {
+    int64_t first, rows, batch, experts, top_k;
+} nn_choice_shape;
+
+/* Balance: the loss of row i of sequence b is
+ *
+ *   factor * sum over e of f[b, e] p[i, e],    f = counts of b / their sum,   p = s / sum of all s
+ *
+ * f has no gradient. */
+typedef struct nn_balance {
+    nn_router_scores scores;
+    const nn_real *logits; /* [rows, experts] */
+    const int64_t *counts; /* [batch, experts] */
+    nn_choice_shape shape;
+    double factor;
+    double *losses; /* [rows] */
+} nn_balance;
+
 /* Elements under AdamW, and the factors of one step. */
 typedef struct nn_moments {
     nn_real *value, *m, *v;
@@ -193,6 +236,26 @@ typedef struct nn_ops {
     mimo_status (*row_choice)(const nn_runtime *runtime, double *negated, const double *value,
                               const nn_token_rows *tokens, int64_t absent);
 
+    /* y[i, j] = x[i, j] * factors[i]; y, x [rows, width]; y may be x */
+    mimo_status (*scale_rows)(const nn_runtime *runtime, nn_real *y, const nn_real *x,
+                              const nn_real *factors, int64_t rows, int64_t width);
+    /* dots[i] += sum over j of a[i, j] * b[i, j]; a, b [rows, width] */
+    mimo_status (*row_dots)(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
+                            const nn_real *b, int64_t rows, int64_t width);
+
+    /* Choose experts, and give the choices weights. */
+    mimo_status (*choose)(const nn_runtime *runtime, const nn_choices *choices);
+    /* d_logits [rows, experts] from d_weights [rows, top_k] and what `choose` wrote. */
+    mimo_status (*choose_backward)(const nn_runtime *runtime, nn_real *d_logits,
+                                   const nn_real *d_weights, const nn_choices *choices);
+    /* counts[b, e] += how often rows of sequence b have e among ids [rows, top_k]. */
+    mimo_status (*count_choices)(const nn_runtime *runtime, int64_t *counts, const int32_t *ids,
+                                 const nn_choice_shape *shape);
+    /* The losses, and their gradient, which is added to d_logits [rows, experts]. */
+    mimo_status (*balance)(const nn_runtime *runtime, const nn_balance *balance);
+    mimo_status (*balance_backward)(const nn_runtime *runtime, nn_real *d_logits,
+                                    const nn_balance *balance);
+
     /* g = gradient * grad; m = beta1 m + rest1 g; v = beta2 v + rest2 g^2;
      * value -= rate * m / (sqrt(v) * root + epsilon) + decay * value */
     mimo_status (*adamw)(const nn_runtime *runtime, const nn_moments *moments,
@@ -238,6 +301,9 @@ typedef struct nn_ops {
     slot(prefix, lookup) slot(prefix, lookup_add) slot(prefix, lookup_backward)                 \
     slot(prefix, token_maxima) slot(prefix, token_sums) slot(prefix, token_losses)              \
     slot(prefix, token_gradients) slot(prefix, row_largest) slot(prefix, row_choice)            \
+    slot(prefix, choose) slot(prefix, choose_backward) slot(prefix, count_choices)              \
+    slot(prefix, balance) slot(prefix, balance_backward)                                        \
+    slot(prefix, scale_rows) slot(prefix, row_dots)                                             \
     slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)                           \
     slot(prefix, add_columns_fixed) slot(prefix, lookup_backward_fixed) slot(prefix, tree)      \
     slot(prefix, fixed_largest) slot(prefix, settle) slot(prefix, block_squares)                \

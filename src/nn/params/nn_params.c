@@ -103,7 +103,7 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         .packing = desc->packing,
         .decay = desc->decay,
         .adapter = desc->adapter,
-        .frozen = params->frozen && !desc->adapter,
+        .frozen = desc->untrained || (params->frozen && !desc->adapter),
         .init = desc->init,
         .std = desc->std,
     };

@@ -43,6 +43,7 @@ typedef struct nn_param_desc {
     bool decay;         /* weight decay applies */
     nn_packing packing; /* of the rows; only files in another order need it */
     bool adapter;       /* trained also where the store is frozen */
+    bool untrained;     /* frozen in any store: its layer alone sets it */
     nn_init init;
     double std; /* of NN_INIT_NORMAL; the bound of NN_INIT_UNIFORM */
 } nn_param_desc;
