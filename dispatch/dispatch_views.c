@@ -44,9 +44,10 @@ static mimo_status check_kind(const mimo_op *op, const mimo_tensor *src, const m
                MIMO_ERR_SHAPE,
                "the token side is %s and the expert side %s: dtype and h must agree", words.src,
                words.dst);
-    MIMO_CHECK(tokens || (src->dtype == MIMO_F32 && src->shape[1] == dispatch->shape.top_k),
-               MIMO_ERR_SHAPE, "the token side is %s: values of pairs are f32 of k = %" PRId64,
-               words.src, dispatch->shape.top_k);
+    bool wide = src->dtype == MIMO_F32 || src->dtype == MIMO_F64;
+    MIMO_CHECK(tokens || (wide && src->shape[1] == dispatch->shape.top_k), MIMO_ERR_SHAPE,
+               "the token side is %s: values of pairs are f32 or f64, of k = %" PRId64, words.src,
+               dispatch->shape.top_k);
     MIMO_CHECK(pairs || src->shape[1] <= dispatch->desc.hidden, MIMO_ERR_SHAPE,
                "the token side is %s: rows have at most %" PRId64 " elements (hidden)", words.src,
                dispatch->desc.hidden);

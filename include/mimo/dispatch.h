@@ -18,8 +18,8 @@
  *
  *   "th" [tokens, H] <-> "th" [rows, H]  by token: any dtype and width. Combine adds: f32, f64, f16
  *                                        and bf16
- *   "tk" [tokens, k] <-> "t" [rows]      by pair: f32. Weights out, their gradients back. A choice
- *                                        of -1 gets 0
+ *   "tk" [tokens, k] <-> "t" [rows]      by pair: f32 or f64. Weights out, their gradients back. A
+ *                                        choice of -1 gets 0
  *
  * The expert side has `capacity` rows, or where that is -1 the rows that the route needs. Rows of
  * padding get zeros. Rows behind the last expert's end are not touched, and combine reads neither.

@@ -149,6 +149,43 @@ MPI_TEST(dispatch, golden_a)
     mimo_dispatch_destroy(dispatch);
 }
 
+/* Both ranks share each expert, so each gets all values, and gives a part of each back. */
+MPI_TEST(dispatch, values_in_f64)
+{
+    enum { N = 3, VALUES = 2 * N };
+    int rank = mpi_test_rank();
+    mimo_dispatch *dispatch = NULL;
+    mimo_route *route = NULL;
+    mimo_dispatch_desc desc = {.size = sizeof desc,
+                               .experts = 4,
+                               .top_k = 2,
+                               .etp = 2,
+                               .max_tokens = N,
+                               .hidden = 1,
+                               .alignment = 1};
+    mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+    choice.ids = golden_ids[rank];
+    choice.tokens = golden_tokens[rank];
+    double values[VALUES], back[VALUES], tile[2 * VALUES];
+    for (int i = 0; i < VALUES; i++)
+        values[i] = 1 / (3.0 + rank + i);
+    int64_t n = choice.tokens, rows = 2 * (golden_tokens[0] + golden_tokens[1]);
+    const mimo_tensor pairs = mimo_tensor_2d(values, MIMO_F64, "tk", n, 2);
+    const mimo_tensor sums = mimo_tensor_2d(back, MIMO_F64, "tk", n, 2);
+    const mimo_tensor there = mimo_tensor_2d(tile, MIMO_F64, "t", rows, 1);
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+    MPI_EXPECT_OK(mimo_route_create(&route, dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    MPI_EXPECT_OK(mimo_dispatch_rows(route, &there, &pairs, 1, NULL));
+    for (int64_t row = 0; row < rows; row++)
+        tile[row] *= 1 + 2 * rank; /* 1 w + 3 w */
+    MPI_EXPECT_OK(mimo_dispatch_combine(route, &sums, &there, 1, NULL));
+    for (int64_t i = 0; i < 2 * n; i++)
+        MPI_EXPECT(back[i] == values[i] + 3 * values[i], "value %d: %.17g", (int)i, back[i]);
+    mimo_route_destroy(route);
+    mimo_dispatch_destroy(dispatch);
+}
+
 /* Rank 0 needs 6 rows and has 4. All ranks get the numbers, before a row moves. */
 MPI_TEST(dispatch, golden_a_overflows)
 {
