@@ -43,8 +43,9 @@ static inline void mimo_device_leave(const mimo_device_visit *visit)
         visit->device->set_current(visit->before);
 }
 
-#define MIMO_DEVICE_VISIT(begun) \
-    __attribute__((cleanup(mimo_device_leave))) const mimo_device_visit device_visit = (begun)
+#define MIMO_DEVICE_VISIT(begun)                                                               \
+    __attribute__((cleanup(mimo_device_leave), unused)) const mimo_device_visit device_visit = \
+        (begun)
 
 #define MIMO_ON_DEVICE_OF(comm) MIMO_DEVICE_VISIT(mimo_device_enter(comm))
 

@@ -23,7 +23,8 @@ static void expect_shared(const mimo_buffer *buffer, int hosts)
     int rank = mpi_test_rank(), size = mpi_test_size();
     for (int peer = 0; peer < size; peer++) {
         bool near = peer % hosts == rank % hosts;
-        MPI_EXPECT((buffer->data[peer] != NULL) == near, "rank %d: %p", peer, buffer->data[peer]);
+        MPI_EXPECT((buffer->data[peer] != NULL) == near, "rank %d: %p", peer,
+                   (void *)buffer->data[peer]);
         MPI_EXPECT((buffer->flags[peer] != NULL) == near, "rank %d's flags", peer);
         if (near)
             buffer->data[peer][rank] = (char)(rank + 1);

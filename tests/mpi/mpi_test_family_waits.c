@@ -78,7 +78,7 @@ static void move_whole(hop *it)
  * call of all ranks, which the second one makes only once it has the rows. */
 MPI_TEST(family_waits, move_what_other_communicators_began)
 {
-    hop it = {NULL};
+    hop it = {.world = NULL};
     begin(&it);
     mimo_op *op = is_first(&it) ? start_hop(&it) : NULL;
     MPI_Barrier(MPI_COMM_WORLD);

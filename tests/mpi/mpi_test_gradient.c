@@ -904,8 +904,7 @@ MPI_TEST(gradient, explain)
         "llm.norm (LLM tp=2,remat=1,cp=2,pp=1,dp=2, 4 elements here, f32): SUM over 8 ranks",
         "SUM over tp=2: ranks hold the same elements, and each only a part",
         "not over tp=2: replicated",
-        "vision.sharded (encoder tp=2,remat=1,cp=1,pp=1,dp=4, 7 elements here, f64): SUM over 4 "
-        "ranks",
+        "vision.sharded (encoder tp=2,remat=1,cp=1,pp=1,dp=4, 7 elements here, f64): SUM over 4",
     };
     const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);

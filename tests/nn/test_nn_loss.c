@@ -30,7 +30,7 @@ static const int64_t labels[ROWS] = {3, NN_IGNORE, 0, 10, NN_IGNORE};
 
 static mimo_status loss_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    double sum;
+    double sum = 0;
     int64_t tokens;
     subject *s = layer;
     mimo_status status = nn_loss_forward(&s->loss, &s->saved, x, labels, ROWS);
