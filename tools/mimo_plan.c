@@ -8,6 +8,7 @@
     X("grid", plan_grid_command, "dimensions and groups of one grid")                             \
     X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move")   \
     X("schedule", plan_schedule_command, "steps of a pipeline beside an encoder, and their time") \
+    X("experts", plan_experts_command, "a grid of experts, and the bytes that routes move")       \
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {

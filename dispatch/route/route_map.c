@@ -87,8 +87,7 @@ static void release_work(struct mimo_route_work *work)
     mimo_release(work);
 }
 
-/* Pairs of all ranks, where a tile that has all of them does not have too many rows. */
-static mimo_status count_most(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens)
+mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens)
 {
     int64_t padding, rows;
     MIMO_TRY(mimo_mul(pairs, tokens, shape->top_k));
@@ -107,7 +106,7 @@ mimo_status mimo_route_map_reserve(mimo_route_map *map, const mimo_route_shape *
 {
     int64_t pairs, choices = least(shape->top_k, shape->ep);
     *map = (mimo_route_map){.shape = *shape, .rank = rank, .max_tokens = max_tokens};
-    MIMO_TRY(count_most(&pairs, shape, max_tokens));
+    MIMO_TRY(mimo_route_most_pairs(&pairs, shape, max_tokens));
     MIMO_TRY(mimo_reserve(&map->work, 1, sizeof *map->work));
     MIMO_TRY(reserve_work(map->work, shape, max_tokens, pairs));
     MIMO_TRY(mimo_reserve(&map->counts, shape->ranks * shape->experts, sizeof *map->counts));

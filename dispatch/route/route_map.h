@@ -42,8 +42,12 @@ typedef struct mimo_route_map {
     struct mimo_route_work *work;
 } mimo_route_map;
 
+/* The pairs of all ranks where each has this number of tokens. MIMO_ERR_OVERFLOW where a tile that
+ * has all of them has 2^31 rows and more. */
+mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens);
+
 /* Memory for any route in which no rank has more tokens; everything is to be released, also after
- * an error. MIMO_ERR_OVERFLOW: 2^31 pairs and more. */
+ * an error. Errors as above. */
 mimo_status mimo_route_map_reserve(mimo_route_map *map, const mimo_route_shape *shape, int64_t rank,
                                    int64_t max_tokens);
 void mimo_route_map_release(mimo_route_map *map);

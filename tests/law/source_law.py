@@ -60,7 +60,7 @@ MAY_INCLUDE = {
     PARAMS: LIBRARY | {OPS, EXCHANGE},
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
-    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BRIDGE},
+    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BRIDGE, ROUTE},
     # examples/captioner, beside public headers
     SUPPORT: LIBRARY,
     DATA: LIBRARY | {SUPPORT},
