@@ -1,4 +1,6 @@
 /* The hooks that a dispatch gives its mover. */
+#include <inttypes.h>
+
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -41,7 +43,7 @@ static void finish(mimo_op *op)
 
 /* ---------------------------------- call in words ----------------------------------- */
 
-/* Each rank counts how often it has set a route, and setting is collective. */
+/* Routes have the same numbers on all ranks. */
 static uint64_t sign_call(uint64_t hash, const mimo_op *op)
 {
     return mimo_hash_int(hash, mimo_route_of(op)->number);
@@ -49,7 +51,7 @@ static uint64_t sign_call(uint64_t hash, const mimo_op *op)
 
 static void describe(char call[MIMO_CALL_TEXT], const mimo_op *op)
 {
-    mimo_call_append(call, " by route %d", (int)mimo_route_of(op)->number);
+    mimo_call_append(call, " by route %" PRId64, mimo_route_of(op)->number);
 }
 
 /* ------------------------------------- tensors -------------------------------------- */

@@ -33,7 +33,7 @@ typedef enum mimo_route_state {
 
 struct mimo_route {
     mimo_dispatch *dispatch;
-    int64_t number, settings; /* in the dispatch, from 1; how often it was set */
+    int64_t number; /* in the dispatch, from 1 */
     mimo_route_state state;
     mimo_route_map map;
     int64_t overflowing; /* the first rank whose tile is too small; -1: none */

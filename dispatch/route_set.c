@@ -78,7 +78,6 @@ static void take(mimo_route *route)
         route->rows[rank] = mimo_route_rows(&route->map, rank);
     route->overflowing = mimo_route_overflow(&route->map, &route->ids);
     route->state = route->overflowing < 0 ? MIMO_ROUTE_SET : MIMO_ROUTE_OVERFLOWED;
-    route->settings++;
     count(route);
 }
 

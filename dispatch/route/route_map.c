@@ -179,13 +179,14 @@ static void place_experts(mimo_route_map *map)
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
-/* The pairs of a token in ascending (expert, choice). */
-static int64_t sort_pairs(token_pair *sorted, const mimo_route_id *ids, int64_t top_k)
+/* The pairs of a token with experts [lo, hi), in ascending (expert, choice). */
+static int64_t sort_pairs(token_pair *sorted, const mimo_route_id *ids, int64_t top_k,
+                          const mimo_route_id range[2])
 {
     int64_t count = 0;
     for (int64_t choice = 0; choice < top_k; choice++) {
         int64_t at = count;
-        if (ids[choice] == MIMO_ROUTE_NONE)
+        if (ids[choice] < range[0] || ids[choice] >= range[1])
             continue;
         for (; at > 0 && sorted[at - 1].expert > ids[choice]; at--)
             sorted[at] = sorted[at - 1];
@@ -203,35 +204,33 @@ typedef struct block_writer {
     int64_t entry, pair;
 } block_writer;
 
-/* Append the pairs of a token that lie on x; none is no entry. */
-static void append_token(block_writer *it, int64_t token, int64_t x, int64_t count)
+/* Append a token with `count` > 0 sorted pairs. */
+static void append_token(block_writer *it, int64_t token, int64_t count)
 {
     mimo_route_blocks *blocks = it->blocks;
-    const mimo_route_shape *shape = &it->map->shape;
-    int64_t before = it->pair, end = (x + 1) * shape->held;
-    for (const token_pair *at = it->map->work->sorted; count > 0; at++, count--) {
-        if (at->expert < x * shape->held || at->expert >= end)
-            continue;
-        blocks->pair[it->pair] = token * shape->top_k + at->choice;
-        if (MIMO_MUTATED("weights-by-slot")) /* in the order of the experts */
-            blocks->pair[it->pair] = token * shape->top_k + it->pair - before;
+    int64_t first = it->pair, top_k = it->map->shape.top_k;
+    for (int64_t i = 0; i < count; i++) {
+        const token_pair *at = &it->map->work->sorted[i];
+        blocks->pair[it->pair] = token * top_k + (MIMO_MUTATED("weights-by-slot") ? i : at->choice);
         blocks->row[it->pair++] = it->map->work->next[at->expert]++;
     }
-    if (it->pair == before)
-        return;
     blocks->token[it->entry] = token;
-    blocks->first[it->entry] = blocks->row[before];
-    blocks->pairs[it->entry++] = before;
+    blocks->first[it->entry] = blocks->row[first];
+    blocks->pairs[it->entry++] = first;
     blocks->pairs[it->entry] = it->pair;
 }
 
 /* Append the block of a rank's tokens and an x. */
 static void append_block(block_writer *it, int64_t rank, int64_t x)
 {
-    int64_t top_k = it->map->shape.top_k;
+    const mimo_route_shape *shape = &it->map->shape;
+    const mimo_route_id range[] = {(mimo_route_id)(x * shape->held),
+                                   (mimo_route_id)((x + 1) * shape->held)};
     for (int64_t token = 0; token < it->ids->tokens[rank]; token++) {
         const mimo_route_id *ids = ids_of(it->map, it->ids, rank, token);
-        append_token(it, token, x, sort_pairs(it->map->work->sorted, ids, top_k));
+        int64_t count = sort_pairs(it->map->work->sorted, ids, shape->top_k, range);
+        if (count > 0)
+            append_token(it, token, count);
     }
 }
 
