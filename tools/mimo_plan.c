@@ -9,6 +9,7 @@
     X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move")   \
     X("schedule", plan_schedule_command, "steps of a pipeline beside an encoder, and their time") \
     X("experts", plan_experts_command, "a grid of experts, and the bytes that routes move")       \
+    X("pattern", plan_pattern_command, "layers of a hybrid model, on stages and in checkpoints")  \
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {

@@ -24,6 +24,7 @@ int plan_bridge_command(int argc, char **argv);
 int plan_env_command(int argc, char **argv);
 int plan_experts_command(int argc, char **argv);
 int plan_grid_command(int argc, char **argv);
+int plan_pattern_command(int argc, char **argv);
 int plan_schedule_command(int argc, char **argv);
 
 /* ------------------------------------------ output ------------------------------------------ */

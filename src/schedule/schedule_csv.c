@@ -169,40 +169,42 @@ mimo_status mimo_schedule_read_csv(mimo_schedule *schedule, const char *text)
 
 /* -------------------------------------------- write ----------------------------------------- */
 
-static bool write_part(FILE *stream, const mimo_schedule *schedule, int64_t stage,
+static void write_part(FILE *stream, const mimo_schedule *schedule, int64_t stage,
                        const mimo_schedule_step *part)
 {
     static const char letters[MIMO_STEP_KINDS] = {
         [MIMO_STEP_F] = 'F', [MIMO_STEP_B] = 'B', [MIMO_STEP_I] = 'I', [MIMO_STEP_W] = 'W'};
-    return fprintf(stream, "%" PRId64 "%c%" PRId64, mimo_step_number(schedule, stage, part->chunk),
-                   letters[part->kind], part->index) > 0;
+    fprintf(stream, "%" PRId64 "%c%" PRId64, mimo_step_number(schedule, stage, part->chunk),
+            letters[part->kind], part->index);
 }
 
-static bool write_cell(FILE *stream, const mimo_schedule *schedule, int64_t stage,
+static void write_cell(FILE *stream, const mimo_schedule *schedule, int64_t stage,
                        const mimo_schedule_step *step)
 {
     mimo_schedule_step parts[2];
-    if (mimo_step_parts(parts, step) == 1)
-        return write_part(stream, schedule, stage, &parts[0]);
-    return fputc('(', stream) != EOF && write_part(stream, schedule, stage, &parts[0]) &&
-           fputc(';', stream) != EOF && write_part(stream, schedule, stage, &parts[1]) &&
-           fputs(overlap_name, stream) != EOF;
+    bool pair = mimo_step_parts(parts, step) == 2;
+    if (pair)
+        fputc('(', stream);
+    write_part(stream, schedule, stage, &parts[0]);
+    if (!pair)
+        return;
+    fputc(';', stream);
+    write_part(stream, schedule, stage, &parts[1]);
+    fputs(overlap_name, stream);
 }
 
-mimo_status mimo_schedule_write_csv(FILE *stream, const mimo_schedule *schedule)
+void mimo_schedule_write_csv(FILE *stream, const mimo_schedule *schedule)
 {
-    bool written = true;
-    for (int64_t p = 0; written && p < schedule->desc.stages; p++) {
+    for (int64_t p = 0; p < schedule->desc.stages; p++) {
         const char *before = "";
-        for (int64_t i = 0; written && i < schedule->lists[p].count; i++) {
+        for (int64_t i = 0; i < schedule->lists[p].count; i++) {
             const mimo_schedule_step *step = &schedule->lists[p].steps[i];
             if (!mimo_step_of_llm(step->kind))
                 continue;
-            written = fputs(before, stream) != EOF && write_cell(stream, schedule, p, step);
+            fputs(before, stream);
+            write_cell(stream, schedule, p, step);
             before = ",";
         }
-        written = written && fputc('\n', stream) != EOF;
+        fputc('\n', stream);
     }
-    MIMO_CHECK(written, MIMO_ERR_IO, "schedule: its table is not written");
-    return MIMO_OK;
 }

@@ -8,17 +8,14 @@
 #include "core/printed.h"
 #include "schedule/schedule_formats.h"
 
-static bool write_text(FILE *stream, const mimo_schedule *schedule)
+static void write_text(FILE *stream, const mimo_schedule *schedule)
 {
-    bool written = true;
-    for (int64_t p = 0; written && p < schedule->desc.stages; p++) {
-        written = fprintf(stream, "stage %" PRId64 ":", p) > 0;
-        for (int64_t i = 0; written && i < schedule->lists[p].count; i++)
-            written = fprintf(stream, " %s",
-                              mimo_step_name_of(schedule, &schedule->lists[p].steps[i]).text) > 0;
-        written = written && fputc('\n', stream) != EOF;
+    for (int64_t p = 0; p < schedule->desc.stages; p++) {
+        fprintf(stream, "stage %" PRId64 ":", p);
+        for (int64_t i = 0; i < schedule->lists[p].count; i++)
+            fprintf(stream, " %s", mimo_step_name_of(schedule, &schedule->lists[p].steps[i]).text);
+        fputc('\n', stream);
     }
-    return written;
 }
 
 mimo_status mimo_schedule_print(FILE *stream, const mimo_schedule *schedule,
@@ -28,10 +25,10 @@ mimo_status mimo_schedule_print(FILE *stream, const mimo_schedule *schedule,
                schedule ? "stream" : "schedule");
     switch (format) {
     case MIMO_SCHEDULE_TEXT:
-        MIMO_CHECK(write_text(stream, schedule), MIMO_ERR_IO, "schedule: its text is not written");
+        write_text(stream, schedule);
         break;
     case MIMO_SCHEDULE_CSV:
-        MIMO_TRY(mimo_schedule_write_csv(stream, schedule));
+        mimo_schedule_write_csv(stream, schedule);
         break;
     case MIMO_SCHEDULE_SVG:
         MIMO_TRY(mimo_schedule_write_svg(stream, schedule));
@@ -43,7 +40,8 @@ mimo_status mimo_schedule_print(FILE *stream, const mimo_schedule *schedule,
         return mimo_fail(MIMO_ERR_ARGUMENT, "mimo_schedule_print: there is no format %d",
                          (int)format);
     }
-    MIMO_CHECK(fflush(stream) == 0, MIMO_ERR_IO, "mimo_schedule_print: the stream takes no more");
+    bool whole = fflush(stream) == 0 && !ferror(stream);
+    MIMO_CHECK(whole, MIMO_ERR_IO, "mimo_schedule_print: the stream takes no more");
     return MIMO_OK;
 }
 

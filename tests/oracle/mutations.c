@@ -185,6 +185,8 @@ static const char *const unit_table[] = {
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
+    "layers-for-items",   /* names of a pattern with groups count layers */
+    "key-twice",          /* two tensors may get one name in a checkpoint */
     "calls-by-group",     /* a schedule's calls of the bridge stand in the order of groups */
     "group-back-early",   /* a group's gradients go back before the last of them is there */
     "limit-plus-one",     /* a stage holds one encoder group too many */

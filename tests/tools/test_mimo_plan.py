@@ -107,6 +107,34 @@ def environment():
                f"no {name} in\n{text}")
 
 
+def patterns():
+    expect_output("pattern [*-]||[*E]|/*E: 4 layers, 2 items, 1 MTP parts\n"
+                  "stage 0, chunk 0: 2 layers from 0, items from 0\n"
+                  "  layer 0  item 0  *  decoder.layers.0.self_attention.*\n"
+                  "  layer 1  item 0  -  decoder.layers.0.mlp.*\n"
+                  "stage 1, chunk 0: 0 layers from 2, items from 1\n"
+                  "stage 0, chunk 1: 2 layers from 2, items from 1\n"
+                  "  layer 2  item 1  *  decoder.layers.1.self_attention.*\n"
+                  "  layer 3  item 1  E  decoder.layers.1.mlp.*\n"
+                  "stage 1, chunk 1: 0 layers from 4, items from 2\n"
+                  "  final norm  decoder.final_layernorm.*\n"
+                  "  MTP part 0  *E\n",
+                  "pattern", "[*-]||[*E]|/*E", "--pp", "2")
+    arguments = ["pattern", "M*-", "--json"]
+    status, out, err = run(*arguments)
+    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
+    document = json.loads(out)
+    keys = [layer["key"] for segment in document["segments"] for layer in segment["layers"]]
+    expect(keys == ["decoder.layers.0.mixer.", "decoder.layers.1.self_attention.",
+                    "decoder.layers.2.mlp."], arguments, keys)
+    expect(document["final_norm"] == "decoder.final_norm.", arguments, document["final_norm"])
+    expect_error(["pattern, column 2: '[' is not closed"], "pattern", "M[M*")
+    expect_error(["pattern: 3 segments over pp=2"], "pattern", "*|*|*", "--pp", "2")
+    expect_error(["a pattern such as"], "pattern", "--json")
+    expect_error(["'*'", "'-'"], "pattern", "*", "-")
+    expect_error(["--pp is 0"], "pattern", "*", "--pp", "0")
+
+
 def help_and_version():
     for arguments in (["--help"], ["grid", "--help"], ["env", "--help"], ["grid", "--usage"]):
         status, out, err = run(*arguments)
@@ -161,7 +189,7 @@ def full_disk():
                    f"to a full disk: status {done.returncode}, stderr {done.stderr!r}")
 
 
-for check in (grid_goldens, grid_text, large_grid, environment, help_and_version, bad_usage,
+for check in (grid_goldens, grid_text, large_grid, environment, patterns, help_and_version, bad_usage,
               bad_grids, full_disk):
     check()
 print("\n".join(failures) if failures else "all as expected")

@@ -300,7 +300,8 @@ Test(schedule, stream_that_is_full)
     for (int format = MIMO_SCHEDULE_TEXT; format <= MIMO_SCHEDULE_TRACE; format++) {
         FILE *full = fopen("/dev/full", "w");
         cr_assert(full);
-        FAILS(mimo_schedule_print(full, schedule, (mimo_schedule_format)format), MIMO_ERR_IO, "");
+        FAILS(mimo_schedule_print(full, schedule, (mimo_schedule_format)format), MIMO_ERR_IO,
+              "mimo_schedule_print: the stream takes no more");
         fclose(full);
     }
     mimo_schedule_destroy(schedule);

@@ -1,0 +1,76 @@
+/* Tables of steps, and the encoder's steps between whatever is accepted. Input: stages, chunks,
+ * micro-batches, group and limit (a byte each), a byte of flags, the table. */
+#include <inttypes.h>
+
+#include <mimo/schedule.h>
+
+#include "fuzz_input.h"
+
+static char *text_of(const mimo_schedule *schedule, mimo_schedule_format format)
+{
+    int64_t length;
+    FUZZ_EXPECT(mimo_schedule_text(&length, NULL, 0, schedule, format) == MIMO_OK, "no length");
+    char *text = calloc((size_t)length + 1, 1);
+    FUZZ_EXPECT(text, "out of memory");
+    FUZZ_EXPECT(mimo_schedule_text(NULL, text, length + 1, schedule, format) == MIMO_OK, "no text");
+    return text;
+}
+
+/* What a schedule prints as a table is a table of the same schedule. */
+static void print_and_read(const mimo_schedule *schedule, const mimo_schedule_desc *desc)
+{
+    mimo_schedule *again = NULL;
+    char *table = text_of(schedule, MIMO_SCHEDULE_CSV);
+    FUZZ_EXPECT(mimo_schedule_create_csv(&again, desc, table) == MIMO_OK, "refused: %s", table);
+    FUZZ_EXPECT(mimo_schedule_hash(again) == mimo_schedule_hash(schedule), "another: %s", table);
+    mimo_schedule_destroy(again);
+    free(table);
+}
+
+/* No schedule is faster than the steps of its busiest stage, and L bounds what a stage holds. */
+static void sum_up(const mimo_schedule *schedule, const mimo_schedule_desc *desc)
+{
+    mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
+    FUZZ_EXPECT(mimo_schedule_report_of(&report, schedule, NULL) == MIMO_OK, "no report");
+    FUZZ_EXPECT(report.time >= report.lower_bound && report.idle >= 0, "time %" PRId64,
+                report.time);
+    FUZZ_EXPECT(desc->encoder_alive == 0 ||
+                    report.encoder_alive <= desc->encoder_alive * desc->encoder_group,
+                "%" PRId64 " alive", report.encoder_alive);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input input = {data, size};
+    mimo_schedule *schedule = NULL;
+    mimo_schedule_desc desc = MIMO_SCHEDULE_DESC_INIT;
+    desc.stages = fuzz_number(&input, 0, 9);
+    desc.chunks = fuzz_number(&input, 0, 4);
+    desc.micro_batches = fuzz_number(&input, 0, 30);
+    desc.encoder_group = fuzz_number(&input, 0, 9);
+    desc.encoder_alive = fuzz_number(&input, 0, 9);
+    uint8_t flags = fuzz_byte(&input);
+    desc.kind = flags & 1 ? MIMO_SCHEDULE_FORWARD : MIMO_SCHEDULE_1F1B;
+    desc.encoder_frozen = flags & 2;
+    char *table = calloc(input.size + 1, 1);
+    FUZZ_EXPECT(table, "out of memory");
+    memcpy(table, input.data, input.size);
+    if (mimo_schedule_create_csv(&schedule, &desc, table) == MIMO_OK) {
+        FUZZ_EXPECT(mimo_schedule_check(schedule) == MIMO_OK, "its own check refuses it");
+        print_and_read(schedule, &desc);
+        sum_up(schedule, &desc);
+        free(text_of(schedule, MIMO_SCHEDULE_SVG));
+        free(text_of(schedule, MIMO_SCHEDULE_TRACE));
+    } else {
+        FUZZ_EXPECT(!schedule && *mimo_last_error(), "a failure without a sentence");
+    }
+    mimo_schedule_destroy(schedule);
+    free(table);
+    return 0;
+}
