@@ -6,6 +6,7 @@
 #define MIMO_MIMO_H
 
 #include <mimo/alignment.h>
+#include <mimo/balance.h>
 #include <mimo/bridge.h>
 #include <mimo/buffer.h>
 #include <mimo/comm.h>

@@ -19,7 +19,7 @@ import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
-SCHEDULE = "schedule"
+SCHEDULE, BALANCE = "schedule", "balance"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
 GRADIENT = "gradient"
@@ -33,7 +33,8 @@ MODEL, TRAINING = "captioner/model", "captioner/training"
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH, ROUTE}
+LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
+                         ROUTE}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
@@ -44,6 +45,7 @@ MAY_INCLUDE = {
     PARTITION: {CORE, DEVICE, COMM},
     ALIGNMENT: {CORE, DEVICE},
     SCHEDULE: {CORE},
+    BALANCE: {CORE},
     LAYOUT: {CORE, GRID, PARTITION},
     PLAN: {CORE, GRID, PARTITION, LAYOUT},
     MOVE: {CORE, DEVICE, COMM, LAYOUT},
@@ -60,7 +62,7 @@ MAY_INCLUDE = {
     PARAMS: LIBRARY | {OPS, EXCHANGE},
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
-    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BRIDGE, ROUTE},
+    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE},
     # examples/captioner, beside public headers
     SUPPORT: LIBRARY,
     DATA: LIBRARY | {SUPPORT},
@@ -83,6 +85,7 @@ FOLDERS = [
     ("src/nn/exchange/", EXCHANGE), ("src/nn/params/", PARAMS), ("src/nn/layers/", LAYERS),
     ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT), ("src/schedule/", SCHEDULE),
+    ("src/balance/", BALANCE),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("layout/", LAYOUT), ("plan/", PLAN), ("move/", MOVE), ("bridge/routed/", ROUTED),
     ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
@@ -99,14 +102,14 @@ HEADERS = {
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
     "gradient": GRADIENT, "transport": COMM, "route": ROUTE, "dispatch": DISPATCH,
-    "schedule": SCHEDULE,
+    "schedule": SCHEDULE, "balance": BALANCE,
 }
 UMBRELLA = "include/mimo/mimo.h"
 
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
-PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "grid", "layout", "plan", "dispatch/route",
+PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "src/balance", "grid", "layout", "plan", "dispatch/route",
                 "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
