@@ -10,6 +10,7 @@
     X("schedule", plan_schedule_command, "steps of a pipeline beside an encoder, and their time") \
     X("experts", plan_experts_command, "a grid of experts, and the bytes that routes move")       \
     X("pattern", plan_pattern_command, "layers of a hybrid model, on stages and in checkpoints")  \
+    X("balance", plan_balance_command, "which encoder lane works on which image")                 \
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {

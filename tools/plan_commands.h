@@ -20,6 +20,7 @@ enum { PLAN_EXIT_ERROR = 2 };
 
 /* ----------------------------------------- commands ----------------------------------------- */
 
+int plan_balance_command(int argc, char **argv);
 int plan_bridge_command(int argc, char **argv);
 int plan_env_command(int argc, char **argv);
 int plan_experts_command(int argc, char **argv);
