@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "comm/comm_backend.h"
 #include "dispatch_bed.h"
 #include "same_bits.h"
 #include "test_memory.h"
@@ -77,6 +78,21 @@ MPI_TEST(dispatch_errors, of_creation)
     MPI_EXPECT_SENTENCE("rank 2: dispatch: out is NULL");
     MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, NULL, &good), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("dispatch: comm is NULL");
+}
+
+/* As with tensors in CUDA memory: work is enqueued. */
+MPI_TEST(dispatch_errors, of_devices)
+{
+    static mimo_device device;
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc good = good_desc();
+    mimo_comm *comm = mpi_test_comm_new();
+    device = mimo_device_host;
+    device.enqueues = true;
+    comm->device = &device;
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("dispatch: the communicator moves host memory, and so far only");
+    mimo_comm_destroy(comm);
 }
 
 MPI_TEST(dispatch_errors, of_descriptors_that_differ)
@@ -275,9 +291,9 @@ MPI_TEST(dispatch_errors, of_views)
     NOT_MOVED_WITH(row_views, bad.tokens.data = bad.tile.data, MIMO_ERR_ARGUMENT, "overlap");
     NOT_MOVED_WITH(row_views, bad.tokens.dtype = (mimo_dtype)99, MIMO_ERR_ARGUMENT, "dtype");
     NOT_MOVED_WITH(pair_views, bad.tokens.shape[1] = 1, MIMO_ERR_SHAPE,
-                   "f32 tk[3,1]: values of pairs are f32 of k = 2");
+                   "f32 tk[3,1]: values of pairs are f32 or f64, of k = 2");
     NOT_MOVED_WITH(pair_views, bad.tokens.dtype = bad.tile.dtype = MIMO_I32, MIMO_ERR_SHAPE,
-                   "i32 tk[3,2]: values of pairs are f32 of k = 2");
+                   "i32 tk[3,2]: values of pairs are f32 or f64, of k = 2");
     end_bed(&bed);
 }
 

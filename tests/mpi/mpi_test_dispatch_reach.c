@@ -1,4 +1,4 @@
-/* Tiles of experts in a buffer that some ranks can't reach: as if the ranks were on several hosts. */
+/* Tiles of experts in a buffer that some ranks do not reach, as if they were on several hosts. */
 #include "comm/mpi/host_buffer.h"
 #include "dispatch_bed.h"
 #include "test_memory.h"
