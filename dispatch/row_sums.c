@@ -1,5 +1,6 @@
 /* A sum goes through its rows in stretches of columns that stay in the cache. Values that wait for
- * their partner are on a stack. */
+ * their partner are on a stack. All loops run over a whole stretch, so that the compiler makes
+ * vectors of them; of one at the end of a row only its columns are read and written. */
 #include "dispatch/row_sums.h"
 
 #include <string.h>
@@ -25,44 +26,44 @@ static int adds_behind(const mimo_sum_list *list, int64_t sum, int64_t at)
 
 /* -------------------------------------- elements ------------------------------------ */
 
+/* The columns of a row that a stretch has; the others as zeros. */
+static void read_columns(void *to, const mimo_row_sums *it, int64_t row, const stretch *at)
+{
+    size_t size = mimo_dtype_size(it->from_dtype), bytes = (size_t)at->count * size;
+    const char *from = (const char *)it->from + (row * it->width + at->column) * (int64_t)size;
+    memcpy(to, from, bytes);
+    memset((char *)to + bytes, 0, COLUMNS * size - bytes);
+}
+
+static void write_columns(const mimo_row_sums *it, const void *from, const stretch *at)
+{
+    size_t size = mimo_dtype_size(it->to_dtype);
+    int64_t first = (at->sum - it->first) * it->width + at->column;
+    memcpy((char *)it->to + first * (int64_t)size, from, (size_t)at->count * size);
+}
+
 static void load(float *to, const mimo_row_sums *it, int64_t row, const stretch *at)
 {
-    int64_t first = row * it->width + at->column;
-    const uint16_t *half = (const uint16_t *)it->from + first;
-    if (it->from_dtype == MIMO_F32)
-        memcpy(to, (const float *)it->from + first, (size_t)at->count * sizeof *to);
-    else if (it->from_dtype == MIMO_BF16)
-        for (int i = 0; i < at->count; i++)
+    uint16_t half[COLUMNS];
+    read_columns(it->from_dtype == MIMO_F32 ? (void *)to : half, it, row, at);
+    if (it->from_dtype == MIMO_BF16)
+        for (int i = 0; i < COLUMNS; i++)
             to[i] = mimo_bf16_to(half[i]);
-    else
-        for (int i = 0; i < at->count; i++)
+    else if (it->from_dtype == MIMO_F16)
+        for (int i = 0; i < COLUMNS; i++)
             to[i] = mimo_f16_to(half[i]);
 }
 
 static void store(const mimo_row_sums *it, const float *from, const stretch *at)
 {
-    int64_t first = (at->sum - it->first) * it->width + at->column;
-    uint16_t *half = (uint16_t *)it->to + first;
-    if (it->to_dtype == MIMO_F32)
-        memcpy((float *)it->to + first, from, (size_t)at->count * sizeof *from);
-    else if (it->to_dtype == MIMO_BF16)
-        for (int i = 0; i < at->count; i++)
+    uint16_t half[COLUMNS];
+    if (it->to_dtype == MIMO_BF16)
+        for (int i = 0; i < COLUMNS; i++)
             half[i] = mimo_bf16_from(from[i]);
-    else
-        for (int i = 0; i < at->count; i++)
+    else if (it->to_dtype == MIMO_F16)
+        for (int i = 0; i < COLUMNS; i++)
             half[i] = mimo_f16_from(from[i]);
-}
-
-static void load_wide(double *to, const mimo_row_sums *it, int64_t row, const stretch *at)
-{
-    const double *from = (const double *)it->from + row * it->width + at->column;
-    memcpy(to, from, (size_t)at->count * sizeof *to);
-}
-
-static void store_wide(const mimo_row_sums *it, const double *from, const stretch *at)
-{
-    double *to = (double *)it->to + (at->sum - it->first) * it->width + at->column;
-    memcpy(to, from, (size_t)at->count * sizeof *to);
+    write_columns(it, it->to_dtype == MIMO_F32 ? (const void *)from : half, at);
 }
 
 /* ---------------------------------------- sums -------------------------------------- */
@@ -80,7 +81,7 @@ static void store_wide(const mimo_row_sums *it, const double *from, const stretc
             load_row(open[depth++], it, list->leaf[term], at);                    \
             for (int adds = adds_behind(list, at->sum, term); adds > 0; adds--) { \
                 depth--;                                                          \
-                for (int i = 0; i < at->count; i++)                               \
+                for (int i = 0; i < COLUMNS; i++)                                 \
                     open[depth - 1][i] += open[depth][i];                         \
             }                                                                     \
         }                                                                         \
@@ -88,7 +89,7 @@ static void store_wide(const mimo_row_sums *it, const double *from, const stretc
     }
 
 DEFINE_ADD(add, float, load, store)
-DEFINE_ADD(add_wide, double, load_wide, store_wide)
+DEFINE_ADD(add_wide, double, read_columns, write_columns)
 
 void mimo_row_sums_add(const mimo_row_sums *it)
 {

@@ -580,6 +580,22 @@ static void other_token(mimo_route_map *maps)
     maps[1].out.token[0]++;
 }
 
+static void rows_added(mimo_route_map *maps)
+{
+    maps[0].rows[0] += maps[0].shape.alignment;
+}
+
+/* One pair more, of the last token, where there is padding. */
+static void pair_in_padding(mimo_route_map *maps)
+{
+    mimo_route_blocks *in = &maps[0].in;
+    int64_t entries = in->begin[maps[0].shape.ranks], q = in->pairs[entries]++;
+    int64_t row = maps[0].starts[0] + mimo_route_expert_rows(&maps[0], 0);
+    cr_assert(row < maps[0].ends[0], "no padding");
+    in->pair[q] = in->token[entries - 1] * maps[0].shape.top_k;
+    in->row[q] = row;
+}
+
 static void token_forgotten(mimo_route_map *maps)
 {
     maps[1].out.begin[1]--;
@@ -628,7 +644,9 @@ Test(route, the_proof_notices_changes)
                    {end_moved, "ends at row"},
                    {sent_elsewhere, "with other rows"},
                    {other_token, "with other rows"},
-                   {token_forgotten, "which expects"},
+                   {token_forgotten, "tokens to rank"},
+                   {rows_added, "and the experts have"},
+                   {pair_in_padding, "is no padding"},
                    {other_first_row, "whose first row is"},
                    {part_twice, "once"},
                    {addition_missing, "once"},
@@ -661,6 +679,10 @@ Test(route, errors_of_a_routing)
     FAILS(mimo_route_text(NULL, text, -1, &it.routing, 0), MIMO_ERR_ARGUMENT, "text of -1 bytes");
     FAILS(mimo_route_text(NULL, text, 8, &it.routing, 2), MIMO_ERR_ARGUMENT, "rank 2 of 2");
     FAILS(mimo_route_text(NULL, text, 8, &it.routing, -1), MIMO_ERR_ARGUMENT, "rank -1 of 2");
+    FILE *full = fopen("/dev/full", "w");
+    FAILS(mimo_route_print(full, &it.routing, 1), MIMO_ERR_IO,
+          "the route of rank 1 could not be written");
+    fclose(full);
 #define FAILS_WITH(field, value, status, ...)                   \
     do {                                                        \
         mimo_routing changed = it.routing;                      \
