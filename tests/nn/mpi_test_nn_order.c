@@ -7,7 +7,10 @@
 #include "mpi_test.h"
 #include "nn/nn.h"
 #include "nn/ops/nn_ops.h"
+#include "core/hash.h"
+#include "nn/ops/nn_fixed.h"
 #include "nn/params/nn_initial.h"
+#include "nn/params/nn_optimizer.h"
 #include "nn/params/nn_token_sums.h"
 #include "nn/params/nn_whole.h"
 #include "oracle_tiles.h"
@@ -234,6 +237,272 @@ MPI_TEST(nn_order, sums_are_not_gathered)
     nn_runtime_free(&runtime, gathered);
     nn_params_destroy(params);
     nn_runtime_release(&runtime);
+}
+
+/* ------------------------------------------- stages ----------------------------------------- */
+
+/* A module over pp stages, of each rule: its ends hold the embedding and the head. */
+typedef struct staged_param {
+    nn_param_desc desc;
+    bool last; /* of the last stage, otherwise of the first: those between hold nothing */
+} staged_param;
+
+static const staged_param staged_params[] = {
+    {{.name = "llm.embed", .ndim = 2, .shape = {16, 4}, .rule = NN_SHARDED}, false},
+    {{.name = "llm.position", .ndim = 2, .shape = {6, 4}, .decay = true}, false},
+    {{.name = "llm.0.w", .ndim = 2, .shape = {8, 16}, .rule = NN_SHARDED, .shard_dim = 1}, true},
+    {{.name = "llm.0.b", .ndim = 1, .shape = {5, 1}, .rule = NN_PARTIAL}, true},
+    {{.name = "llm.1.w", .ndim = 2, .shape = {24, 8}, .rule = NN_SHARDED, .decay = true}, false},
+    {{.name = "llm.1.norm", .ndim = 1, .shape = {7, 1}}, true},
+    {{.name = "llm.fixed", .ndim = 1, .shape = {3, 1}, .untrained = true}, false},
+};
+enum { STAGED = sizeof staged_params / sizeof staged_params[0], STAGED_LARGEST = 192 };
+
+/* One rank's place, and what it needs to finish a step: of the topology, or of one rank alone. */
+typedef struct staged {
+    nn_runtime runtime;
+    nn_params *params;
+    mimo_grid *grid[2];
+    mimo_comm *world, *tp, *pp;
+    int tp_rank, tp_size, pp_rank, pp_size, dp_rank, dp_size;
+    nn_gradients step;
+} staged;
+
+static void make_staged_store(staged *own, const char *llm)
+{
+    char src[32];
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = own->tp_rank,
+                            .tp_size = own->tp_size,
+                            .pp_rank = own->pp_rank,
+                            .pp_size = own->pp_size,
+                            .seed = 3,
+                            .runtime = &own->runtime,
+                            .shards = 8};
+    MPI_EXPECT_OK(nn_params_create(&own->params, &store));
+    for (int i = 0; i < STAGED; i++) {
+        int index;
+        nn_param_desc desc = staged_params[i].desc;
+        desc.init = NN_INIT_NORMAL;
+        desc.std = 1;
+        MPI_EXPECT_OK(
+            nn_params_set_stage(own->params, staged_params[i].last ? own->pp_size - 1 : 0));
+        MPI_EXPECT_OK(nn_params_add(own->params, &desc, &index));
+        MPI_EXPECT(index == i, "parameter %d is number %d", i, index);
+    }
+    MPI_EXPECT_OK(nn_params_seal(own->params));
+    snprintf(src, sizeof src, "tp=1,dp=%d", nn_comm_size(own->world));
+    MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_SRC], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_DST], llm, 0));
+    own->step = (nn_gradients){
+        .world = own->world, .n = 1, .stores = {own->params}, .tp = {own->tp}, .pp = {own->pp}};
+    MPI_EXPECT_OK(mimo_gradient_create(&own->step.gradient, own->world, own->grid[MIMO_SRC],
+                                       own->grid[MIMO_DST]));
+}
+
+/* tp is the fastest dimension, dp the slowest. */
+static void make_staged(staged *own, nn_order order, int tp, int pp)
+{
+    char llm[48];
+    int rank = mpi_test_rank();
+    *own = (staged){.runtime = runtime_of(order), .tp_size = tp, .pp_size = pp};
+    own->dp_size = mpi_test_size() / (tp * pp);
+    own->tp_rank = rank % tp, own->pp_rank = rank / tp % pp, own->dp_rank = rank / (tp * pp);
+    MPI_EXPECT_OK(mimo_comm_split(&own->world, mpi_test_comm(), 0, rank));
+    MPI_EXPECT_OK(mimo_comm_split(&own->tp, own->world, rank / tp, rank));
+    MPI_EXPECT_OK(mimo_comm_split(&own->pp, own->world, own->dp_rank * tp + own->tp_rank, rank));
+    snprintf(llm, sizeof llm, "tp=%d,pp=%d,dp=%d", tp, pp, own->dp_size);
+    make_staged_store(own, llm);
+}
+
+static void make_alone(staged *own, nn_order order)
+{
+    *own = (staged){.runtime = runtime_of(order), .tp_size = 1, .pp_size = 1, .dp_size = 1};
+    MPI_EXPECT_OK(mimo_comm_split(&own->world, mpi_test_comm(), mpi_test_rank(), 0));
+    make_staged_store(own, "tp=1,dp=1");
+}
+
+static void release_staged(staged *own)
+{
+    mimo_gradient_destroy(own->step.gradient);
+    nn_params_destroy(own->params);
+    nn_runtime_release(&own->runtime);
+    mimo_grid_destroy(own->grid[0]);
+    mimo_grid_destroy(own->grid[1]);
+    mimo_comm_destroy(own->tp);
+    mimo_comm_destroy(own->pp);
+    mimo_comm_destroy(own->world);
+}
+
+/* What tp rank t of dp coordinate d has of an element's gradient. In the fast order whole numbers,
+ * which f32 adds exactly. In the fixed order numbers of many sizes, so that the norm shows in which
+ * order squares are added. */
+static double part_of(const staged *own, const nn_param *param, int64_t element, int d, int t)
+{
+    uint64_t random = mimo_hash_int((uint64_t)nn_params_steps(own->params), d * 8 + t);
+    random = mimo_hash_int(mimo_hash_bytes(random, param->name, strlen(param->name)), element);
+    double whole = (double)(random % 1000) - 500;
+    if (own->runtime.order == NN_ORDER_FAST)
+        return whole;
+    return ldexp(whole, -(int)(random >> 16 & 15)) + ldexp((double)(random >> 40), -36);
+}
+
+/* The same of a whole step, where one rank does the work of a topology: `tp` and `dp` ranks. */
+static double gradient_of(const staged *own, const nn_param *param, int64_t element, int tp, int dp)
+{
+    double sum = 0;
+    bool alone = own->world && nn_comm_size(own->world) == 1;
+    for (int d = alone ? 0 : own->dp_rank; d < (alone ? dp : own->dp_rank + 1); d++) {
+        bool partial = param->rule == NN_PARTIAL;
+        int first = alone || !partial ? 0 : own->tp_rank, last = alone && partial ? tp : first + 1;
+        for (int t = first; t < last; t++)
+            sum += part_of(own, param, element, d, t);
+    }
+    return sum;
+}
+
+/* Write this rank's gradients of a step, as backward would leave them. */
+static void write_gradients(const staged *own, int tp, int dp)
+{
+    MPI_EXPECT_OK(nn_params_zero_grad(own->params));
+    for (int i = 0; i < STAGED; i++) {
+        const nn_param *param = nn_params_at(own->params, i);
+        nn_real grad[STAGED_LARGEST];
+        int64_t sums[STAGED_LARGEST];
+        if (!param->held || param->frozen)
+            continue;
+        for (int64_t r = 0; r < nn_placement_runs(&param->placement); r++) {
+            nn_run run = nn_placement_run(&param->placement, own->tp_rank, r);
+            for (int64_t k = 0; k < run.count; k++) {
+                double value = gradient_of(own, param, run.global + k, tp, dp);
+                grad[run.local + k] = (nn_real)value;
+                sums[run.local + k] = (int64_t)(value * NN_FIXED_ONE);
+            }
+        }
+        if (own->runtime.order == NN_ORDER_FIXED)
+            MPI_EXPECT_OK(nn_runtime_write(&own->runtime, param->sums, sums,
+                                           param->count * (int64_t)sizeof *sums));
+        else
+            MPI_EXPECT_OK(nn_params_write(own->params, i, NN_GRAD, grad));
+    }
+}
+
+/* A step of a topology with these sizes; the last stage has the tokens. */
+static double train_staged(staged *own, int tp, int dp)
+{
+    double norm = 0;
+    nn_adamw rule = NN_ADAMW_INIT;
+    int64_t tokens = own->dp_size == dp ? 2 : 2 * dp, all;
+    write_gradients(own, tp, dp);
+    mimo_gradient_reset(own->step.gradient);
+    MPI_EXPECT_OK(mimo_gradient_add(own->step.gradient, 0, tokens));
+    MPI_EXPECT_OK(mimo_gradient_count(&all, NULL, own->step.gradient));
+    MPI_EXPECT(all == 2 * dp, "%d tokens", (int)all);
+    MPI_EXPECT_OK(nn_gradients_finish(&norm, &own->step, all));
+    MPI_EXPECT_OK(nn_adamw_step(&rule, own->params, norm));
+    return norm;
+}
+
+/* A whole tensor of a topology, on every rank, has the bits of one rank's. */
+static void expect_whole(const staged *own, const staged *alone, int index, nn_part part)
+{
+    nn_real whole[STAGED_LARGEST], slices[STAGED_LARGEST], expected[STAGED_LARGEST], *gathered;
+    const nn_param *param = nn_params_at(alone->params, index);
+    if (!nn_param_has(param, part))
+        return;
+    MPI_EXPECT_OK(nn_runtime_reserve(&own->runtime, &gathered, STAGED_LARGEST, sizeof *gathered));
+    const nn_whole_rooms rooms = {whole, slices, gathered};
+    const nn_param_part from = {own->params, index, part, own->tp, own->pp};
+    MPI_EXPECT_OK(nn_whole_gather(&rooms, &from));
+    MPI_EXPECT_OK(nn_params_read(alone->params, index, part, expected));
+    MPI_EXPECT(memcmp(whole, expected, (size_t)param->count * sizeof *whole) == 0,
+               "%s, part %d: other bits than one rank", param->name, (int)part);
+    nn_runtime_free(&own->runtime, gathered);
+}
+
+/* The summands of the ranks of one dp coordinate are the hash of one rank. */
+static void expect_hash(const staged *own, const staged *alone, nn_part part)
+{
+    uint64_t mine, expected, all[64], sum = 0;
+    MPI_EXPECT_OK(nn_hash_params(&mine, own->params, part));
+    MPI_EXPECT_OK(nn_hash_params(&expected, alone->params, part));
+    mine = own->dp_rank == 0 ? mine : 0;
+    MPI_EXPECT_OK(mimo_comm_host_allgather(own->world, all, &mine, sizeof mine));
+    for (int r = 0; r < mpi_test_size(); r++)
+        sum += all[r];
+    MPI_EXPECT(sum == expected, "part %d: another hash than one rank's", (int)part);
+}
+
+static void stages_train_alike(nn_order order, int tp, int pp)
+{
+    staged own, alone;
+    make_staged(&own, order, tp, pp);
+    make_alone(&alone, order);
+    int dp = own.dp_size;
+    for (int step = 0; step < 6; step++) {
+        double norm = train_staged(&own, tp, dp), expected = train_staged(&alone, tp, dp);
+        double error = order == NN_ORDER_FIXED ? 0 : 1e-12 * expected;
+        MPI_EXPECT(fabs(norm - expected) <= error, "tp %d pp %d: norm %a, not %a", tp, pp, norm,
+                   expected);
+    }
+    for (int part = NN_VALUE; part <= NN_MOMENT_V && order == NN_ORDER_FIXED; part++) {
+        for (int i = 0; i < STAGED; i++)
+            expect_whole(&own, &alone, i, (nn_part)part);
+        expect_hash(&own, &alone, (nn_part)part);
+    }
+    release_staged(&own);
+    release_staged(&alone);
+}
+
+MPI_TEST(nn_order, stages_train_like_one_rank)
+{
+    for (int pp = 1; pp <= mpi_test_size(); pp *= 2)
+        for (int tp = 1; tp * pp <= mpi_test_size(); tp *= 2) {
+            stages_train_alike(NN_ORDER_FIXED, tp, pp);
+            stages_train_alike(NN_ORDER_FAST, tp, pp);
+        }
+}
+
+/* A file's tensor reaches the stage that holds it, and nothing happens on others. */
+MPI_TEST(nn_order, values_for_one_stage)
+{
+    staged own;
+    nn_real whole[STAGED_LARGEST], here[STAGED_LARGEST];
+    make_staged(&own, NN_ORDER_FIXED, 1, mpi_test_size());
+    for (int k = 0; k < STAGED_LARGEST; k++)
+        whole[k] = (nn_real)k;
+    for (int i = 0; i < STAGED; i++) {
+        const nn_param *param = nn_params_at(own.params, i);
+        const nn_param_part to = {own.params, i, NN_VALUE, own.tp, own.pp};
+        MPI_EXPECT_OK(nn_params_distribute(&to, whole, 0));
+        if (param->held) {
+            MPI_EXPECT_OK(nn_params_read(own.params, i, NN_VALUE, here));
+            MPI_EXPECT(here[param->count - 1] == (nn_real)(param->count - 1), "%s", param->name);
+        } else {
+            MPI_EXPECT_STATUS(nn_params_read(own.params, i, NN_VALUE, here), MIMO_ERR_STATE);
+            MPI_EXPECT(strstr(mimo_last_error(), "\" is of stage "), "%s", mimo_last_error());
+        }
+    }
+    MPI_EXPECT_STATUS(nn_params_set_stage(own.params, own.pp_size), MIMO_ERR_ARGUMENT);
+    release_staged(&own);
+}
+
+/* Sums that are no gradient yet are an error on all stages, not on the one that holds them. */
+MPI_TEST(nn_order, stages_agree_on_errors)
+{
+    staged own;
+    nn_real whole[STAGED_LARGEST], slices[STAGED_LARGEST], *gathered;
+    make_staged(&own, NN_ORDER_FIXED, 1, mpi_test_size());
+    MPI_EXPECT_OK(nn_params_zero_grad(own.params));
+    MPI_EXPECT_OK(nn_runtime_reserve(&own.runtime, &gathered, STAGED_LARGEST, sizeof *gathered));
+    const nn_whole_rooms rooms = {whole, slices, gathered};
+    nn_param_part from = {own.params, 0, NN_GRAD, own.tp, own.pp};
+    MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &from), MIMO_ERR_STATE);
+    from.index = STAGED;
+    MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &from), MIMO_ERR_ARGUMENT);
+    nn_runtime_free(&own.runtime, gathered);
+    release_staged(&own);
 }
 
 /* One rank's sum leaves the range, or is no number: every rank is told, with the tensor's name, and

@@ -143,6 +143,38 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
     nn_params_destroy(params);
 }
 
+/* Every stage lists all, and holds its own: the same buckets on each, also where they are empty. */
+Test(nn_params, stages_have_the_same_buckets)
+{
+    for (int stage = 0; stage < 3; stage++) {
+        nn_params *params = NULL;
+        const mimo_gradient_bucket *buckets;
+        int n;
+        nn_params_desc store = {.name = "test",
+                                .module = MIMO_DST,
+                                .tp_size = 2,
+                                .pp_rank = stage,
+                                .pp_size = 3,
+                                .runtime = nn_test_runtime()};
+        NN_OK(nn_params_create(&params, &store));
+        int a = add(params, "a", NN_SHARDED, 0), b = add(params, "b", NN_REPLICATED, 0);
+        NN_OK(nn_params_set_stage(params, 2));
+        int c = add(params, "c", NN_SHARDED, 1);
+        NN_OK(nn_params_seal(params));
+        NN_OK(nn_params_buckets(params, &buckets, &n));
+        cr_assert_eq(n, 2, "no bucket of a rule that no stage has");
+        cr_assert_str_eq(buckets[0].shard, "pp");
+        cr_assert_str_eq(buckets[1].shard, "tp,pp");
+        cr_assert_eq(buckets[0].count, stage == 0 ? 96 : 0);
+        cr_assert_eq(buckets[1].count, stage == 1 ? 0 : 48);
+        cr_assert_eq(nn_params_at(params, a)->held, stage == 0);
+        cr_assert_eq(nn_params_at(params, b)->value != NULL, stage == 0);
+        cr_assert_eq(nn_params_at(params, c)->count, stage == 2 ? 48 : 0);
+        cr_assert(nn_params_trainable(params));
+        nn_params_destroy(params);
+    }
+}
+
 Test(nn_params, refuses)
 {
     nn_params *params = NULL;
@@ -153,6 +185,9 @@ Test(nn_params, refuses)
                             .seed = 7,
                             .runtime = nn_test_runtime()};
     NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
+    store.tp_rank = 0;
+    store.pp_rank = 1;
+    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "stage 1 of 1");
     params = nn_test_store(0, 5);
     nn_param_desc desc = {.name = "w", .ndim = 2, .shape = {8, 10}, .rule = NN_SHARDED};
     int index = -7;

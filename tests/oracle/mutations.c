@@ -185,6 +185,8 @@ static const char *const unit_table[] = {
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
+    "shard-without-pp",   /* stages count as copies of one another's parameters */
+    "norm-misses-stages", /* the norm in the fixed order is one stage's */
     "layers-for-items",   /* names of a pattern with groups count layers */
     "key-twice",          /* two tensors may get one name in a checkpoint */
     "calls-by-group",     /* a schedule's calls of the bridge stand in the order of groups */

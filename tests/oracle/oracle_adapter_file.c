@@ -45,7 +45,7 @@ static mimo_status list_factors(factors *all)
             const int64_t *shape = param->placement.shape;
             all->tensors[all->count] =
                 (struct adapter_tensor){param->name, {shape[0], shape[1]}, NULL};
-            all->places[all->count++] = (nn_param_part){params, i, NN_VALUE, tp[store]};
+            all->places[all->count++] = (nn_param_part){params, i, NN_VALUE, tp[store], NULL};
             largest = nn_placement_elements(&param->placement) > largest
                           ? nn_placement_elements(&param->placement)
                           : largest;

@@ -50,7 +50,7 @@ static void list_store(factor_list *out, const module_store *store, int64_t **ro
         const int64_t *shape = param->placement.shape;
         out->tensors[out->count] =
             (struct adapter_tensor){param->name, {shape[0], shape[1]}, lora_rows_of(rows, param)};
-        out->places[out->count++] = (nn_param_part){store->params, i, NN_VALUE, store->tp};
+        out->places[out->count++] = (nn_param_part){store->params, i, NN_VALUE, store->tp, NULL};
     }
 }
 

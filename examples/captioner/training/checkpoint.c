@@ -55,7 +55,7 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selec
             saved_tensor *entry = &list->entries[list->count++];
             int64_t elements = nn_placement_elements(&param->placement);
             entry->param = param;
-            entry->place = (nn_param_part){params, i, parts[part].part, tp};
+            entry->place = (nn_param_part){params, i, parts[part].part, tp, NULL};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;

@@ -55,7 +55,7 @@ static mimo_status find_largest(double *host, double *room, const nn_params *par
     const nn_runtime *runtime = nn_params_runtime(params);
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
-        if (!param->frozen)
+        if (!param->frozen && param->held)
             MIMO_TRY(runtime->ops->fixed_largest(runtime, room + i, param->sums, param->count));
     }
     return nn_runtime_read(runtime, host, room, nn_params_count(params) * (int64_t)sizeof *room);
@@ -110,8 +110,9 @@ static nn_matrix blocks_of_gradient(const nn_param *param, int64_t blocks)
     return x;
 }
 
-/* Write the squares of the blocks that this rank speaks for: its parts of what tp cuts, and on tp
- * rank 0 the rest. The other blocks stay 0, so the sum over tp adds to each one number. */
+/* Write the squares of the blocks that this rank speaks for, of its stage's parameters: its parts
+ * of what tp cuts, and on tp rank 0 the rest. The other blocks stay 0, so the sum over tp and pp
+ * adds to each one number. */
 static mimo_status square_blocks(double *room, const nn_params *params)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
@@ -120,30 +121,36 @@ static mimo_status square_blocks(double *room, const nn_params *params)
         parts = 1;
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
-        bool cut = param->rule == NN_SHARDED, speaks = cut || rank == 0;
-        nn_matrix x = blocks_of_gradient(param, cut ? parts : 1);
-        if (!param->frozen && speaks)
+        bool cut = param->rule == NN_SHARDED, speaks = param->held && (cut || rank == 0);
+        if (!param->frozen && speaks) {
+            nn_matrix x = blocks_of_gradient(param, cut ? parts : 1);
             MIMO_TRY(runtime->ops->block_squares(runtime, room + (cut ? rank * parts : 0), &x,
                                                  cut ? parts : 1));
+        }
         room += blocks_of(params, param);
     }
     return MIMO_OK;
 }
 
-static mimo_status add_squares(double *squares, const nn_params *params, mimo_comm *tp,
+/* The blocks of all stages, in the order of the module: stage by stage the sum would be another. */
+static mimo_status add_squares(double *squares, const nn_gradients *step, int store,
                                const nn_exchange *world)
 {
+    const nn_params *params = step->stores[store];
     const nn_runtime *runtime = nn_params_runtime(params);
     int64_t count = 0;
     for (int i = 0; i < nn_params_count(params); i++)
         count += blocks_of(params, nn_params_at(params, i));
-    nn_exchange exchange = {.comm = tp, .runtime = runtime};
+    nn_exchange tp = {.comm = step->tp[store], .runtime = runtime};
+    nn_exchange pp = {.comm = step->pp[store], .runtime = runtime};
     block_rooms rooms = {0};
     mimo_status status = nn_exchange_agree(world, reserve_blocks(&rooms, params, count));
     if (status == MIMO_OK)
         status = square_blocks(rooms.room, params);
     if (status == MIMO_OK)
-        status = nn_exchange_sum_f64(&exchange, rooms.room, count);
+        status = nn_exchange_sum_f64(&tp, rooms.room, count);
+    if (status == MIMO_OK && !MIMO_MUTATED("norm-misses-stages"))
+        status = nn_exchange_sum_f64(&pp, rooms.room, count);
     if (status == MIMO_OK)
         status = nn_runtime_read(runtime, rooms.host, rooms.room, count * (int64_t)sizeof(double));
     for (int64_t b = 0; b < count && status == MIMO_OK; b++)
@@ -168,7 +175,7 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     MIMO_TRY(mimo_gradient_finalize(step->gradient, list->buckets, list->n, stream));
     for (int s = 0; s < step->n; s++) {
         MIMO_TRY(nn_params_settle(step->stores[s], tokens));
-        MIMO_TRY(add_squares(&squares, step->stores[s], step->tp[s], &world));
+        MIMO_TRY(add_squares(&squares, step, s, &world));
     }
     *norm = sqrt(squares);
     return MIMO_OK;

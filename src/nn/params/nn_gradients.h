@@ -19,6 +19,7 @@ typedef struct nn_gradients {
     int n;                             /* stores: at most NN_MOST_STORES */
     nn_params *stores[NN_MOST_STORES]; /* in the order of forward */
     mimo_comm *tp[NN_MOST_STORES];     /* of each store; NULL: one rank */
+    mimo_comm *pp[NN_MOST_STORES];     /* the same over its stages */
 } nn_gradients;
 
 /** Make the groups that nn_gradients_finish sums over, before the first step. Collective over the

@@ -44,7 +44,7 @@ mimo_status nn_hash_tensors(uint64_t *hashes, const nn_params *params, nn_part p
     for (int i = 0; i < nn_params_count(params) && status == MIMO_OK; i++) {
         const nn_param *param = nn_params_at(params, i);
         hashes[i] = 0;
-        if (!nn_param_has(param, part) || (param->placement.cut < 0 && rank > 0))
+        if (!param->held || !nn_param_has(param, part) || (param->placement.cut < 0 && rank > 0))
             continue;
         status = nn_params_read(params, i, part, room);
         hashes[i] = status == MIMO_OK ? hash_param(param, rank, room) : 0;

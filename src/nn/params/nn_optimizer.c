@@ -25,7 +25,7 @@ static mimo_status update(const nn_params *params, int index, nn_adamw_factors f
 {
     const nn_runtime *runtime = nn_params_runtime(params);
     const nn_param *param = nn_params_at(params, index);
-    if (param->frozen)
+    if (param->frozen || !param->held)
         return MIMO_OK;
     nn_moments moments = {param->value, param->m, param->v, param->grad, param->count};
     if (!param->decay && !MIMO_MUTATED("decay-of-all"))

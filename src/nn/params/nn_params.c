@@ -21,6 +21,9 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     MIMO_CHECK(desc->tp_size >= 1 && desc->tp_rank >= 0 && desc->tp_rank < desc->tp_size,
                MIMO_ERR_ARGUMENT, "parameter store \"%s\": tp rank %d of %d", desc->name,
                desc->tp_rank, desc->tp_size);
+    int stages = desc->pp_size > 0 ? desc->pp_size : 1;
+    MIMO_CHECK(desc->pp_rank >= 0 && desc->pp_rank < stages, MIMO_ERR_ARGUMENT,
+               "parameter store \"%s\": stage %d of %d", desc->name, desc->pp_rank, stages);
     MIMO_TRY(check_order(desc));
     nn_params *params;
     MIMO_TRY(mimo_reserve(&params, 1, sizeof *params));
@@ -32,6 +35,8 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->module = desc->module;
     params->tp_rank = desc->tp_rank;
     params->tp_size = desc->tp_size;
+    params->pp_rank = desc->pp_rank;
+    params->pp_size = stages;
     params->seed = desc->seed;
     params->frozen = desc->frozen;
     params->runtime = nn_runtime_or_host(desc->runtime);
@@ -55,6 +60,15 @@ void nn_params_destroy(nn_params *params)
     nn_runtime_free(params->runtime, params->sums);
     mimo_release(params->name);
     mimo_release(params);
+}
+
+mimo_status nn_params_set_stage(nn_params *params, int stage)
+{
+    MIMO_CHECK(params && stage >= 0 && stage < params->pp_size, MIMO_ERR_ARGUMENT,
+               "parameter store \"%s\": there is no stage %d of %d", params ? params->name : "",
+               stage, params ? params->pp_size : 0);
+    params->stage = stage;
+    return MIMO_OK;
 }
 
 static mimo_status check_desc(const nn_params *params, const nn_param_desc *desc)
@@ -104,10 +118,13 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         .decay = desc->decay,
         .adapter = desc->adapter,
         .frozen = desc->untrained || (params->frozen && !desc->adapter),
+        .stage = params->stage,
+        .held = params->stage == params->pp_rank,
         .init = desc->init,
         .std = desc->std,
     };
-    nn_placement_local(&param->placement, params->tp_rank, param->local, &param->start);
+    if (param->held)
+        nn_placement_local(&param->placement, params->tp_rank, param->local, &param->start);
     param->count = param->local[0] * param->local[1];
     *index = params->n++;
     return MIMO_OK;
@@ -192,6 +209,16 @@ int nn_params_tp_rank(const nn_params *params)
 int nn_params_tp_size(const nn_params *params)
 {
     return params->tp_size;
+}
+
+int nn_params_pp_rank(const nn_params *params)
+{
+    return params->pp_rank;
+}
+
+int nn_params_pp_size(const nn_params *params)
+{
+    return params->pp_size;
 }
 
 nn_params_counts *nn_params_exchanged(nn_params *params)

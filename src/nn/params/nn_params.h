@@ -3,6 +3,10 @@
  * Parameters of one gradient rule lie together, which gives few buckets and few reductions. A
  * frozen parameter has a value and nothing else: no gradient, no moments, no bucket. nn_initial.h
  * says what values a store begins with.
+ *
+ * Over pipeline stages every stage lists all parameters of the module, in one order, and holds its
+ * own ones (nn_params_set_stage). So a parameter has one index on all ranks, all stages have the
+ * same buckets, and what is added over all parameters is added in the order of the module.
  */
 #ifndef MIMO_NN_NN_PARAMS_H
 #define MIMO_NN_NN_PARAMS_H
@@ -61,6 +65,8 @@ typedef struct nn_param {
     nn_rule rule;
     nn_packing packing;
     bool decay, frozen, adapter;
+    int stage; /* that holds it */
+    bool held; /* this one does; otherwise local and count are 0, and it has no array here */
     nn_init init;
     double std;
     nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */
@@ -71,6 +77,7 @@ typedef struct nn_params_desc {
     const char *name; /* such as "encoder"; names of buckets begin with it; copied */
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the buckets */
     int tp_rank, tp_size;
+    int pp_rank, pp_size; /* the stage, of this number; 0 counts as 1 */
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
@@ -98,6 +105,10 @@ void nn_params_destroy(nn_params *params);
  *  MIMO_ERR_ARGUMENT (tp does not divide shape[shard_dim]; the sentence has both numbers),
  *  MIMO_ERR_EXISTS, MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index);
+
+/** The stage that holds the parameters which are added from now on; before the first call stage 0.
+ *  Errors: MIMO_ERR_ARGUMENT (no such stage). Local. */
+mimo_status nn_params_set_stage(nn_params *params, int stage);
 
 /** Reserve the arenas and set initial values. Gradients and moments are 0. After it nothing can be
  *  added. Blocking. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
@@ -128,8 +139,9 @@ bool nn_params_trainable(const nn_params *params);
 
 /** Copy one array of a parameter to or from host memory [count], for checkpoints. Read waits for
  *  the work enqueued before it. Write may only enqueue; `from` may be reused on return. Errors:
- *  MIMO_ERR_STATE (not sealed; a part that a frozen parameter lacks; a value written while adapters
- *  are merged: unmerge would lose it), MIMO_ERR_ARGUMENT (no such parameter or part). */
+ *  MIMO_ERR_STATE (not sealed; a parameter of another stage; a part that a frozen parameter lacks;
+ *  a value written while adapters are merged: unmerge would lose it), MIMO_ERR_ARGUMENT (no such
+ *  parameter or part). */
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
 /** This rank's array of a part, in the runtime's memory. Errors: those of nn_params_read. Local. */
@@ -146,6 +158,8 @@ int64_t nn_params_pairs(const nn_params *params);
 
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
+int nn_params_pp_rank(const nn_params *params);
+int nn_params_pp_size(const nn_params *params);
 
 /** What the layers of this store exchanged: over tp, and over the sequence's cp. The caller may set
  *  the counts to zero. */
@@ -154,9 +168,10 @@ typedef struct nn_params_counts {
 } nn_params_counts;
 nn_params_counts *nn_params_exchanged(nn_params *params);
 
-/** The buckets for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
- * ones. In the fixed order they are of MIMO_I64 (nn_gradients_finish). Every rank has the same
- * number of them in the same order. The store owns them. Errors: MIMO_ERR_STATE (not sealed). */
+/** The buckets for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without those
+ *  that are empty on all stages. Over stages they are sharded over pp as well. In the fixed order
+ *  they are of MIMO_I64 (nn_gradients_finish). Every rank has the same number of them in the same
+ *  order. The store owns them. Errors: MIMO_ERR_STATE (not sealed). */
 mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucket **buckets,
                               int *n);
 

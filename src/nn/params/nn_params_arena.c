@@ -2,6 +2,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "nn/ops/nn_fixed.h"
 #include "nn/params/nn_initial.h"
 #include "nn/params/nn_params_types.h"
@@ -15,6 +16,8 @@ static mimo_status write_initial(const nn_params *params)
     mimo_status status = MIMO_OK;
     for (int i = 0; i < params->n && status == MIMO_OK; i++) {
         const nn_param *param = &params->list[i];
+        if (!param->held)
+            continue;
         nn_initial_values(room, param, params->seed, params->tp_rank);
         status = nn_runtime_write(params->runtime, param->value, room,
                                   param->count * (int64_t)sizeof *room);
@@ -43,15 +46,29 @@ static void place_param(nn_params *params, nn_param *param, arena_offsets *next)
     next->trained += param->count;
 }
 
+/* The dimensions along which ranks hold different elements. */
+static const char *shard_of(const nn_params *params, nn_rule rule)
+{
+    if (params->pp_size == 1 || MIMO_MUTATED("shard-without-pp"))
+        return rule == NN_SHARDED ? "tp" : "";
+    return rule == NN_SHARDED ? "tp,pp" : "pp";
+}
+
 /* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
 static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
 {
     static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
     int64_t begin = next->trained;
-    for (int i = 0; i < params->n; i++)
-        if (params->list[i].rule == rule)
-            place_param(params, &params->list[i], next);
-    if (next->trained == begin)
+    bool trained = false; /* on any stage */
+    for (int i = 0; i < params->n; i++) {
+        nn_param *param = &params->list[i];
+        if (param->rule != rule)
+            continue;
+        trained = trained || !param->frozen;
+        if (param->held)
+            place_param(params, param, next);
+    }
+    if (!trained)
         return MIMO_OK;
     char text[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(text, params->name, names[rule]));
@@ -64,7 +81,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
         .count = next->trained - begin,
         .dtype = params->sums ? MIMO_I64 : NN_DTYPE,
         .module = params->module,
-        .shard = rule == NN_SHARDED ? "tp" : "",
+        .shard = shard_of(params, rule),
         .partial = rule == NN_PARTIAL ? "tp" : "",
     };
     return MIMO_OK;
@@ -155,6 +172,8 @@ mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, n
     MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
                params->list[index].name, (int)part);
     const nn_param *param = &params->list[index];
+    MIMO_CHECK(param->held, MIMO_ERR_STATE, "parameter \"%s\" is of stage %d, and this is stage %d",
+               param->name, param->stage, params->pp_rank);
     MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
                "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
                (int)part);

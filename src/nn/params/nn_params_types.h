@@ -9,6 +9,8 @@ struct nn_params {
     char *name;
     mimo_side module;
     int tp_rank, tp_size;
+    int pp_rank, pp_size;
+    int stage; /* of the parameters that are added next */
     uint64_t seed;
     const nn_runtime *runtime;
     int n;

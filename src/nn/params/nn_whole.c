@@ -28,7 +28,8 @@ static void join_slices(nn_real *whole, const nn_real *slices, const nn_placemen
         }
 }
 
-mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from)
+/* The whole tensor on one stage, from the slices of its tp ranks. */
+static mimo_status gather_slices(const nn_whole_rooms *rooms, const nn_param_part *from)
 {
     nn_real *slice;
     MIMO_TRY(nn_params_array(&slice, from->params, from->index, from->part));
@@ -45,6 +46,33 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     return MIMO_OK;
 }
 
+/* From the stage that holds it to all. */
+static mimo_status share_whole(const nn_whole_rooms *rooms, const nn_param_part *from,
+                               const nn_exchange *pp)
+{
+    const nn_param *param = nn_params_at(from->params, from->index);
+    const nn_runtime *runtime = nn_params_runtime(from->params);
+    int64_t bytes = nn_placement_elements(&param->placement) * (int64_t)sizeof *rooms->whole;
+    if (param->held)
+        MIMO_TRY(nn_runtime_write(runtime, rooms->gathered, rooms->whole, bytes));
+    MIMO_TRY(nn_exchange_broadcast(pp, rooms->gathered, bytes, param->stage));
+    return nn_runtime_read(runtime, rooms->whole, rooms->gathered, bytes);
+}
+
+mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from)
+{
+    nn_exchange pp = {.comm = from->pp, .runtime = nn_params_runtime(from->params)};
+    if (nn_exchange_size(&pp) == 1)
+        return gather_slices(rooms, from);
+    MIMO_CHECK(from->index >= 0 && from->index < nn_params_count(from->params), MIMO_ERR_ARGUMENT,
+               "parameter %d of a store of %d", from->index, nn_params_count(from->params));
+    mimo_status status = MIMO_OK;
+    if (nn_params_at(from->params, from->index)->held)
+        status = gather_slices(rooms, from);
+    MIMO_TRY(nn_exchange_agree(&pp, status));
+    return share_whole(rooms, from, &pp);
+}
+
 static void slice_of_rank(nn_real *local, const nn_real *whole, const nn_param *param, int rank)
 {
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
@@ -55,7 +83,8 @@ static void slice_of_rank(nn_real *local, const nn_real *whole, const nn_param *
 
 void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *params, int index)
 {
-    slice_of_rank(local, whole, nn_params_at(params, index), nn_params_tp_rank(params));
+    if (nn_params_at(params, index)->held)
+        slice_of_rank(local, whole, nn_params_at(params, index), nn_params_tp_rank(params));
 }
 
 /* ----------------------------------------- distribute ----------------------------------------- */
@@ -121,10 +150,11 @@ mimo_status nn_params_distribute(const nn_param_part *to, const nn_real *whole, 
     const nn_runtime *runtime = nn_params_runtime(to->params);
     nn_real *packed = NULL;
     mimo_status status = check_distribute(to, whole, root);
-    if (status == MIMO_OK)
+    bool held = status == MIMO_OK && nn_params_at(to->params, to->index)->held;
+    if (held)
         status = pack(&packed, to, whole);
     status = nn_exchange_agree(&tp, status);
-    if (status == MIMO_OK)
+    if (status == MIMO_OK && held)
         status = send(to, packed, root);
     nn_real last;
     if (status == MIMO_OK && packed) /* wait before it is released */
