@@ -24,7 +24,7 @@ typedef struct mimo_mover mimo_mover;
  * One step of an operation, for one tensor or for all of them at once. It does local work, or
  * leaves one thing in flight: a request (op->progress.request) or an agreement (mimo_op_agree,
  * mimo_op_agree_on). The next step comes when that is over. Where it fails, the operation ends. No
- * step waits. A list of steps ends with NULL.
+ * step waits, except that a check may wait for its stream. A list of steps ends with NULL.
  */
 typedef mimo_status (*mimo_mover_step)(mimo_op *op, const mimo_tile_pair *tiles);
 
@@ -73,7 +73,9 @@ struct mimo_mover {
     mimo_op *queue;        /* operations in flight: only the first moves, so that all ranks start
                               their communication in the same order */
     mimo_free_item *spare; /* ended ones, kept for the next */
-    int unwaited;          /* operations that were begun, and not waited for */
+    bool moves;   /* inside mimo_mover_progress: a step may wait for its stream, and that wait moves
+                   on the other movers */
+    int unwaited; /* operations that were begun, and not waited for */
     void (*idle)(void *owner); /* once the last of these was waited for; NULL: nothing */
     mimo_staging staging;      /* of all operations on a device, by stream */
 };

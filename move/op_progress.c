@@ -148,12 +148,16 @@ static void progress(mimo_op *op)
 
 void mimo_mover_progress(mimo_mover *mover)
 {
+    if (mover->moves)
+        return;
+    mover->moves = true;
     while (mover->queue) {
         progress(mover->queue);
         if (mover->queue->progress.state != MIMO_OP_ENDED)
-            return;
+            break;
         mover->queue = mover->queue->next;
     }
+    mover->moves = false;
 }
 
 /* The words of the call, from now on, where the waiter will read them. */

@@ -185,6 +185,43 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     mimo_comm_destroy(comm);
 }
 
+static int looks;
+
+static mimo_status finished_at_every_third_look(bool *out, mimo_stream stream)
+{
+    (void)stream;
+    *out = ++looks % 3 == 0;
+    return MIMO_OK;
+}
+
+/* The samples check reads rows when the stream has written them. While it waits, other operations
+ * move on, and not the one that it belongs to. */
+MPI_TEST(enqueuing, checks_wait_for_their_stream)
+{
+    static const int64_t held[] = {5, 5, 5, 5};
+    mimo_device device = enqueuing();
+    mimo_comm *comm = mpi_test_comm_new();
+    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    device.finished = finished_at_every_third_look;
+    desc.src = src;
+    desc.dst = dst;
+    setenv("MIMO_CHECK", "samples", 1);
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    unsetenv("MIMO_CHECK");
+    bridge->mover.comm->device = &device;
+    looks = 0;
+    for (int i = 0; i < 3; i++)
+        expect_samples(bridge, held);
+    MPI_EXPECT(looks >= 9 || mpi_test_rank() < 2, "the checks of 3 calls looked %d times", looks);
+    bridge->mover.comm->device = &mimo_device_host;
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(dst);
+    mimo_grid_destroy(src);
+    mimo_comm_destroy(comm);
+}
+
 /* Flat rows, numbered over the ranks of a side. Two src ranks give what two dst ranks take. */
 static void expect_rows(mimo_bridge *bridge, const int64_t held[4])
 {
