@@ -246,11 +246,13 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
 void mimo_nccl_buffer_close(mimo_buffer *buffer)
 {
     nccl_buffer *own = buffer->own;
-    const nccl_shared_comm *shared = window_comm_of(buffer);
+    nccl_shared_comm *shared = window_comm_of(buffer);
     buffer->own = NULL;
     if (!own || (shared && shared->busy))
         return;
     (void)cudaDeviceSynchronize();
+    if (shared)
+        mimo_nccl_shared_comm_unmap(((nccl_comm *)buffer->comm)->family, shared);
     close_window(buffer, &own->data);
     close_window(buffer, &own->flags);
     if (own->note)

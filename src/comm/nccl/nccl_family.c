@@ -91,6 +91,7 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
     while (*link != comm)
         link = &(*link)->next;
     *link = comm->next;
+    mimo_nccl_shared_comm_drop(family, comm->values);
     mimo_nccl_shared_comm_drop(family, comm->windows);
     mimo_nccl_shared_comm_drop(family, comm->shared);
     pthread_mutex_unlock(&family->base.lock);
@@ -102,13 +103,23 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
     mimo_family_release(&family->base);
 }
 
+/* A kernel that stands behind a message of NCCL starts when that is aborted. It may store into
+ * windows before it finds that it is to end, so they stay until their buffers close. */
+static void keep_windows(nccl_family *family)
+{
+    for (nccl_comm *each = family->comms; each; each = each->next)
+        if (each->windows && each->base.buffers)
+            each->windows->ended = !each->windows->busy;
+}
+
 /* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */
 void mimo_nccl_family_abort(nccl_family *family)
 {
+    keep_windows(family);
     (void)ncclGroupStart();
     for (nccl_shared_comm *shared = family->shared; shared; shared = shared->next) {
         ncclComm_t handle = shared->handle;
-        if (!handle || shared->borrowed)
+        if (!handle || shared->borrowed || shared->ended)
             continue;
         shared->handle = NULL;
         if (!shared->busy)

@@ -47,34 +47,13 @@ static mimo_status split_by_host(nccl_comm **out, nccl_comm *comm)
     return MIMO_OK;
 }
 
-/* Make a ncclComm_t of the ranks of `near` that is not shared. Each rank allocates first and agrees
- * on that, so that no rank is missing from what NCCL does. */
-static mimo_status make_windows(nccl_shared_comm **out, nccl_comm *comm, nccl_comm *near)
-{
-    nccl_shared_comm *made = NULL;
-    mimo_status status = MIMO_OK;
-    if (near->shared)
-        status = mimo_nccl_shared_comm_add(&made, near->family, NULL, near->ranks, near->base.size);
-    if (made)
-        made->exclusive = true;
-    status = mimo_comm_agree(&comm->base, status);
-    if (status == MIMO_OK && made)
-        status = mimo_nccl_shared_comm_split(&made->handle, near, 0, near->base.rank);
-    status = mimo_comm_agree(&comm->base, status);
-    if (status == MIMO_OK)
-        *out = made;
-    else
-        mimo_nccl_shared_comm_drop(comm->family, made);
-    return status;
-}
-
 mimo_status mimo_nccl_connect_same_host(nccl_comm *comm)
 {
     nccl_comm *near;
     if (comm->same_host)
         return MIMO_OK;
     MIMO_TRY(split_by_host(&near, comm));
-    mimo_status status = make_windows(&comm->windows, comm, near);
+    mimo_status status = mimo_nccl_shared_comm_make(&comm->windows, comm, near, NCCL_WINDOWS);
     if (status == MIMO_OK)
         comm->same_host = near;
     else if (near != comm)

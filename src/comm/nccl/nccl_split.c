@@ -72,8 +72,8 @@ static mimo_status share_comm(nccl_comm *made, nccl_comm *parent, split_argument
     if (!any || !parent->shared)
         return MIMO_OK;
     /* A rank that needs none takes part without a colour. */
-    return mimo_nccl_shared_comm_split(needs ? &made->shared->handle : &none, parent,
-                                       needs ? mine.color : NCCL_SPLIT_NOCOLOR, mine.key);
+    const nccl_part part = {needs ? mine.color : NCCL_SPLIT_NOCOLOR, mine.key, NCCL_TENSORS};
+    return mimo_nccl_shared_comm_split(needs ? &made->shared->handle : &none, parent, part);
 }
 
 mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key)

@@ -15,15 +15,23 @@
 #include "core/free_list.h"
 #include "device/cuda_calls.h"
 
+/* What a shared communicator carries. One that is not of tensors belongs to one communicator. */
+typedef enum nccl_use {
+    NCCL_TENSORS, /* and host values of communicators that have none for these */
+    NCCL_HOST_VALUES,
+    NCCL_WINDOWS, /* of buffers alone: no kernel of NCCL runs there */
+} nccl_use;
+
 typedef struct nccl_shared_comm {
     struct nccl_shared_comm *next; /* in the family's list */
     ncclComm_t handle;             /* NULL before it is made, and once it was aborted */
     bool borrowed;
-    bool exclusive; /* mimo_nccl_shared_comm_find passes it over */
-    bool failed;    /* an NCCL call on it failed on this rank, so peers may wait in it for ever */
-    bool busy;      /* inside a call that NCCL continues in the background and can't abort (2.28
-                       crashes): then it is never freed, and neither is the memory of that call */
-    int users;      /* communicators that share it */
+    nccl_use use;
+    bool failed; /* an NCCL call on it failed on this rank, so peers may wait in it for ever */
+    bool ended;  /* its family has, and it stays until a buffer in its windows closes */
+    bool busy;   /* inside a call that NCCL continues in the background and can't abort (2.28
+                    crashes): then it is never freed, and neither is the memory of that call */
+    int users;   /* communicators that share it */
     int size;
     int ranks[]; /* [size], of the family, in order */
 } nccl_shared_comm;
@@ -52,6 +60,9 @@ typedef struct nccl_comm {
     /* Of the ranks of same_host, for windows of buffers alone; NULL where they are one rank, or
      * before mimo_nccl_connect_same_host. */
     nccl_shared_comm *windows;
+    /* Of host values alone, which then do not wait for messages that were enqueued before them.
+     * NULL before mimo_nccl_part_host_values. */
+    nccl_shared_comm *values;
     mimo_free_item *free_requests;
     mimo_program_pool *programs; /* of its exchanges */
 } nccl_comm;
@@ -87,11 +98,24 @@ int64_t mimo_nccl_free_bytes(void);
 /* Add one to the family's list, with one user. It owns the handle, which may be NULL for now. */
 mimo_status mimo_nccl_shared_comm_add(nccl_shared_comm **out, nccl_family *family,
                                       ncclComm_t handle, const int *ranks, int size);
-/* The one of these ranks in this order; NULL where there is none. */
+/* Make one of the ranks of `like` for a use of its own; NULL where these are one rank. Collective
+ * over `comm`, blocking; all ranks return the same. */
+mimo_status mimo_nccl_shared_comm_make(nccl_shared_comm **out, nccl_comm *comm, nccl_comm *like,
+                                       nccl_use use);
+/* The one for tensors of these ranks in this order; NULL where there is none. */
 nccl_shared_comm *mimo_nccl_shared_comm_find(const nccl_family *family, const int *ranks, int size);
+/* Which ranks ncclCommSplit puts together, and for what. */
+typedef struct nccl_part {
+    int color, key;
+    nccl_use use;
+} nccl_part;
+
 /* Make the ncclComm_t of this rank's colour by ncclCommSplit; NULL for NCCL_SPLIT_NOCOLOR.
  * Collective over the parent. */
-mimo_status mimo_nccl_shared_comm_split(ncclComm_t *out, nccl_comm *parent, int color, int key);
+mimo_status mimo_nccl_shared_comm_split(ncclComm_t *out, nccl_comm *parent, nccl_part part);
+/* Abort it where its family has ended: the device is idle, so nothing uses its windows any more.
+ * By any thread. */
+void mimo_nccl_shared_comm_unmap(nccl_family *family, nccl_shared_comm *shared);
 /* Drop a user. The last user destroys it, or aborts it after an error. NULL is fine. */
 void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared);
 
@@ -102,8 +126,8 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *
                                     const mimo_nccl_desc *desc);
 /* The backend's function. */
 void mimo_nccl_family_release(mimo_family *family);
-/* Abort all ncclComm_t of a family except borrowed and busy ones. Kernels that wait for peers end.
- */
+/* Abort all ncclComm_t of a family except borrowed and busy ones, and those whose windows have
+ * buffers. Kernels of NCCL that wait for peers end. */
 void mimo_nccl_family_abort(nccl_family *family);
 /* A communicator of up to `size` ranks: rank 0, no ranks filled in, no ncclComm_t. Released with
  * mimo_comm_destroy. */
@@ -113,6 +137,8 @@ void mimo_nccl_comm_remove(nccl_comm *comm);
 
 /* ----------------------- host values (nccl_host_messages.c) ------------------------- */
 
+/* The backend's slot. */
+mimo_status mimo_nccl_part_host_values(mimo_comm *comm);
 mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *values,
                                      int count);
 mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
