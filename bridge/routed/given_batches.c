@@ -139,6 +139,12 @@ mimo_status mimo_given_batches_reserve(mimo_given_batches *it)
 
 /* ------------------------------------------ gather ------------------------------------------ */
 
+/* An update comes in every step. It would wait there for the calls of the step before. */
+static mimo_status part_host_values(mimo_comm *comm)
+{
+    return comm->backend->part_host_values ? comm->backend->part_host_values(comm) : MIMO_OK;
+}
+
 static mimo_status gather_records(const mimo_given_batches *it)
 {
     mimo_comm *comm = it->bridge->mover.parent;
@@ -167,6 +173,7 @@ static mimo_status gather_all(mimo_given_batches *it)
 {
     mimo_routed *own = mimo_routed_of(it->bridge);
     int64_t needs, bytes = it->bytes;
+    MIMO_TRY(part_host_values(it->bridge->mover.parent));
     MIMO_TRY(gather_records(it));
     MIMO_TRY(mimo_mover_prefix_error(&it->bridge->mover, compare_heads(&needs, it)));
     while (bytes < needs)

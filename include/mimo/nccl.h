@@ -17,7 +17,11 @@
  * partitions, except the adjoint under sp) use the caller's current device, as CUDA's own calls do:
  * it must be the one that their tensors and their stream belong to.
  *
- * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own.
+ * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own. NCCL
+ * keeps the order of all that one communicator moves, so they wait for messages that were enqueued
+ * before. The first mimo_bridge_update that gathers spans or rows makes one more NCCL communicator,
+ * for the host values of the communicator that the bridge was made from. From then on these do not
+ * wait for messages.
  *
  * A deadline ("Deadlines" in <mimo/comm.h>) ends every wait of the library on the host, and the
  * wait for a stream in mimo_comm_synchronize. NCCL is then aborted, which ends the kernels that
@@ -124,7 +128,8 @@ MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
  *  If these ranks have no communicator yet, as all ranks or as a group, it makes one more for them.
- *  Both stay until the buffer's communicator is destroyed. */
+ *  Both stay until the buffer's communicator is destroyed. So does one for host values, which the
+ *  first update makes that gathers spans or rows. */
 typedef struct mimo_nccl_report {
     size_t size;          /* set by the initializer */
     int communicators;    /* NCCL communicators of this rank that exist, the first included */

@@ -147,6 +147,10 @@ typedef struct mimo_comm_backend {
     /* Releases everything, the struct included. Its staging has been released before. */
     void (*destroy)(mimo_comm *comm);
 
+    /* Let host values travel beside tensors from now on, so that none waits for tensors that were
+     * enqueued before it. Blocking and collective; all ranks return the same. Once it is done it
+     * does nothing. NULL: they never wait for tensors. */
+    mimo_status (*part_host_values)(mimo_comm *comm);
     /* MAX of `count` host values over the ranks, in place. Agreements use it. */
     mimo_status (*host_max_start)(mimo_request **out, mimo_comm *comm, uint64_t *values, int count);
     /* Host bytes from root to all. The reports of an agreement use it. */

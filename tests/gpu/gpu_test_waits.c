@@ -105,8 +105,7 @@ static void CUDART_CB wait_at_gate(void *context)
 }
 
 /* The device stands still before a call of the last batch. The host tells the next one and enqueues
- * its calls all the same. NCCL orders all that one communicator moves, host values as well. So an
- * update does wait for messages of NCCL that are enqueued before it, and p2p has no call there. */
+ * its calls all the same, also where that call is messages of NCCL. */
 static void step_behind_a_gate(ragged_steps *it)
 {
     gate held = {0, false};
@@ -115,8 +114,7 @@ static void step_behind_a_gate(ragged_steps *it)
     ragged_draw(it, 0, RAGGED_IMAGES);
     tiles_of_update(bed, &there, &back);
     EXPECT_CUDA(cudaLaunchHostFunc(test_stream(), wait_at_gate, &held));
-    if (bed->c.executor != EXECUTOR_P2P)
-        MPI_EXPECT_OK(bed_call(bed, false, &there.to, &there.from));
+    MPI_EXPECT_OK(bed_call(bed, false, &there.to, &there.from));
     double begin = now();
     update_and_call(bed, &there, &back);
     double took = now() - begin;

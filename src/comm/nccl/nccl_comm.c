@@ -66,6 +66,7 @@ static const mimo_comm_backend nccl_backend = {
     .widens_sums = true,
     .split = mimo_nccl_split,
     .destroy = comm_destroy,
+    .part_host_values = mimo_nccl_part_host_values,
     .host_max_start = mimo_nccl_host_max_start,
     .host_broadcast_start = mimo_nccl_host_broadcast_start,
     .host_allgather_prepare = mimo_nccl_host_allgather_prepare,

@@ -13,7 +13,8 @@
 struct mimo_request {
     mimo_free_item item; /* in the communicator's list of free requests; holds the capacity */
     nccl_comm *comm;
-    char *host, *device; /* [item.bytes] each */
+    nccl_shared_comm *shared; /* that carries it; NULL: one rank */
+    char *host, *device;      /* [item.bytes] each */
     cudaEvent_t event;
     void *to; /* the first `bytes` bytes of `host` are copied here once they have arrived */
     int64_t bytes;
@@ -85,59 +86,71 @@ void mimo_nccl_requests_free(nccl_comm *comm)
         destroy(request);
 }
 
+static cudaStream_t stream_of(const mimo_request *request)
+{
+    return request->comm->family->host_stream;
+}
+
+/* A call of NCCL on what carries the request. */
+#define TRY_MOVE(request, call) \
+    MIMO_TRY(mimo_nccl_status((call), (request)->comm, (request)->shared->handle, #call))
+
+mimo_status mimo_nccl_part_host_values(mimo_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    return comm->values ? MIMO_OK
+                        : mimo_nccl_shared_comm_make(&comm->values, comm, comm, NCCL_HOST_VALUES);
+}
+
 static mimo_status upload(mimo_request *request, const void *from, int64_t bytes)
 {
+    nccl_comm *comm = request->comm;
+    request->shared = comm->values ? comm->values : comm->shared;
     memcpy(request->host, from, (size_t)bytes);
     MIMO_TRY_CUDA(cudaMemcpyAsync(request->device, request->host, (size_t)bytes,
-                                  cudaMemcpyHostToDevice, request->comm->family->host_stream));
+                                  cudaMemcpyHostToDevice, stream_of(request)));
     return MIMO_OK;
 }
 
 /* Enqueue the copy back of `bytes` bytes from `offset` of the request's device memory. */
 static mimo_status download(mimo_request *request, void *to, int64_t bytes, int64_t offset)
 {
-    cudaStream_t stream = request->comm->family->host_stream;
     request->to = to;
     request->bytes = bytes;
     MIMO_TRY_CUDA(cudaMemcpyAsync(request->host, request->device + offset, (size_t)bytes,
-                                  cudaMemcpyDeviceToHost, stream));
-    MIMO_TRY_CUDA(cudaEventRecord(request->event, stream));
+                                  cudaMemcpyDeviceToHost, stream_of(request)));
+    MIMO_TRY_CUDA(cudaEventRecord(request->event, stream_of(request)));
     return MIMO_OK;
 }
 
 static mimo_status start_max(mimo_request *request, uint64_t *values, int count)
 {
-    nccl_comm *comm = request->comm;
     int64_t bytes = count * (int64_t)sizeof *values;
     MIMO_TRY(upload(request, values, bytes));
-    if (comm->shared)
-        MIMO_TRY_NCCL(comm,
-                      ncclAllReduce(request->device, request->device, (size_t)count, ncclUint64,
-                                    ncclMax, comm->shared->handle, comm->family->host_stream));
+    if (request->shared)
+        TRY_MOVE(request, ncclAllReduce(request->device, request->device, (size_t)count, ncclUint64,
+                                        ncclMax, request->shared->handle, stream_of(request)));
     return download(request, values, bytes, 0);
 }
 
 static mimo_status start_broadcast(mimo_request *request, void *data, int bytes, int root)
 {
-    nccl_comm *comm = request->comm;
     MIMO_TRY(upload(request, data, bytes));
-    if (comm->shared)
-        MIMO_TRY_NCCL(comm,
-                      ncclBroadcast(request->device, request->device, (size_t)bytes, ncclUint8,
-                                    root, comm->shared->handle, comm->family->host_stream));
+    if (request->shared)
+        TRY_MOVE(request, ncclBroadcast(request->device, request->device, (size_t)bytes, ncclUint8,
+                                        root, request->shared->handle, stream_of(request)));
     return download(request, data, bytes, 0);
 }
 
 /* This rank's own bytes come first, then those of all ranks. */
 static mimo_status start_allgather(mimo_request *request, void *to, const void *from, int64_t bytes)
 {
-    nccl_comm *comm = request->comm;
-    int64_t all = bytes * comm->base.size;
+    int64_t all = bytes * request->comm->base.size;
     MIMO_TRY(upload(request, from, bytes));
-    if (!comm->shared)
+    if (!request->shared)
         return download(request, to, bytes, 0);
-    MIMO_TRY_NCCL(comm, ncclAllGather(request->device, request->device + bytes, (size_t)bytes,
-                                      ncclUint8, comm->shared->handle, comm->family->host_stream));
+    TRY_MOVE(request, ncclAllGather(request->device, request->device + bytes, (size_t)bytes,
+                                    ncclUint8, request->shared->handle, stream_of(request)));
     return download(request, to, all, bytes);
 }
 
@@ -176,7 +189,7 @@ mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, 
 
 mimo_status mimo_nccl_request_test(mimo_request *request, bool *done)
 {
-    const nccl_shared_comm *shared = request->comm->shared;
+    const nccl_shared_comm *shared = request->shared;
     cudaError_t code = cudaEventQuery(request->event);
     *done = code == cudaSuccess;
     if (*done)
