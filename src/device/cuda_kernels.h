@@ -18,6 +18,10 @@ cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cuda
 /* A list of such copies. One launch takes about 30 of them. */
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream);
 
+/* Load the kernels of these copies onto the current device. Which of them a list takes depends on
+ * its length and alignment, so that a later call may need one for the first time. */
+cudaError_t mimo_cuda_load_copies(void);
+
 /* All rows of `to`: rows of no stretch become zero. Any count may be 0. One launch. */
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to, const mimo_rows *from,
                                 const mimo_stretches *stretches, cudaStream_t stream);

@@ -35,6 +35,18 @@ cudaError_t runs_hopper_code(bool *out, const void *kernel)
     return status;
 }
 
+// Load kernels onto the current device. CUDA does so by itself when a kernel is first launched, and
+// may then wait for the device.
+template <class... Kernels> cudaError_t load_kernels(Kernels... kernels)
+{
+    cudaFuncAttributes ignored;
+    cudaError_t status = cudaSuccess;
+    for (const void *kernel : {(const void *)kernels...})
+        if (status == cudaSuccess)
+            status = cudaFuncGetAttributes(&ignored, kernel);
+    return status;
+}
+
 // Enqueue a kernel that calls await_stream. It is set up while the kernel before it ends, which
 // saves one microsecond of a small kernel. No kernel here lets its successor begin early: the
 // successor would occupy multiprocessors while this one waits for peers, and the peers may wait for

@@ -350,6 +350,12 @@ cudaError_t move(const Copy &copy, cudaStream_t stream)
     return launch_widest(copy.mapping, copy.ends, copy.rows, copy.row_bytes, stream);
 }
 
+template <class Word> cudaError_t load_copies()
+{
+    return load_kernels(move_rows<Word, Strided>, move_batch<Word, kFewPerLaunch>,
+                        move_batch<Word, kMostPerLaunch>);
+}
+
 } // namespace
 
 cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream)
@@ -379,6 +385,14 @@ cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaSt
         return move(current, stream);
     code = add_copy(&all, current, stream);
     return code == cudaSuccess ? launch_all(&all, stream) : code;
+}
+
+cudaError_t mimo_cuda_load_copies(void)
+{
+    cudaError_t code = cudaSuccess;
+    for (int64_t bytes = 1; bytes <= 16 && code == cudaSuccess; bytes *= 2)
+        code = with_word(bytes, [](auto word) { return load_copies<decltype(word)>(); });
+    return code;
 }
 
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,

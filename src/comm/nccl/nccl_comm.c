@@ -14,6 +14,7 @@
 #include "comm/nccl/nccl_staged_kernel.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
+#include "device/cuda_kernels.h"
 #include "device/profile.h"
 
 enum { BUS_TEXT = 32 };
@@ -94,11 +95,27 @@ static const mimo_comm_backend nccl_backend = {
     .release_family = mimo_nccl_family_release,
 };
 
+/* Which kernel a call takes depends on its sizes. All are loaded here, so that no later call waits
+ * for the device because its kernel is the first of its kind. Those that move rows in bulk are
+ * asked what they need, which loads them. */
+static mimo_status load_kernels(void)
+{
+    bool bulk;
+    int fits;
+    MIMO_TRY_CUDA(mimo_cuda_load_copies());
+    MIMO_TRY_CUDA(mimo_push_load_store_load());
+    MIMO_TRY_CUDA(mimo_push_bulk_fits(&fits));
+    MIMO_TRY_CUDA(mimo_staged_load_store_load());
+    MIMO_TRY_CUDA(mimo_staged_bulk_runs(&bulk));
+    return MIMO_OK;
+}
+
 /* A family with a communicator of all `size` ranks, which has no ncclComm_t yet. Local. */
 static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nccl_desc *desc)
 {
     nccl_family *family;
     nccl_comm *made;
+    MIMO_TRY(load_kernels());
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     mimo_status status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */

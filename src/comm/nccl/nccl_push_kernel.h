@@ -119,6 +119,9 @@ typedef struct mimo_push_program {
 cudaError_t mimo_push_load_store(const mimo_push_program *program, cudaStream_t stream);
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream);
 
+/* Load the load/store kernel onto the current device. */
+cudaError_t mimo_push_load_store_load(void);
+
 /* How many thread blocks of the bulk kernel run on one multiprocessor of the current device at the
  * same time; 0 where the device can't run it. To be called once before the kernel is launched. */
 cudaError_t mimo_push_bulk_fits(int *per_multiprocessor);

@@ -158,6 +158,12 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 
 } // namespace
 
+cudaError_t mimo_push_load_store_load(void)
+{
+    return load_kernels(push_load_store<mimo_push_small>, push_load_store<mimo_push_large>,
+                        push_load_store<Listed>, push_load_store<Tiny>);
+}
+
 cudaError_t mimo_push_load_store(const mimo_push_program *program, cudaStream_t stream)
 {
     return launch(*program, [=](const auto &as) {

@@ -49,6 +49,9 @@ cudaError_t mimo_staged_load_store_large(const mimo_staged_large *program, cudaS
 cudaError_t mimo_staged_bulk_small(const mimo_staged_small *program, cudaStream_t stream);
 cudaError_t mimo_staged_bulk_large(const mimo_staged_large *program, cudaStream_t stream);
 
+/* Load the load/store kernel onto the current device. */
+cudaError_t mimo_staged_load_store_load(void);
+
 /* Whether the current device can run the bulk kernel. To be called once before it is launched. */
 cudaError_t mimo_staged_bulk_runs(bool *out);
 

@@ -157,6 +157,12 @@ template <class Program> cudaError_t enqueue(const Program &program, cudaStream_
 
 } // namespace
 
+cudaError_t mimo_staged_load_store_load(void)
+{
+    return load_kernels(pass_by_load_store<mimo_staged_small>,
+                        pass_by_load_store<mimo_staged_large>);
+}
+
 cudaError_t mimo_staged_load_store_small(const mimo_staged_small *program, cudaStream_t stream)
 {
     return enqueue(*program, stream);
