@@ -492,15 +492,15 @@ def measure(asked, comm, out):
                 torch.cuda.empty_cache()
 
 
-def main():
-    asked = options().parse_args()
+def start_ranks(name, blocking=None):
+    """A communicator of the launcher's ranks and torch.distributed's, for tensors of a device of this name."""
     rank = from_launcher(["RANK", "OMPI_COMM_WORLD_RANK"])
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     if rank is None or ranks is None:
         raise SystemExit("start me under torchrun or mpirun")
-    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29542"), ("WORLD_SIZE", str(ranks))):
-        os.environ.setdefault(name, value)
-    if asked.device == "cuda":
+    for key, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29542"), ("WORLD_SIZE", str(ranks))):
+        os.environ.setdefault(key, value)
+    if name == "cuda":
         if not torch.cuda.is_available():
             raise SystemExit("torch finds no GPU; --device cpu tests the program")
         local = from_launcher(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])
@@ -511,8 +511,12 @@ def main():
         make = dist.new_subgroups_by_enumeration  # Megatron asks for NCCL
         dist.new_subgroups_by_enumeration = lambda lists, backend=None: make(lists, backend="gloo")
         torch.cuda.current_device = lambda: torch.device("cpu")
-    comm = mb.Communicator(device=asked.device if asked.device == "cpu" else None,
-                           blocking=asked.blocking or None)
+    return mb.Communicator(device=name if name == "cpu" else None, blocking=blocking)
+
+
+def main():
+    asked = options().parse_args()
+    comm = start_ranks(asked.device, asked.blocking or None)
     measure(asked, comm, lambda line: print(line, flush=True))
     comm.close()
     dist.destroy_process_group()

@@ -52,6 +52,9 @@ LAUNCHES = {
     "torch_bench.py": [Launch(f"--device cpu {TINY_WAYS} --modes eager{MEGATRON}",
                               f'"peer": "{"megatron" if MEGATRON else "slots"}"', 2, needs="torch"),
                        Launch(f"{TINY_WAYS} --modes eager,graph --blocking", '"mode": "graph"', 2, 2, "torch")],
+    "torch_transports.py": [Launch("--device cpu --rows 16,6 --mib 0.001 --repeats 1 --modes eager",
+                                   "staged is slower in .* of 10", 2, needs="torch"),
+                            Launch("--rows 16 --mib 0.01 --repeats 1 --modes graph", "staged is slower in .* of 6", 2, 2, "torch")],
 }
 # A flag that needs what is not everywhere: where it is missing, the flag is in no launch.
 ELSEWHERE = {"torch_bench.py": {"--megatron"}}
