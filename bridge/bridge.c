@@ -40,7 +40,8 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     if (bridge->replicated)
         MIMO_TRY(
             mimo_grid_split(&bridge->copies, bridge->mover.comm, bridge->src, bridge->replicated));
-    if (mimo_executor_stages(bridge->executor[0]) || mimo_executor_stages(bridge->executor[1]))
+    bridge->may_stage = own->stages;
+    if (mimo_bridge_stages(bridge))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
 }

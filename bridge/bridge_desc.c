@@ -48,6 +48,9 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_comm *
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
                "bridge: the name is empty; without one (NULL) a bridge has a number");
     own->desc = read;
+    MIMO_TRY(mimo_env_get(&own->stages, MIMO_ENV_STAGED));
+    MIMO_CHECK(own->stages == 0 || own->stages == 1, MIMO_ERR_ARGUMENT,
+               "environment MIMO_STAGED=%" PRId64 " is neither 0 nor 1", own->stages);
     return mimo_comm_checks(&own->checks, comm);
 }
 
@@ -117,6 +120,8 @@ static void append_all(char *text, const mimo_bridge_request *own)
         mimo_call_append(text, ", %d thread blocks", desc->ctas);
     if (desc->batch >= 0)
         mimo_call_append(text, ", batch %" PRId64, desc->batch);
+    if (own->stages == 0)
+        mimo_call_append(text, ", MIMO_STAGED=0");
     if ((own->checks & ~MIMO_CHECK_CALLS) > 0) /* `calls` is in every agreement */
         mimo_call_append(text, ", MIMO_CHECK%s%s",
                          own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
@@ -146,7 +151,7 @@ static uint64_t describe(char *text, const mimo_bridge_request *own)
     hash = mimo_hash_int(hash, desc->all_stages);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
     hash = mimo_hash_int(hash, desc->batch);
-    return mimo_hash_int(hash, own->checks);
+    return mimo_hash_int(mimo_hash_int(hash, own->stages), own->checks);
 }
 
 /* ---------------------------------- lengths of thd ---------------------------------- */

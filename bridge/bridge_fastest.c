@@ -144,13 +144,15 @@ static mimo_status take_slowest(trial *it, int repeat)
     return MIMO_OK;
 }
 
-/* Where destinations lie in a buffer, rows go there without staging. Elsewhere routed is p2p. */
+/* Where destinations lie in a buffer, rows go there without staging. Elsewhere routed is p2p or
+ * staged: where there is nothing to stage through, it is p2p. */
 static bool is_candidate(const trial *it, int pass, int c)
 {
+    bool stages = mimo_fifos_of(&it->bridge->fifos) != NULL, in_buffer = it->sizes->in_buffer;
     const bool is[CANDIDATES] = {
         [ROUTED] = true,
-        [P2P] = it->sizes->in_buffer,
-        [STAGED] = mimo_fifos_of(&it->bridge->fifos) != NULL,
+        [P2P] = in_buffer || stages,
+        [STAGED] = stages && !in_buffer,
         [COLLECTIVE] = it->bridge->measured[pass],
     };
     return is[c];
@@ -237,7 +239,7 @@ static void release_losers(mimo_bridge *bridge)
     if (mimo_collective_of(bridge) && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
         chosen[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
         mimo_collective_disconnect(bridge);
-    if (!mimo_executor_stages(chosen[0]) && !mimo_executor_stages(chosen[1]))
+    if (!mimo_bridge_stages(bridge))
         mimo_fifos_leave(&bridge->fifos);
 }
 

@@ -8,7 +8,8 @@
 
 struct mimo_bridge {
     mimo_mover mover;
-    mimo_fifo_user fifos; /* of the parent, where a pass stages its messages */
+    mimo_fifo_user fifos; /* of the parent, where a pass may stage its messages */
+    bool may_stage;       /* transport AUTO may (MIMO_STAGED) */
     const mimo_grid *src, *dst;
     int64_t rank, size; /* of the communicator */
     mimo_memory memory; /* where its tiles lie */
@@ -39,6 +40,13 @@ static inline struct mimo_collective *mimo_collective_of(const mimo_bridge *brid
 static inline struct mimo_routed *mimo_routed_of(const mimo_bridge *bridge)
 {
     return bridge->state[MIMO_ALGORITHM_ROUTED];
+}
+
+/* Whether a pass may stage its messages. */
+static inline bool mimo_bridge_stages(const mimo_bridge *bridge)
+{
+    return mimo_executor_stages(bridge->executor[0], bridge->may_stage) ||
+           mimo_executor_stages(bridge->executor[1], bridge->may_stage);
 }
 
 /* Whether a destination must lie in a buffer of the parent, in either pass. */

@@ -113,11 +113,12 @@ static inline bool mimo_executor_pushes(mimo_executor executor)
             executor.transport == MIMO_TRANSPORT_ZERO_COPY);
 }
 
-/* Whether its messages are staged where ranks share memory. */
-static inline bool mimo_executor_stages(mimo_executor executor)
+/* Whether its messages may be staged where ranks share memory. `by_choice`: AUTO may. */
+static inline bool mimo_executor_stages(mimo_executor executor, bool by_choice)
 {
     return executor.algorithm == MIMO_ALGORITHM_ROUTED &&
-           executor.transport == MIMO_TRANSPORT_STAGED;
+           (executor.transport == MIMO_TRANSPORT_STAGED ||
+            (by_choice && executor.transport == MIMO_TRANSPORT_AUTO));
 }
 
 /* The executors of a bridge (executors.c). */

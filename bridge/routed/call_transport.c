@@ -8,11 +8,30 @@ bool mimo_call_pushes(const mimo_op *op)
            mimo_executor_pushes(bridge->executor[op->call.backward]);
 }
 
+/* Of the shortest row that AUTO stages, and of what all row lengths must be multiples of, in bytes.
+ * By docs/gpu.md: such rows move in bulk, and copies are long enough. */
+enum { STAGED_ROW = 128, STAGED_UNIT = 16 };
+
+/* A rank's peers make the same choice, because rows are as long there. How tensors are aligned can
+ * differ between ranks, so it does not count. */
+static bool suits_staging(const mimo_op *op)
+{
+    bool suits = true;
+    for (int i = 0; i < op->call.n; i++) {
+        int64_t bytes = op->tensors.pairs[i].src.row_bytes;
+        suits = suits && bytes >= STAGED_ROW && bytes % STAGED_UNIT == 0;
+    }
+    return suits;
+}
+
 mimo_buffer *mimo_call_fifos(const mimo_op *op)
 {
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    return mimo_executor_stages(bridge->executor[op->call.backward]) ? mimo_fifos_of(&bridge->fifos)
-                                                                     : NULL;
+    mimo_executor executor = bridge->executor[op->call.backward];
+    bool chosen = executor.transport == MIMO_TRANSPORT_AUTO;
+    if (!mimo_executor_stages(executor, bridge->may_stage) || (chosen && !suits_staging(op)))
+        return NULL;
+    return mimo_fifos_of(&bridge->fifos);
 }
 
 mimo_buffer *mimo_call_target(const mimo_op *op, int i)

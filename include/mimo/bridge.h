@@ -161,8 +161,8 @@ MIMO_API void mimo_bridge_sizes_init(mimo_bridge_sizes *out, size_t size);
  *
  * The candidates are collective, where its rules hold, and routed with the transports
  *
- *   AUTO     always: zero-copy where `in_buffer`, otherwise p2p
- *   P2P      where `in_buffer`
+ *   AUTO     always: zero-copy where `in_buffer`, otherwise staged or p2p
+ *   P2P      where `in_buffer`, and where something can be staged
  *   STAGED   where not `in_buffer`, on devices where ranks share memory
  *
  * They move tiles of these sizes in fifteen interleaved repeats. A repeat is one call each way on

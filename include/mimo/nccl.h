@@ -85,8 +85,9 @@ typedef struct mimo_nccl_desc {
     void *context; /* borrowed; passed to both */
     /* Bytes of device memory on each rank that messages are staged through
      * (MIMO_TRANSPORT_STAGED), divided among the other ranks within reach. A communicator takes
-     * them while it has bridges with that transport. Where ranks give different values, all take
-     * the largest. MIMO_NCCL_DEFAULT: 32 MiB. 0: none, such bridges send by p2p. */
+     * them while it has bridges with that transport, or with transport AUTO unless MIMO_STAGED=0.
+     * Where ranks give different values, all take the largest. MIMO_NCCL_DEFAULT: 32 MiB. 0: none,
+     * such bridges send by p2p. */
     int64_t staging_bytes;
 } mimo_nccl_desc;
 

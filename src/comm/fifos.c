@@ -1,7 +1,10 @@
 #include "comm/fifos.h"
 
+#include <inttypes.h>
+
 #include "comm/buffer_state.h"
 #include "core/check.h"
+#include "core/logging.h"
 
 static mimo_status open_fifos(mimo_comm *comm)
 {
@@ -10,11 +13,19 @@ static mimo_status open_fifos(mimo_comm *comm)
         return MIMO_OK;
     MIMO_TRY(mimo_buffer_create_fifos(&comm->fifos, comm, bytes, comm->backend->fifo_piece(comm)));
     mimo_buffer_report_reach(comm->fifos);
+    if (comm->fifos && comm->rank == 0)
+        mimo_log(
+            MIMO_LOG_INFO,
+            "messages between ranks that share memory can be staged, through %" PRId64
+            " bytes on each rank (mimo_nccl_desc.staging_bytes; MIMO_STAGED=0: AUTO stages none)",
+            comm->fifos->bytes);
     return MIMO_OK;
 }
 
 mimo_status mimo_fifos_use(mimo_fifo_user *user, mimo_comm *comm)
 {
+    if (user->comm)
+        return MIMO_OK;
     if (__atomic_load_n(&comm->fifo_users, __ATOMIC_ACQUIRE) == 0)
         MIMO_TRY(open_fifos(comm));
     __atomic_fetch_add(&comm->fifo_users, 1, __ATOMIC_RELAXED);

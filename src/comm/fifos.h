@@ -12,10 +12,10 @@ typedef struct mimo_fifo_user {
     mimo_comm *comm; /* NULL: it uses none */
 } mimo_fifo_user;
 
-/* Begin to use the FIFOs. Collective, blocking; all ranks return, also where one fails. Where the
- * backend stages nothing, no rank wants memory for it, or no other rank is within reach, there are
- * none, which is no error. Where some rank is out of reach rank 0 logs it. MIMO_ERR_MEMORY,
- * MIMO_ERR_DEVICE, MIMO_ERR_COMM. */
+/* Begin to use the FIFOs; a user that does so already goes on. Collective, blocking; all ranks
+ * return, also where one fails. Where the backend stages nothing, no rank wants memory for it, or
+ * no other rank is within reach, there are none, which is no error. Rank 0 logs the bytes, and
+ * where some rank is out of reach. MIMO_ERR_MEMORY, MIMO_ERR_DEVICE, MIMO_ERR_COMM. */
 mimo_status mimo_fifos_use(mimo_fifo_user *user, mimo_comm *comm);
 
 /* End to use them. Collective in effect. */

@@ -63,7 +63,7 @@ typedef struct crossing {
     test_tile from, to;
 } crossing;
 
-static crossing crossing_new(mimo_comm *comm, executor_id executor, int64_t seq)
+static crossing crossing_of(mimo_comm *comm, executor_id executor, int64_t seq, int64_t hidden)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
@@ -80,9 +80,14 @@ static crossing crossing_new(mimo_comm *comm, executor_id executor, int64_t seq)
     desc.executor = executor_of(executor);
     desc.batch = size;
     MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, comm, &desc));
-    it.from = test_tile_new("sbh", MIMO_F32, seq * size, 1, HIDDEN);
-    it.to = test_tile_new("sbh", MIMO_F32, seq, size, HIDDEN);
+    it.from = test_tile_new("sbh", MIMO_F32, seq * size, 1, hidden);
+    it.to = test_tile_new("sbh", MIMO_F32, seq, size, hidden);
     return it;
+}
+
+static crossing crossing_new(mimo_comm *comm, executor_id executor, int64_t seq)
+{
+    return crossing_of(comm, executor, seq, HIDDEN);
 }
 
 static void crossing_free(crossing *it)
@@ -149,6 +154,62 @@ MPI_TEST(staged, wrong_bytes)
     MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("staging_bytes -7");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
+}
+
+/* ----------------------------------------- by choice ---------------------------------------- */
+
+/* Pieces that this rank has sent through the FIFOs of a communicator. */
+static uint64_t pieces_sent(const mimo_comm *comm)
+{
+    uint64_t sum = 0;
+    for (int peer = 0; comm->fifos && peer < comm->size; peer++) {
+        mimo_flags flags;
+        EXPECT_CUDA(cudaMemcpy(&flags, &comm->fifos->flags[comm->rank][peer], sizeof flags,
+                               cudaMemcpyDeviceToHost));
+        sum += peer == comm->rank ? 0 : flags.sends;
+    }
+    return sum;
+}
+
+/* A forward by transport AUTO of rows with so many floats. Returns the pieces that it staged. */
+static uint64_t staged_by_choice(mimo_comm *comm, int64_t hidden)
+{
+    crossing it = crossing_of(comm, EXECUTOR_ROUTED, 16, hidden);
+    uint64_t before = pieces_sent(comm);
+    EXPECT_CUDA(cudaMemset(it.from.view.data, mpi_test_rank() + 1, (size_t)it.from.room.bytes));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &it.to.view, &it.from.view, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
+    uint64_t sent = pieces_sent(comm) - before;
+    crossing_free(&it);
+    return sent;
+}
+
+/* Transport AUTO stages rows of at least 128 bytes that are multiples of 16, unless it must not. */
+MPI_TEST(staged, chosen_by_the_length_of_rows)
+{
+    static const struct {
+        int64_t hidden;
+        bool staged;
+    } rows[] = {{32, true}, {31, false}, {28, false}, {33, false}, {36, true}, {512, true}};
+    mimo_comm *comm = NULL;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    test_needs_reach(2);
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
+    crossing kept = crossing_new(comm, EXECUTOR_ROUTED, 16); /* so that the FIFOs stay */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t sent = staged_by_choice(comm, rows[i].hidden);
+        MPI_EXPECT((sent > 0) == rows[i].staged, "rows of %d bytes: %d pieces were staged",
+                   (int)rows[i].hidden * 4, (int)sent);
+    }
+    crossing_free(&kept);
+    MPI_EXPECT(!comm->fifos, "FIFOs without a bridge");
+    setenv("MIMO_STAGED", "0", 1);
+    kept = crossing_new(comm, EXECUTOR_ROUTED, 16);
+    MPI_EXPECT(!comm->fifos, "FIFOs in spite of MIMO_STAGED=0");
+    unsetenv("MIMO_STAGED");
+    crossing_free(&kept);
+    mimo_comm_destroy(comm);
 }
 
 /* ------------------------------------------ waits ------------------------------------------- */

@@ -584,6 +584,15 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 1: environment MIMO_CTAS=4294967297");
     unsetenv("MIMO_CTAS");
+    if (rank == 1)
+        setenv("MIMO_STAGED", "2", 1);
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_STAGED=2 is neither 0 nor 1");
+    if (rank == 1)
+        setenv("MIMO_STAGED", "0", 1);
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE(", MIMO_STAGED=0, rank 0 called");
+    unsetenv("MIMO_STAGED");
 }
 
 /* The arguments of a creation. In each trial one rank has another value of one field. */

@@ -61,6 +61,12 @@ static bool stages(const mimo_bridge *bridge)
     return mimo_fifos_of(&bridge->fifos) != NULL;
 }
 
+/* Whether transport AUTO may be another one than p2p for destinations in no buffer. */
+static bool can_stage(void)
+{
+    return mpi_test_comm()->backend->fifo_bytes != NULL;
+}
+
 /* All ranks have chosen the same executor, it is one that applies, and it moves rows rightly. */
 static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
 {
@@ -70,7 +76,7 @@ static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
     MPI_Allreduce(own, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     for (int way = 0; way < 2; way++) {
         bool can = own[way] == EXECUTOR_ROUTED ||
-                   (own[way] == EXECUTOR_P2P && c->sizes.in_buffer) ||
+                   (own[way] == EXECUTOR_P2P && (c->sizes.in_buffer || can_stage())) ||
                    (own[way] == EXECUTOR_STAGED && stages(bridge) && !c->sizes.in_buffer) ||
                    (own[way] == EXECUTOR_COLLECTIVE && both &&
                     (way == 0 || c->sizes.dtype != MIMO_F8)); /* collective can't sum F8 over cp */
