@@ -52,18 +52,12 @@ static mimo_op_request whole(bool backward, const mimo_tensor *to, const mimo_te
     return (mimo_op_request){.backward = backward, .move = {0, to, from, n, 1, stream}};
 }
 
-static mimo_status refusal(mimo_status local)
-{
-    MIMO_CHECK(local != MIMO_OK, MIMO_ERR_ARGUMENT, "bridge refuse: MIMO_OK is no error");
-    return mimo_checked_status(local, "bridge refuse");
-}
-
 mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool prepare, mimo_status local)
 {
     MIMO_RANGE();
     mimo_op_request request = whole(backward, NULL, NULL, 0, NULL);
     request.prepares = prepare;
-    request.read = refusal(local);
+    request.read = mimo_refused_status(local, "bridge refuse");
     return move_whole(bridge, &request);
 }
 

@@ -6,6 +6,7 @@
 
 #include "bridge/routed/routed_types.h"
 #include "bridge/routed/given_batches.h"
+#include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -202,6 +203,15 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs
     mimo_given_batches_release(&it.given);
     mimo_release(it.given.descs);
     return status;
+}
+
+mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local)
+{
+    MIMO_RANGE();
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge refuse update: bridge is NULL");
+    MIMO_ENTER(bridge->mover.parent, "bridge refuse update");
+    update_maker it = {.bridge = bridge};
+    return agree(&it, mimo_refused_status(local, "bridge refuse update"));
 }
 
 mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)

@@ -458,6 +458,13 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
                                         mimo_status local);
 
 /**
+ * The same in place of mimo_bridge_update: the last update stays in force on all ranks. Collective,
+ * blocking. Where MIMO_AGREE=0 nobody else learns of it, and the ranks that tell spans or rows wait
+ * for this one.
+ */
+MIMO_API mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local);
+
+/**
  * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
  * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
  * `to` (MIMO_DST), a backward the other way round. Local, pure; thread-safe while nobody updates

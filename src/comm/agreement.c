@@ -348,6 +348,12 @@ mimo_status mimo_checked_status(mimo_status local, const char *call)
                : mimo_fail(MIMO_ERR_ARGUMENT, "%s: %d is no mimo_status", call, (int)local);
 }
 
+mimo_status mimo_refused_status(mimo_status local, const char *call)
+{
+    MIMO_CHECK(local != MIMO_OK, MIMO_ERR_ARGUMENT, "%s: MIMO_OK is no error", call);
+    return mimo_checked_status(local, call);
+}
+
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
     MIMO_RANGE();

@@ -119,6 +119,9 @@ typedef struct mimo_claim {
 /* A caller's status, or MIMO_ERR_ARGUMENT where it is no mimo_status. */
 mimo_status mimo_checked_status(mimo_status local, const char *call);
 
+/* The same of a caller that can't make its call: MIMO_ERR_ARGUMENT also where it is MIMO_OK. */
+mimo_status mimo_refused_status(mimo_status local, const char *call);
+
 /* The bits of MIMO_CHECK in force: the descriptor's, or the environment's. MIMO_ERR_ARGUMENT where
  * that is wrong. */
 mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm);

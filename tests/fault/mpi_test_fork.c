@@ -39,6 +39,7 @@ static void call_everything(fault_bed *bed, mimo_op **op)
     expect_refused(mimo_comm_abort(bed->comm, "by the child"), "abort");
     expect_refused(mimo_bridge_select(bed->bridge, 0), "select");
     expect_refused(mimo_bridge_refuse(bed->bridge, false, false, MIMO_ERR_SHAPE), "refuse");
+    expect_refused(mimo_bridge_refuse_update(bed->bridge, MIMO_ERR_SHAPE), "refuse update");
     expect_refused(mimo_op_test(&done, *op), "op test");
     expect_refused(mimo_op_wait(op), "op wait");
 }

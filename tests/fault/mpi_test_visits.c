@@ -217,6 +217,9 @@ static void make_mistakes(fault_bed *bed)
     mimo_status refusal = mimo_fail(MIMO_ERR_SHAPE, "no tile");
     MPI_EXPECT_STATUS(mimo_bridge_refuse(bed->bridge, false, false, refusal), MIMO_ERR_SHAPE);
     expect_visit("refuse", THEIRS);
+    refusal = mimo_fail(MIMO_ERR_SHAPE, "no spans");
+    MPI_EXPECT_STATUS(mimo_bridge_refuse_update(bed->bridge, refusal), MIMO_ERR_SHAPE);
+    expect_visit("refuse update", THEIRS);
     MPI_EXPECT_STATUS(mimo_gradient_add_grid(bed->gradient, NULL, NULL, NULL, NULL),
                       MIMO_ERR_ARGUMENT);
     expect_visit("add of no grid", THEIRS);

@@ -270,6 +270,36 @@ static mimo_status refuse(bridge_bed *bed, bool backward, bool prepare, mimo_sta
                               local == MIMO_ERR_IO ? mimo_fail(local, "no tile") : local);
 }
 
+static mimo_status refuse_update(bridge_bed *bed, mimo_status local)
+{
+    return mimo_bridge_refuse_update(bed->bridge,
+                                     local == MIMO_ERR_IO ? mimo_fail(local, "no spans") : local);
+}
+
+/* The same of an update, after which the batch of before is in force. */
+MPI_TEST(prepare, refused_update)
+{
+    bed_case c = case_of(EXECUTOR_P2P, 1);
+    bridge_bed bed;
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    bool here = mpi_test_rank() == 1;
+    bed_create(&bed, &c);
+    batch.batch = 2 * mpi_test_size();
+    const mimo_status wrong[] = {MIMO_ERR_IO, MIMO_OK, (mimo_status)77};
+    static const char *const words[] = {": no spans", "refuse update: MIMO_OK is no error",
+                                        "refuse update: 77 is no mimo_status"};
+    for (int i = 0; i < 3; i++) {
+        MPI_EXPECT_STATUS(here ? refuse_update(&bed, wrong[i])
+                               : mimo_bridge_update(bed.bridge, &batch, 1),
+                          i == 0 ? MIMO_ERR_IO : MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE("rank 1: bridge ");
+        MPI_EXPECT_SENTENCE(words[i]);
+    }
+    MPI_EXPECT_STATUS(mimo_bridge_refuse_update(NULL, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
+    bed_move(&bed, false, 5);
+    bed_destroy(&bed);
+}
+
 /* One rank can't take part in what the others call or prepare. All get its sentence. */
 MPI_TEST(prepare, refused)
 {
