@@ -227,6 +227,7 @@ PROTOTYPES = {
     "mimo_bridge_update": "S:ppi",
     "mimo_bridge_select": "S:pi",
     "mimo_bridge_refuse": "S:pbbi",
+    "mimo_bridge_refuse_update": "S:pi",
     "mimo_bridge_forward": "S:pppip",
     "mimo_bridge_backward": "S:pppip",
     "mimo_bridge_forward_start_chunked": "S:ppp",

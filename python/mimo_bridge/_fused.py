@@ -40,11 +40,11 @@ class Placement:
         Backward of an earlier place() is a StateError. Errors, on every rank: ShapeError (another
         number of rows than the ids of the samples have; b or S that differ or do not split).
         """
-        def batch_of() -> Batch:
+        def batches() -> list[Batch]:
             samples, first = ids.shape[0], ids.shape[0] * self._index
-            return Batch(batch=samples * self._dp, spans=spans_of(ids, self.special, first))
+            return [Batch(batch=samples * self._dp, spans=spans_of(ids, self.special, first))]
 
-        self.bridge.update(self.bridge.comm._together("update", batch_of))
+        self.bridge._movement.update(batches)
         y: torch.Tensor = self.bridge(x, seq=ids.shape[1])
         return y
 

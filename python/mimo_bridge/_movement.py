@@ -54,6 +54,12 @@ class Batch:
         return desc
 
 
+def _described(batch: object) -> _c.mimo_batch_desc:
+    if not isinstance(batch, Batch):
+        raise ArgumentError(f"update: {batch!r} is no Batch")
+    return batch._desc()
+
+
 def _span(span: Span) -> _c.mimo_span:
     sample, row, position, length = span
     made = _c.mimo_span(sample, row, position, length)
@@ -144,17 +150,18 @@ class Movement:
 
     # What calls move.
 
-    def update(self, batches: Sequence[Batch]) -> None:
-        def describe() -> list[_c.mimo_batch_desc]:
-            for batch in batches:
-                if not isinstance(batch, Batch):
-                    raise ArgumentError(f"update: {batch!r} is no Batch")
-            return [batch._desc() for batch in batches]
-
-        descs = self.comm._together("update", describe)
-        array = (_c.mimo_batch_desc * max(len(descs), 1))(*descs)
+    def update(self, tell: Callable[[], Sequence[Batch]]) -> None:
+        """Tell the next calls' batches: what tell() gives. Where it fails, the other ranks get its error from
+        their update. Collective."""
         with self.comm._turn():
-            _c.lib.mimo_bridge_update(self.open(), array, len(descs))
+            handle = self.open()
+            try:
+                batches = tell()
+                array = (_c.mimo_batch_desc * max(len(batches), 1))(*map(_described, batches))
+            except Exception as error:
+                self._say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handle, status))
+                raise
+            _c.lib.mimo_bridge_update(handle, array, len(batches))
             self._first += max(len(self.batches), 1)
             self.batches = batches
             self._masks.clear()
@@ -438,12 +445,15 @@ class Movement:
     def _refuse(self, adjoint: bool, error: BaseException, prepares: bool = False) -> None:
         """This rank can't call. On the host the others wait for it, so it tells them why: then all ranks
         fail with what this one says."""
-        if self.handle is None:
-            return
+        if self.handle is not None:
+            self._say(error, lambda status: _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status))
+
+    def _say(self, error: BaseException, refuse: Callable[[int], None]) -> None:
+        """Take part by `refuse` in a call of the library that this rank can't make. It fails with the status
+        and sentence of this error; where another rank's came first, the error has a note of it."""
         status = _c.fail(error)
         try:
-            _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status)
+            refuse(status)
         except MimoError as refusal:
             if refusal.status != status and hasattr(error, "add_note"):
                 error.add_note(f"({refusal})")
-

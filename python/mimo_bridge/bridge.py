@@ -318,7 +318,7 @@ class Bridge(torch.nn.Module):
         Errors, on every rank: ArgumentError, ShapeError, UnsupportedError, MismatchError, StateError
         (chunks that have not ended). Then the last update stays in force.
         """
-        self._movement.update(batches)
+        self._movement.update(lambda: batches)
 
     def select(self, micro_batch: int) -> None:
         """Let the next calls move this micro-batch of the last update. Backward belongs to the one of

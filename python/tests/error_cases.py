@@ -9,13 +9,14 @@ import threading
 import time
 import traceback
 import warnings
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mimo_bridge as mb
-from mimo_bridge import communicator
+from mimo_bridge import _c, communicator
 from megatron_import import process_groups
 from rank_runner import case, gather, raises, same
 from tile_model import global_rows
@@ -261,7 +262,7 @@ def steps_have_names(comm):
     """Ranks that agree in different calls learn of it; one that waits alone says in which."""
     bridges = [mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh") for _ in range(2)]
     error = raises(mb.MismatchError, "", bridges[0].close if comm.rank else bridges[0].update)
-    assert "rank 1 called close of a bridge, rank 0 called update" in str(error), error
+    assert "rank 1 called close of a bridge, rank 0 called bridge" in str(error), error
     x = torch.ones(1, 4, 1)
     comm.timeout = datetime.timedelta(milliseconds=300)
     error = raises(mb.DeadlineError, "", *([bridges[1].update] if comm.rank else [bridges[1], x]))
@@ -317,6 +318,9 @@ def wrong_updates(comm):
     raises(mb.ShapeError, "8", bridge.update, mb.Batch(rows=(2, 5)))
     raises(mb.MimoError, "", bridge.update, *([mb.Batch(rows=(2, 4))] * (1 + (comm.rank == 2))))
     raises(Exception, "", bridge.update, mb.Batch(rows=(2, 4) if comm.rank else "no"))
+    with mock.patch.object(_c.lib, "mimo_comm_agree_named", side_effect=AssertionError("a further exchange")):
+        bridge.update(mb.Batch(rows=(2, 4)))
+        raises(mb.ArgumentError, "-7", bridge.update, mb.Batch(rows=(2, 4) if comm.rank else (-7, 4)))
     raises(mb.ArgumentError, "", bridge.select, 1)
     same(bridge(x), y)
     shaped = make(comm)
