@@ -110,6 +110,7 @@ class Movement:
     def __init__(self, comm: Communicator, handle: ctypes.c_void_p, letters: tuple[str, str],
                  buffers: tuple[Buffer | None, Buffer | None]) -> None:
         self.comm = comm
+        self._turn, self._stream = comm._turn(), comm._stream
         self.handle: ctypes.c_void_p | None = handle
         self.letters = letters  # of the src tile and of the dst tile
         self.codes = letters[0].encode(), letters[1].encode()
@@ -121,7 +122,7 @@ class Movement:
         self._first = 0
         self.batches: Sequence[Batch] = ()
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
-        self._begun = 0  # calls that reached the library, or told it that they can't
+        self.begun = 0  # calls that reached the library, or told it that they can't
         self._iterations = 0  # of chunks that have not ended
         self.number = _handles.add(self)
         self._choose(0)
@@ -153,7 +154,7 @@ class Movement:
     def update(self, tell: Callable[[], Sequence[Batch]]) -> None:
         """Tell the next calls' batches: what tell() gives. Where it fails, the other ranks get its error from
         their update. Collective."""
-        with self.comm._turn():
+        with self._turn:
             handle = self.open()
             try:
                 batches = tell()
@@ -169,7 +170,7 @@ class Movement:
             self._choose(0)
 
     def select(self, micro_batch: int) -> None:
-        with self.comm._turn():
+        with self._turn:
             self._in_force = None
             micro_batch = _c.whole("select: a micro-batch", micro_batch, 0, MOST)
             _c.lib.mimo_bridge_select(self.open(), micro_batch)
@@ -204,31 +205,41 @@ class Movement:
     def guarded(self, call: Callable[..., T], *arguments: Any, prepares: bool = False) -> T:
         """A collective call. Where it fails before it has come to the library, the other ranks learn of
         it all the same: they would wait for this one. A call of fake tensors is of one rank alone."""
-        begun = self._begun
+        begun = self.begun
         try:
             return call(*arguments)
         except Exception as error:
-            silent = self._begun != begun or self.comm.closed
-            if not silent and not _are_fake(arguments):
-                with self.comm._turn():
-                    self._begun += 1
-                    self._next_slot(False)
-                    self._refuse(False, error, prepares)
+            self.tell(error, begun, arguments, prepares)
             raise
+
+    def tell(self, error: Exception, begun: int, arguments: Sequence[Any], prepares: bool = False) -> None:
+        """What guarded() does where a call of these arguments failed. `begun`: of before it."""
+        silent = self.begun != begun or self.comm.closed
+        if not silent and not _are_fake(arguments):
+            with self._turn:
+                self.begun += 1
+                self._next_slot(False)
+                self._refuse(False, error, prepares)
 
     def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""
-        with self.comm._turn():
-            self._begun += 1
-            slot = self._next_slot(adjoint)
+        with self._turn:
+            self.begun += 1
+            buffer = self.buffers[adjoint]
+            slot = 0 if buffer is None else buffer.next_slot()
             try:
-                given = self._for(call)
+                now = self._in_force
+                given = now[1] if now is not None and now[0] == call else self._for(call)
                 shape = tuple(shape)
                 # All that is checked: where views are kept, such a tensor and such a shape were found good.
                 key = adjoint, type(x), x.dtype, x.device, x.layout, x.shape, shape
                 views = self._kinds.get(key)
                 x = self._checked(adjoint, x, shape) if views is None else _views.plain(x)
-                y, address = self._destination(adjoint, slot, x, shape)
+                if buffer is None:
+                    y = x.new_empty(shape)
+                    address = _views.address_of(y)
+                else:
+                    y, address = buffer.tensor(slot, x.dtype, shape)
                 if given.spans is not None and not adjoint:
                     y.zero_()
                 if views is None:
@@ -238,7 +249,7 @@ class Movement:
                 self._refuse(adjoint, error)
                 raise
             try:
-                self._functions[adjoint](self.open(), *views.arguments, 1, self.comm._stream())
+                self._functions[adjoint](self.open(), *views.arguments, 1, self._stream())
             except MimoError:
                 del y  # the traceback keeps this frame, but not its slot in use
                 raise
@@ -259,8 +270,8 @@ class Movement:
                  tiles: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
         """move() of several tensors in one call of the library: one agreement, one exchange. Or copies of
         `tiles` with the rows of xs at the positions of a ragged batch. Collective."""
-        with self.comm._turn():
-            self._begun += 1
+        with self._turn:
+            self.begun += 1
             slot = self._next_slot(adjoint)
             try:
                 given = self._for(call)
@@ -291,7 +302,7 @@ class Movement:
     def unplace(self, ys: Sequence[torch.Tensor], shapes: Shapes, call: int) -> list[torch.Tensor]:
         """The adjoint of placing: the gradients of the tiles, which are 0 where rows were placed, and
         behind them those of xs. Collective."""
-        with self.comm._turn():
+        with self._turn:
             xs = self.move_all(True, ys, shapes, call)
             mask = self._mask(ys[0], shapes[0], call)
             return [torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y) for y in ys] + xs
@@ -314,8 +325,8 @@ class Movement:
         samples, each when its rows are there."""
         operation = ctypes.c_void_p()
         axis = max(self.letters[1].find("b"), 0)
-        with self.comm._turn():
-            self._begun += 1
+        with self._turn:
+            self.begun += 1
             slot = self._next_slot(False)
             try:
                 given = self._for(self.call)
@@ -337,14 +348,14 @@ class Movement:
             self._iterations += 1
         try:
             for i in range(n):
-                with self.comm._turn():
-                    _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
+                with self._turn:
+                    _c.lib.mimo_op_wait_chunk(operation, i, self._stream())
                 yield [y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i)) for y in ys]
         finally:
             self._iterations -= 1
             try:
                 if self.comm._usable():  # otherwise it has ended, or is this process's parent's
-                    with self.comm._turn():
+                    with self._turn:
                         _c.lib.mimo_op_wait(ctypes.byref(operation))
             finally:
                 del ys  # as in move()
@@ -355,7 +366,7 @@ class Movement:
         if self.comm.device.type != "cuda":
             return None
         if stream is None:
-            return self.comm._stream()
+            return self._stream()
         stream.wait_stream(torch.cuda.current_stream(self.comm.device))
         for tensor in tensors:
             tensor.record_stream(stream)
@@ -363,8 +374,8 @@ class Movement:
 
     def prepare(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes, chunks: int) -> None:
         """Make calls of such tensors ready. Collective, blocking; they are neither read nor written."""
-        with self.comm._turn():
-            self._begun += 1
+        with self._turn:
+            self.begun += 1
             try:
                 self._for(self.call)
                 xs = self._all_checked(adjoint, xs, shapes)
@@ -374,7 +385,7 @@ class Movement:
             except BaseException as error:
                 self._refuse(adjoint, error, prepares=True)
                 raise
-            desc.stream = self.comm._stream()
+            desc.stream = self._stream()
             _c.lib.mimo_bridge_prepare(self.open(), adjoint, ctypes.byref(desc))
 
     # Their parts.
@@ -394,14 +405,6 @@ class Movement:
     def _all_checked(self, adjoint: bool, xs: Sequence[torch.Tensor], shapes: Shapes) -> list[torch.Tensor]:
         return [self._checked(adjoint, x, shape, _which(i, xs))
                 for i, (x, shape) in enumerate(zip(xs, shapes))]
-
-    def _destination(self, adjoint: bool, slot: int, like: torch.Tensor,
-                     shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
-        buffer = self.buffers[adjoint]
-        if buffer is not None:
-            return buffer.tensor(slot, like.dtype, shape)
-        y = like.new_empty(shape)
-        return y, _views.address_of(y)
 
     def _destinations(self, adjoint: bool, slot: int, likes: Sequence[torch.Tensor],
                       shapes: Shapes) -> list[torch.Tensor]:
@@ -440,7 +443,7 @@ class Movement:
         return desc
 
     def _call(self, adjoint: bool, to: Any, source: Any) -> None:
-        self._functions[adjoint](self.open(), to, source, len(to), self.comm._stream())
+        self._functions[adjoint](self.open(), to, source, len(to), self._stream())
 
     def _refuse(self, adjoint: bool, error: BaseException, prepares: bool = False) -> None:
         """This rank can't call. On the host the others wait for it, so it tells them why: then all ranks

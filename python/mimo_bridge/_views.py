@@ -50,7 +50,7 @@ def view(x: torch.Tensor, letters: bytes) -> _c.mimo_tensor:
 def plain(x: torch.Tensor) -> torch.Tensor:
     """x with its elements one after the other in memory, as they are: x itself, or a copy. (A view can
     also have a sign to be applied when it is read.)"""
-    return x.contiguous().resolve_neg()
+    return x if x.is_contiguous() and not x.is_neg() else x.contiguous().resolve_neg()
 
 
 def check_strided(what: str, x: object) -> None:

@@ -152,10 +152,14 @@ class Bridge(torch.nn.Module):
         """
         if torch.compiler.is_compiling():
             return self._forward(x, seq, rows, batch)
-        try:
-            return self._movement.guarded(self._forward, x, seq, rows, batch)
-        except ShapeError as error:
-            self._advise(error, seq, rows, batch)
+        movement = self._movement
+        begun = movement.begun
+        try:  # as movement.guarded() does, for calls that are to keep the host for little time
+            return self._forward(x, seq, rows, batch)
+        except Exception as error:
+            movement.tell(error, begun, (x, seq, rows, batch))
+            if isinstance(error, ShapeError):
+                self._advise(error, seq, rows, batch)
             raise
 
     def _forward(self, x: Any, seq: int | None, rows: int | None,

@@ -392,7 +392,8 @@ class _Turn:
 
     def __enter__(self) -> ctypes.c_void_p:
         comm = self.comm
-        comm._same_process()
+        if comm._pid != _this_process[0]:
+            comm._same_process()
         comm._lock.acquire()
         if comm._signals.handler_runs():
             comm._lock.release()
