@@ -67,11 +67,11 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
                       mimo_box *box)
 {
     mimo_box boxes[MIMO_LAYOUT_BOXES];
-    cell->dp = mimo_layout_dp_of(layout, sample);
     if (layout->ragged.kind) {
         mimo_ragged_find(layout, sample, position, cell, box);
         return;
     }
+    cell->dp = mimo_layout_dp_of(layout, sample);
     mimo_layout_locate(layout, position, cell);
     int count =
         mimo_layout_piece_boxes(layout, cell, mimo_layout_segment_of(layout, position), boxes);
@@ -105,7 +105,7 @@ mimo_status mimo_layout_rows(int64_t *rows, const mimo_layout *layout, int64_t r
                layout ? "rows" : "layout");
     if (!mimo_layout_cell(&cell, layout, rank))
         *rows = 0;
-    else if (layout->ragged.kind == MIMO_RAGGED_PACKED)
+    else if (layout->ragged.kind && layout->ragged.kind != MIMO_RAGGED_PLACED)
         *rows = mimo_ragged_rows_of(layout, cell.dp);
     else
         *rows = mimo_layout_samples(layout, cell.dp).count * layout->shard;

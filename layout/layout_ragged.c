@@ -37,12 +37,16 @@ static mimo_status check_desc(const mimo_layout_desc *desc)
 {
     bool packed = desc->ragged == MIMO_RAGGED_PACKED;
     const mimo_partition_rule *rule = desc->partition;
-    MIMO_CHECK(packed || desc->ragged == MIMO_RAGGED_PLACED, MIMO_ERR_ARGUMENT,
+    bool items = desc->ragged == MIMO_RAGGED_ITEMS;
+    MIMO_CHECK(packed || items || desc->ragged == MIMO_RAGGED_PLACED, MIMO_ERR_ARGUMENT,
                "layout: unknown kind of ragged %d", (int)desc->ragged);
     MIMO_CHECK(desc->span_count >= 0 && (desc->spans || desc->span_count == 0), MIMO_ERR_ARGUMENT,
                "layout: %" PRId64 " spans%s", desc->span_count, desc->spans ? "" : ", NULL");
-    MIMO_CHECK(!rule || (!packed && rule->format == MIMO_SBHD), MIMO_ERR_UNSUPPORTED,
-               "layout: ragged rows are placed under an sbhd partition, or packed without one");
+    MIMO_CHECK(!items || desc->span_count == 0, MIMO_ERR_ARGUMENT,
+               "layout: %" PRId64 " spans, and the rows are those of items", desc->span_count);
+    MIMO_CHECK(!rule || (!packed && !items && rule->format == MIMO_SBHD), MIMO_ERR_UNSUPPORTED,
+               "layout: ragged rows are placed under an sbhd partition, or packed or items without "
+               "one");
     for (int64_t i = 0; i < desc->span_count; i++)
         MIMO_TRY(check_span(desc, i));
     return MIMO_OK;
@@ -59,6 +63,9 @@ mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc)
     MIMO_TRY(mimo_reserve(&rows->spans, desc->span_count, sizeof *rows->spans));
     MIMO_TRY(mimo_reserve(&rows->first_span, ends, sizeof(int64_t)));
     MIMO_TRY(mimo_reserve(&rows->first_row, ends, sizeof(int64_t)));
+    rows->kind = desc->ragged;
+    if (rows->kind == MIMO_RAGGED_ITEMS)
+        return mimo_items_fill(layout, desc);
     for (int64_t i = 0; i < desc->span_count; i++) {
         const mimo_span *span = &desc->spans[i];
         rows->spans[i] = *span;
@@ -69,7 +76,6 @@ mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc)
         rows->first_span[b + 1] += rows->first_span[b];
         rows->first_row[b + 1] += rows->first_row[b];
     }
-    rows->kind = desc->ragged;
     return MIMO_OK;
 }
 
@@ -78,6 +84,9 @@ void mimo_ragged_release(mimo_ragged_rows *rows)
     mimo_release(rows->spans);
     mimo_release(rows->first_span);
     mimo_release(rows->first_row);
+    mimo_release(rows->items);
+    mimo_release(rows->in_tile);
+    mimo_release(rows->first_item);
 }
 
 /* ------------------------------------------ boxes ------------------------------------------- */
@@ -86,6 +95,11 @@ int64_t mimo_ragged_rows_of(const mimo_layout *layout, int64_t dp)
 {
     const int64_t *first = layout->ragged.first_row;
     mimo_range samples = mimo_layout_samples(layout, dp);
+    if (layout->ragged.kind == MIMO_RAGGED_ITEMS) {
+        int64_t count = mimo_items_count(layout, dp);
+        const mimo_placed_item *last = count > 0 ? mimo_items_at(layout, dp, count - 1) : NULL;
+        return last ? last->first + last->item.rows : 0;
+    }
     return first[samples.first + samples.count] - first[samples.first];
 }
 
@@ -93,6 +107,8 @@ int64_t mimo_ragged_pieces(const mimo_layout *layout, const mimo_cell *cell)
 {
     const int64_t *first = layout->ragged.first_span;
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    if (layout->ragged.kind == MIMO_RAGGED_ITEMS)
+        return mimo_items_count(layout, cell->dp);
     if (layout->ragged.kind == MIMO_RAGGED_PACKED)
         return samples.count;
     return first[samples.first + samples.count] - first[samples.first];
@@ -140,6 +156,10 @@ int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t 
     mimo_run runs[MIMO_LAYOUT_BOXES];
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
     const mimo_ragged_rows *rows = &layout->ragged;
+    if (rows->kind == MIMO_RAGGED_ITEMS) {
+        boxes[0] = mimo_items_box(mimo_items_at(layout, cell->dp, piece));
+        return 1;
+    }
     if (rows->kind == MIMO_RAGGED_PACKED)
         return packed_box(layout, samples, samples.first + piece, boxes);
     const mimo_span *span = &rows->spans[rows->first_span[samples.first] + piece];
@@ -162,6 +182,13 @@ void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mi
 {
     mimo_box boxes[MIMO_LAYOUT_BOXES];
     const mimo_ragged_rows *rows = &layout->ragged;
+    if (rows->kind == MIMO_RAGGED_ITEMS) {
+        const mimo_placed_item *placed = mimo_items_find(layout, sample, row);
+        *cell = (mimo_cell){.dp = placed->dp};
+        *box = mimo_items_box(placed);
+        return;
+    }
+    cell->dp = mimo_layout_dp_of(layout, sample);
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
     int64_t at = span_of(rows, sample, row), piece = at - rows->first_span[samples.first];
     const mimo_span *span = &rows->spans[at];

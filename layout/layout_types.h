@@ -33,12 +33,23 @@ typedef struct mimo_cell_dims {
     mimo_axes contribution; /* contribution classes, where copies are partial */
 } mimo_cell_dims;
 
+/* An item, and where it lies: the index-th one of its dp coordinate, from a local row on. */
+typedef struct mimo_placed_item {
+    mimo_item item;
+    int64_t dp, index, first;
+} mimo_placed_item;
+
 /* The rows of a ragged layout. */
 typedef struct mimo_ragged_rows {
     mimo_ragged kind;
-    mimo_span *spans;    /* by sample and row */
-    int64_t *first_span; /* [batch + 1]: where a sample's spans begin */
+    mimo_span *spans;    /* by sample and row; items have none */
+    int64_t *first_span; /* [batch + 1]: where a sample's spans, or its items, begin */
     int64_t *first_row;  /* [batch + 1]: rows of the samples before */
+
+    /* Of items alone. */
+    mimo_placed_item *items; /* by sample and row */
+    int64_t *in_tile;        /* their indices in items[], by dp coordinate and order in its tile */
+    int64_t *first_item;     /* [dp + 1]: where those of a dp coordinate begin in in_tile[] */
 } mimo_ragged_rows;
 
 struct mimo_layout {
@@ -48,10 +59,11 @@ struct mimo_layout {
     int64_t offset, ranks; /* ranks [offset, offset + ranks) */
     mimo_axis pp;          /* only coordinate 0 holds rows; size 1 where all stages do */
     mimo_cell_dims dims;
-    mimo_axes copies;  /* every other dimension: the ranks along these hold equal rows */
-    mimo_axes readers; /* every dimension except dp and that pp: the ranks that read one sample */
-    int64_t shard;     /* positions of one rank */
-    int64_t segments;  /* sequences that the partition splits one by one: thd has several */
+    mimo_axes copies;        /* every other dimension: the ranks along these hold equal rows */
+    mimo_axes readers;       /* every dimension except dp and that pp: the ranks that read the rows
+ of one dp coordinate */
+    int64_t shard;           /* positions of one rank */
+    int64_t segments;        /* sequences that the partition splits one by one: thd has several */
     int64_t *first_position; /* [segments + 1], where there are several */
     mimo_ragged_rows ragged;
 };
@@ -95,7 +107,8 @@ int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
  * False where the rank holds no rows. */
 bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank);
 
-/* The samples of a dp coordinate, and the dp coordinate of a sample (0 <= sample < batch). */
+/* The samples of a dp coordinate, and the dp coordinate of a sample (0 <= sample < batch). A layout
+ * of items splits no samples. */
 mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp);
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample);
 
@@ -114,7 +127,8 @@ void mimo_layout_locate(const mimo_layout *layout, int64_t position, mimo_cell *
 
 /* ----- boxes (layout_boxes.c) ----- */
 
-/* A cell's boxes are listed by piece: a segment, or, in a ragged layout, a sample or a span. */
+/* A cell's boxes are listed by piece: a segment, or, in a ragged layout, a sample, a span or an
+ * item. */
 int64_t mimo_layout_pieces(const mimo_layout *layout, const mimo_cell *cell);
 
 /* The boxes of a cell in a piece, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns
@@ -177,5 +191,20 @@ int64_t mimo_ragged_difference(const mimo_layout *a, const mimo_layout *b);
 
 /* Rows of a sample. */
 int64_t mimo_ragged_sample_rows(const mimo_layout *layout, int64_t sample);
+
+/* ----- items (layout_items.c) ----- */
+
+/* Read the items of a description into a layout whose other fields are set. */
+mimo_status mimo_items_fill(mimo_layout *layout, const mimo_layout_desc *desc);
+
+/* The item that has a row. The layout must have the row. */
+const mimo_placed_item *mimo_items_find(const mimo_layout *layout, int64_t sample, int64_t row);
+
+/* Items of a dp coordinate, and the item of an index there. */
+int64_t mimo_items_count(const mimo_layout *layout, int64_t dp);
+const mimo_placed_item *mimo_items_at(const mimo_layout *layout, int64_t dp, int64_t index);
+
+/* The rows of an item, all in one box. */
+mimo_box mimo_items_box(const mimo_placed_item *placed);
 
 #endif

@@ -84,10 +84,11 @@ static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell 
  *
  *     copy j mod copies
  *
- * Claim: of the readers of one sample, any two copies serve equally many, or numbers that differ
- * by one.
- * Why: the readers of a sample have consecutive numbers. A number does not depend on the position
- * that is read. So the cp ranks of a sample, which read different rows, take turns as well.
+ * Claim: of the readers of one dp coordinate, any two copies serve equally many, or numbers that
+ * differ by one.
+ * Why: these have consecutive numbers. A number does not depend on the position that is read. So
+ * the cp ranks of a sample, which read different rows, take turns as well. And where a sample's
+ * items go to several dp coordinates with few readers each, these coordinates take turns.
  */
 typedef struct owner_rule {
     int64_t first_rank; /* copy 0 */

@@ -121,14 +121,11 @@ static mimo_status reserve_marks(plan_proof *proof, int64_t bytes)
     return MIMO_OK;
 }
 
-/* Whether these plans are to move a sample. */
-static bool is_moved(const plan_proof *proof, int64_t sample)
+/* Whether these plans are to move row i of a box. */
+static bool is_moved(const plan_proof *proof, const mimo_box *box, int64_t i)
 {
-    if (!proof->chunk)
-        return true;
-    int64_t dp = mimo_layout_dp_of(proof->chunk->tiles, sample);
-    mimo_range samples = mimo_chunk_samples(proof->chunk, dp);
-    return sample >= samples.first && sample < samples.first + samples.count;
+    return !proof->chunk ||
+           mimo_chunk_has(proof->chunk, box->b0 + i / box->ns, box->s0 + i % box->ns);
 }
 
 /* The rows of a box are seen in every class, or, outside of the chunk, in none. */
@@ -139,7 +136,7 @@ static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows
          contribution++)
         for (int64_t i = 0; i < box->nb * box->ns; i++) {
             int64_t row = box->row0 + i / box->ns * box->row_b + i % box->ns * box->row_s;
-            bool moved = is_moved(proof, box->b0 + i / box->ns);
+            bool moved = is_moved(proof, box, i);
             MIMO_CHECK(proof->seen[contribution * rows + row] == moved, MIMO_ERR_INTERNAL,
                        "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is %s", rank, row,
                        contribution, moved ? "never written" : "written, and of another chunk");

@@ -17,6 +17,21 @@ mimo_range mimo_chunk_samples(const mimo_chunk *chunk, int64_t dp)
     return (mimo_range){all.first + begin, end - begin};
 }
 
+static bool has_item(const mimo_chunk *chunk, const mimo_placed_item *placed)
+{
+    int64_t count = mimo_items_count(chunk->tiles, placed->dp);
+    return placed->index >= begin_of(count, chunk->index, chunk->count) &&
+           placed->index < begin_of(count, chunk->index + 1, chunk->count);
+}
+
+bool mimo_chunk_has(const mimo_chunk *chunk, int64_t sample, int64_t position)
+{
+    if (chunk->tiles->ragged.kind == MIMO_RAGGED_ITEMS)
+        return has_item(chunk, mimo_items_find(chunk->tiles, sample, position));
+    mimo_range samples = mimo_chunk_samples(chunk, mimo_layout_dp_of(chunk->tiles, sample));
+    return sample >= samples.first && sample < samples.first + samples.count;
+}
+
 /* The samples [b0, b0 + nb) of a block that holds them. */
 static mimo_block part_of(const mimo_block *block, int64_t b0, int64_t nb)
 {
@@ -46,12 +61,20 @@ static mimo_status append_parts(mimo_blocks *out, const mimo_block *block, const
     return MIMO_OK;
 }
 
+/* A plan's blocks lie in boxes of both of its layouts, so each of them is in one item. */
+static mimo_status append_block(mimo_blocks *out, const mimo_block *block, const mimo_chunk *chunk)
+{
+    if (chunk->tiles->ragged.kind != MIMO_RAGGED_ITEMS)
+        return append_parts(out, block, chunk);
+    return mimo_chunk_has(chunk, block->b0, block->s0) ? mimo_blocks_append(out, block) : MIMO_OK;
+}
+
 static mimo_status fill(mimo_plan *out, const mimo_plan *plan, const mimo_chunk *chunk)
 {
     for (int kind = 0; kind < MIMO_BLOCK_KINDS; kind++) {
         const mimo_blocks *whole = &plan->blocks[kind];
         for (int64_t i = 0; i < whole->count; i++)
-            MIMO_TRY(append_parts(&out->blocks[kind], &whole->list[i], chunk));
+            MIMO_TRY(append_block(&out->blocks[kind], &whole->list[i], chunk));
         mimo_blocks_sort(&out->blocks[kind]);
     }
     return MIMO_OK;

@@ -57,12 +57,20 @@ typedef struct mimo_span {
     int64_t sample, row, position, length;
 } mimo_span;
 
+/** Rows [row, row + rows) of a modality in one sample: an image, say. They lie in one tile, one
+ *  after the other. */
+typedef struct mimo_item {
+    int64_t sample, row, rows;
+} mimo_item;
+
 /** Which rows a layout has. In a ragged layout they are those of one modality, and each sample has
  *  its own number of them. */
 typedef enum mimo_ragged {
     MIMO_RAGGED_NOT = 0,    /* every position of every sample is a row */
     MIMO_RAGGED_PACKED = 1, /* only rows of spans, one after the other, sample-major */
     MIMO_RAGGED_PLACED = 2, /* only rows of spans, at their positions in a tile of S positions */
+    MIMO_RAGGED_ITEMS = 3, /* experimental: only rows of items, on any dp coordinate: each one lists
+                               its items, which lie in its tile one after the other */
 } mimo_ragged;
 
 typedef struct mimo_layout_desc {
@@ -79,13 +87,17 @@ typedef struct mimo_layout_desc {
     mimo_ragged ragged;
     const mimo_span *spans; /* ragged: spans[span_count] of all samples, by sample; copied */
     int64_t span_count;
+    /* Experimental (<mimo/status.h>). Ragged items: dp coordinate d has items[first_item[d]] to
+     * items[first_item[d + 1] - 1], in the order of its tile; first_item[dp + 1]. Copied. */
+    const mimo_item *items;
+    const int64_t *first_item;
 } mimo_layout_desc;
 
 /* clang-format off */
 #define MIMO_LAYOUT_DESC_INIT                                                                     \
     {                                                                                             \
         sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL, NULL,       \
-        false, MIMO_RAGGED_NOT, NULL, 0                                                           \
+        false, MIMO_RAGGED_NOT, NULL, 0, NULL, NULL                                               \
     }
 /* clang-format on */
 
@@ -99,13 +111,14 @@ MIMO_API void mimo_layout_desc_init(mimo_layout_desc *out, size_t size);
  * with pp > 0 hold nothing, unless all_stages is set. Under a thd partition each sample is a pack
  * of T positions. In a ragged layout, row (sample, s) is row s of the modality in that sample:
  * boxes and blocks then count rows of the modality in place of positions. A ragged layout takes
- * memory for each sample of the batch.
+ * memory for each sample of the batch. A layout of items splits no batch: a dp coordinate has the
+ * items that it lists, of any samples. Each row of each sample is in exactly one of all items.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_GRID (a dimension larger than 1 is none of tp, cp, pp and dp,
  * and the grid does not say that it means copies), MIMO_ERR_SHAPE (S does not divide as the
  * partition asks or is not T, samples are negative or not B in all, spans are out of order, overlap
- * or leave the sequence), MIMO_ERR_UNSUPPORTED (ragged: packed under a partition, placed under a
- * thd one), MIMO_ERR_OVERFLOW.
+ * or leave the sequence, a row is in two items or in none), MIMO_ERR_UNSUPPORTED (ragged: packed or
+ * items under a partition, placed under a thd one), MIMO_ERR_OVERFLOW.
  */
 MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc);
 

@@ -192,6 +192,8 @@ static const char *const unit_table[] = {
     "calls-by-group",     /* a schedule's calls of the bridge stand in the order of groups */
     "group-back-early",   /* a group's gradients go back before the last of them is there */
     "limit-plus-one",     /* a stage holds one encoder group too many */
+    "item-order-ignored", /* items lie in a tile in another order than its lane lists */
+    "item-twice-allowed", /* a row may be in two items */
     "cost-ignored",       /* items are dealt to lanes by their number, not by their cost */
     "call-ends-alone",    /* a call of the bridge ends when one stage has begun it */
     NULL,

@@ -41,6 +41,30 @@ int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, i
     return random_begin(layout->ragged, batch, dp, d + 1) - *first;
 }
 
+static bool in_item(const mimo_item *item, int64_t sample, int64_t row)
+{
+    return item->sample == sample && row >= item->row && row < item->row + item->rows;
+}
+
+int64_t reference_chunk(const layout_case *layout, int64_t batch, int64_t sample, int64_t row,
+                        int64_t chunks)
+{
+    int64_t first = 0, held = 0, d = -1, chunk = 0, at = sample;
+    if (layout->kind == MIMO_RAGGED_ITEMS) {
+        for (at = 0; !in_item(&layout->items[at], sample, row);)
+            at++;
+        for (d = 0; at >= layout->first_item[d + 1];)
+            d++;
+        first = layout->first_item[d];
+        held = layout->first_item[d + 1] - first;
+    }
+    while (at >= first + held)
+        held = reference_samples(layout, batch, ++d, &first);
+    while ((chunk + 1) * held / chunks <= at - first)
+        chunk++;
+    return chunk;
+}
+
 /* The global position of local row j of a cp shard: docs/concepts.md, "Sequence partition". */
 static int64_t packed_position(const layout_case *layout, int64_t cp, int64_t c, int64_t j)
 {
@@ -122,6 +146,22 @@ static void list_packed(reference_tile *tile, const layout_case *layout, int64_t
     }
 }
 
+/* The items of a dp coordinate, one after the other. */
+static void list_items(reference_tile *tile, const layout_case *layout, int64_t d)
+{
+    tile->rows = 0;
+    for (int64_t i = layout->first_item[d]; i < layout->first_item[d + 1]; i++)
+        tile->rows += layout->items[i].rows;
+    tile->b = calloc((size_t)tile->rows + 1, sizeof *tile->b);
+    tile->s = calloc((size_t)tile->rows + 1, sizeof *tile->s);
+    int64_t row = 0;
+    for (int64_t i = layout->first_item[d]; i < layout->first_item[d + 1]; i++)
+        for (int64_t j = 0; j < layout->items[i].rows; j++) {
+            tile->b[row] = layout->items[i].sample;
+            tile->s[row++] = layout->items[i].row + j;
+        }
+}
+
 static void fill_tile(reference_tile *tile, const layout_case *layout,
                       const reference_layout *reference, int64_t relative)
 {
@@ -129,6 +169,10 @@ static void fill_tile(reference_tile *tile, const layout_case *layout,
     int64_t seq = reference->seq, b0 = 0, ns = seq;
     int64_t nb = reference_samples(layout, reference->batch, ref_coord(grid, "dp", relative), &b0);
     tile->contribution = class_of(layout, relative);
+    if (layout->kind == MIMO_RAGGED_ITEMS) {
+        list_items(tile, layout, ref_coord(grid, "dp", relative));
+        return;
+    }
     if (layout->kind == MIMO_RAGGED_PACKED) {
         list_packed(tile, layout, b0, nb);
         return;
@@ -200,6 +244,8 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     desc.ragged = layout->kind;
     desc.spans = layout->spans;
     desc.span_count = layout->span_count;
+    desc.items = layout->items;
+    desc.first_item = layout->first_item;
     desc.grid = *grid;
     desc.order = layout->order;
     desc.batch = batch;

@@ -23,6 +23,8 @@ typedef struct layout_case {
     mimo_ragged kind; /* ragged rows: only those of spans[span_count] */
     const mimo_span *spans;
     int64_t span_count;
+    const mimo_item *items; /* of kind items: those of dp coordinate d begin at first_item[d] */
+    const int64_t *first_item;
     bool all_stages; /* pp > 0 holds rows as well */
 } layout_case;
 
@@ -50,6 +52,11 @@ typedef struct reference_layout {
 
 /* Returns the number of samples of a dp coordinate, and sets *first to the first of them. */
 int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, int64_t *first);
+
+/* The chunk that a row is in: its part, of `chunks` equal ones, of its dp coordinate's samples or
+ * items. */
+int64_t reference_chunk(const layout_case *layout, int64_t batch, int64_t sample, int64_t row,
+                        int64_t chunks);
 
 /* List all rows. The caller releases it with reference_release. */
 reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq);

@@ -234,6 +234,81 @@ Test(layout, ragged_rows)
     check_layout(&placed, 3, 8);
 }
 
+/* Lane 0 has rows 2 to 4 of sample 0 and all of sample 2, lane 1 nothing, lane 2 the rest. */
+static const mimo_item three_items[] = {{0, 2, 3}, {2, 0, 4}, {0, 0, 2}};
+static const int64_t three_firsts[] = {0, 2, 2, 3};
+
+Test(layout, items)
+{
+    layout_case items = {.grid = "tp=2,dp=3", .kind = MIMO_RAGGED_ITEMS};
+    items.items = three_items;
+    items.first_item = three_firsts;
+    expect_boxes(&items, 3, 8, 1, (mimo_box[]){{0, 1, 2, 3, 0, 3, 1}, {2, 1, 0, 4, 3, 4, 1}}, 2);
+    expect_boxes(&items, 3, 8, 3, NULL, 0);
+    expect_boxes(&items, 3, 8, 4, (mimo_box[]){{0, 1, 0, 2, 0, 2, 1}}, 1);
+    check_layout(&items, 3, 8);
+}
+
+static mimo_status items_attempt(const mimo_item *items, const int64_t first[4],
+                                 mimo_partition_rule *rule)
+{
+    mimo_grid *grid;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *made = NULL;
+    cr_assert_eq(mimo_grid_create_text(&grid, "cp=2,dp=3", 0), MIMO_OK);
+    desc.grid = grid;
+    desc.batch = 3;
+    desc.seq = 8;
+    desc.partition = rule;
+    desc.ragged = MIMO_RAGGED_ITEMS;
+    desc.items = items;
+    desc.first_item = first;
+    mimo_status status = mimo_layout_create(&made, &desc);
+    cr_assert((status == MIMO_OK) == (made != NULL), "a failed call leaves its output");
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
+    return status;
+}
+
+#define ITEMS(...)      \
+    (const mimo_item[]) \
+    {                   \
+        __VA_ARGS__     \
+    }
+#define FIRSTS(...)   \
+    (const int64_t[]) \
+    {                 \
+        __VA_ARGS__   \
+    }
+
+Test(layout, every_row_is_in_one_item)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    cr_assert_eq(items_attempt(three_items, three_firsts, NULL), MIMO_OK, "%s", mimo_last_error());
+    FAILS(items_attempt(three_items, three_firsts, &rule), MIMO_ERR_UNSUPPORTED,
+          "packed or items without one");
+    FAILS(items_attempt(ITEMS({2, 0, 6}, {2, 5, 3}), FIRSTS(0, 0, 1, 2), NULL), MIMO_ERR_SHAPE,
+          "row 5 of sample 2 is in items of lanes 1 and 2");
+    FAILS(items_attempt(ITEMS({2, 0, 4}, {2, 0, 4}), FIRSTS(0, 1, 1, 2), NULL), MIMO_ERR_SHAPE,
+          "row 0 of sample 2 is in items of lanes 0 and 2");
+    FAILS(items_attempt(ITEMS({2, 0, 5}, {2, 6, 3}), FIRSTS(0, 1, 1, 2), NULL), MIMO_ERR_SHAPE,
+          "row 5 of sample 2 is in no item");
+    FAILS(items_attempt(ITEMS({1, 0, 5}, {2, 6, 3}), FIRSTS(0, 1, 1, 2), NULL), MIMO_ERR_SHAPE,
+          "row 0 of sample 2 is in no item");
+    FAILS(items_attempt(ITEMS({1, 0, 5}, {3, 0, 3}), FIRSTS(0, 0, 0, 2), NULL), MIMO_ERR_SHAPE,
+          "item 1 of lane 2 has 3 rows from row 0 of sample 3, one of 3");
+    FAILS(items_attempt(ITEMS({1, 0, 0}), FIRSTS(0, 1, 1, 1), NULL), MIMO_ERR_SHAPE,
+          "item 0 of lane 0 has 0 rows");
+    FAILS(items_attempt(ITEMS({1, INT64_MAX, 1}), FIRSTS(0, 1, 1, 1), NULL), MIMO_ERR_SHAPE,
+          "item 0 of lane 0 has 1 rows");
+    FAILS(items_attempt(three_items, NULL, NULL), MIMO_ERR_ARGUMENT, "first_item is NULL");
+    FAILS(items_attempt(NULL, three_firsts, NULL), MIMO_ERR_ARGUMENT, "3 items, NULL");
+    FAILS(items_attempt(three_items, FIRSTS(1, 2, 2, 3), NULL), MIMO_ERR_ARGUMENT,
+          "first_item[0] is 1");
+    FAILS(items_attempt(three_items, FIRSTS(0, 2, 1, 3), NULL), MIMO_ERR_ARGUMENT,
+          "items of lane 1 are 2 to 0");
+}
+
 static mimo_status ragged_attempt(mimo_ragged kind, const mimo_span *spans, int64_t count,
                                   const mimo_partition_rule *rule)
 {

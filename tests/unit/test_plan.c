@@ -10,6 +10,7 @@
 #include "plan/plan_types.h"
 #include "core/hash.h"
 #include "cases_ran.h"
+#include "item_lists.h"
 #include "expect_failure.h"
 #include "reference_grid.h"
 #include "reference_layout.h"
@@ -387,17 +388,6 @@ static void check_minimal(const pair_case *pair, const moved *m)
 
 /* ------------------------------------------ chunks ------------------------------------------ */
 
-/* The chunk of a sample: its part, of `chunks` equal ones, of its dp coordinate's samples. */
-static int64_t chunk_of(const layout_case *tiles, int64_t batch, int64_t sample, int64_t chunks)
-{
-    int64_t first = 0, held = 0, d = -1, chunk = 0;
-    while (sample >= first + held)
-        held = reference_samples(tiles, batch, ++d, &first);
-    while ((chunk + 1) * held / chunks <= sample - first)
-        chunk++;
-    return chunk;
-}
-
 /* In the dst tiles exactly the rows of the chunks up to `last` are written. */
 static void check_chunks_up_to(const pair_case *pair, const moved *m, const layout_case *tiles,
                                const mimo_chunk *last)
@@ -406,8 +396,8 @@ static void check_chunks_up_to(const pair_case *pair, const moved *m, const layo
         const reference_tile *tile = &m->dst.tiles[r];
         for (int64_t i = 0; i < tile->rows * m->src.classes; i++) {
             int64_t row = i % tile->rows, sample = tile->b[row];
-            bool wanted =
-                sample >= 0 && chunk_of(tiles, pair->batch, sample, last->count) <= last->index;
+            bool wanted = sample >= 0 && reference_chunk(tiles, pair->batch, sample, tile->s[row],
+                                                         last->count) <= last->index;
             cr_assert_eq(got(m, r, row, i / tile->rows) != POISON, wanted,
                          "%s: chunk %" PRId64 " of %" PRId64 ", rank %" PRId64 " row %" PRId64,
                          describe(pair), last->index, last->count, r, row);
@@ -434,7 +424,7 @@ static void move_chunk(const pair_case *pair, moved *m, const mimo_chunk *chunk)
     free(part.set.plans);
 }
 
-/* Chunks of the samples of either side's tiles. Together they are the plan. */
+/* Chunks of the samples or items of either side's tiles. Together they are the plan. */
 static void check_chunks(const pair_case *pair, const planned *made, uint64_t seed)
 {
     for (int side = 0; side < 2; side++) {
@@ -688,6 +678,52 @@ Test(plan, random_ragged_pairs, .timeout = 250)
         check_pair_case(&pair, seed);
     }
     CASES_RAN(moving, 200, 150, "random ragged pairs that move rows");
+}
+
+static void set_items(layout_case *layout, const item_lists *lists)
+{
+    layout->kind = MIMO_RAGGED_ITEMS;
+    layout->partition = layout->sp = false;
+    layout->ragged = 0;
+    layout->items = lists->items;
+    layout->first_item = lists->first;
+    layout->spans = NULL;
+    layout->span_count = 0;
+}
+
+/* Items on any lane on one side; on the other one items as well, or positions, or all rows of a
+ * sample. Forward is from items in every second case. */
+Test(plan, random_item_pairs, .timeout = 250)
+{
+    int64_t moving = 0;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        stream random = {seed + 120000, 0};
+        uint64_t word = seed;
+        char src_text[64], dst_text[64];
+        mimo_span spans[3 * 8];
+        item_lists lists[2];
+        pair_case pair = {.src = draw_layout(&random, 12, src_text),
+                          .dst = draw_layout(&random, 12, dst_text),
+                          .batch = draw(&random, 9)};
+        layout_case *other = seed % 2 ? &pair.src : &pair.dst;
+        layout_case *own = seed % 2 ? &pair.dst : &pair.src;
+        own->partition = own->sp = false;
+        other->kind = (mimo_ragged)(1 + seed / 2 % 3);
+        if (other->kind != MIMO_RAGGED_PLACED)
+            other->partition = other->sp = false;
+        pair.seq = draw_seq(&random, &pair.src, &pair.dst);
+        int64_t count = draw_spans(&random, pair.batch, pair.seq, spans);
+        other->spans = spans;
+        other->span_count = count;
+        draw_item_lists(&lists[0], &word, spans, count, pair.batch, ref_size(own->grid, "dp"));
+        draw_item_lists(&lists[1], &word, spans, count, pair.batch, ref_size(other->grid, "dp"));
+        set_items(own, &lists[0]);
+        if (other->kind == MIMO_RAGGED_ITEMS)
+            set_items(other, &lists[1]);
+        moving += count > 0;
+        check_pair_case(&pair, seed);
+    }
+    CASES_RAN(moving, 2000, 1500, "random pairs with items");
 }
 
 Test(plan, random_pairs, .timeout = 250)
