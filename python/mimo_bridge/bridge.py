@@ -497,19 +497,19 @@ class _Places:
 
     def dst_shape(self, x_shape: Sequence[int], seq: int | None, rows: int | None,
                   batch: int | None) -> tuple[int, ...]:
-        _, told_batch, told_rows = now(self.number)
+        _, given_batch, given_rows = now(self.number)
         hidden = x_shape[-1]
         full = self.full_length(x_shape, seq)
         if full is None:
             if rows is None:
-                rows = told_rows
+                rows = given_rows
             if rows < 0:
                 rows = self.share(x_shape[0] * self.src_dp)
             sizes = {"s": 0, "b": 0, "t": rows, "h": hidden}
             return (rows, hidden) if _views.is_flat(self.dst_layout) else tuple(
                 sizes[letter] for letter in self.dst_layout)
         if batch is None:
-            batch = told_batch if told_batch >= 0 else self.batch
+            batch = given_batch if given_batch >= 0 else self.batch
         if batch < 0:
             batch = self._samples(x_shape, full) * self.src_dp
         here, length = self.share(batch), full // self.dst_cut

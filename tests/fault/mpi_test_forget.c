@@ -10,7 +10,7 @@
 #include "mpi_callers.h"
 #include "mpi_test.h"
 
-enum { LATE = 2, DEADLINE = 150, OBJECTS = 8, MORE = 4 };
+enum { LATE = 2, DEADLINE = 150, OBJECTS = 9, MORE = 4 };
 
 /* Where the level allows threads to call MPI, it is the family's end that keeps them from it. */
 int mpi_test_level(void)
@@ -84,6 +84,10 @@ static void destroy_one(crowd *it, int object)
         return;
     case 6:
         mimo_grid_destroy(it->bed.dst);
+        return;
+    case 7:
+        mimo_dispatch_destroy(it->bed.dispatch);
+        mimo_route_destroy(it->bed.route);
         return;
     default:
         if (it->op)

@@ -10,3 +10,10 @@ bool mimo_mutated(const char *name)
     const char *planted = getenv("PLANTED_BUG");
     return planted && strcmp(name, planted) == 0;
 }
+
+/* LeakSanitizer asks for it. A test that fails, as it is to here, leaves before it releases. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return 1;
+}
