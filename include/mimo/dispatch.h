@@ -94,7 +94,12 @@ MIMO_API mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
 MIMO_API void mimo_dispatch_destroy(mimo_dispatch *dispatch);
 
 /** Create a route that was never set. Local; all ranks create a dispatch's routes in the same
- *  order. It takes the memory for any batch of max_tokens tokens a rank. The caller owns *out. */
+ *  order. The caller owns *out. It takes the memory for any batch of max_tokens tokens a rank,
+ *  about
+ *
+ *    P * max_tokens * (19 k + 24)  bytes
+ *
+ *  which the system provides as far as rows come to this rank. */
 MIMO_API mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch);
 
 /** Release. NULL is fine. Local. Moves that were begun end as if it were there. */

@@ -112,6 +112,23 @@ Test(route, golden_a)
     plain_route_destroy(plain);
 }
 
+/* A row of a token crosses to a rank once, and not once for each pair. */
+Test(route, golden_a_crosses_in_four_rows)
+{
+    int64_t rows = 0, pairs = 0;
+    plain_route *plain = golden_a(1);
+    routed it = route_all(plain);
+    for (int64_t rank = 0; rank < 2; rank++) {
+        const mimo_route_blocks *out = &it.maps[rank].out;
+        int64_t first = out->begin[1 - rank], end = out->begin[2 - rank];
+        rows += end - first;
+        pairs += out->pairs[end] - out->pairs[first];
+    }
+    cr_assert(rows == 4 && pairs == 6, "%d rows of %d pairs", (int)rows, (int)pairs);
+    release(&it);
+    plain_route_destroy(plain);
+}
+
 Test(route, golden_a_aligned)
 {
     plain_route *plain = golden_a(4);

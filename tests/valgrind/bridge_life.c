@@ -1,5 +1,5 @@
-/* The life of bridges on two ranks, to be run under valgrind: created (also wrongly), used in every
- * way, destroyed. Other tests check what moves where. */
+/* The life of bridges and dispatches on two ranks, to be run under valgrind: created (also
+ * wrongly), used in every way, destroyed. Other tests check what moves where. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -126,6 +126,50 @@ static void end_in_flight(life *it, executor_id executor)
     MUST(mimo_op_wait(&op));
 }
 
+/* Routes of a rank whose tokens are fewer, one of which has no expert; then tiles too small. */
+static void set_route(const life *it, mimo_route *route, int64_t capacity)
+{
+    static const int64_t ids[SAMPLES][2] = {{0, 3}, {1, 1}, {-1, -1}, {2, 0}};
+    mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+    choice.ids = ids;
+    choice.id_dtype = MIMO_I64;
+    choice.tokens = SAMPLES - mimo_comm_rank(it->comm);
+    choice.capacity = capacity;
+    if ((mimo_route_set(route, &choice, NULL) == MIMO_OK) != (capacity != 1))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void move_to_experts(life *it, bool shared)
+{
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    mimo_dispatch *dispatch;
+    mimo_route *route;
+    int rank = mimo_comm_rank(it->comm);
+    desc.experts = 4;
+    desc.top_k = 2;
+    desc.max_tokens = SAMPLES;
+    desc.hidden = HIDDEN;
+    desc.transport = shared ? MIMO_TRANSPORT_ZERO_COPY : MIMO_TRANSPORT_P2P;
+    MUST(mimo_dispatch_create(&dispatch, it->comm, &desc));
+    MUST(mimo_route_create(&route, dispatch));
+    set_route(it, route, 1);
+    set_route(it, route, -1);
+    MUST(mimo_route_read(&counts, route));
+    it->src = mimo_tensor_2d(room(it, MIMO_SRC, SAMPLES - rank, false), MIMO_F32, "th",
+                             SAMPLES - rank, HIDDEN);
+    it->dst = mimo_tensor_2d(room(it, MIMO_DST, counts.rows[rank], shared), MIMO_F32, "th",
+                             counts.rows[rank], HIDDEN);
+    for (int i = 0; i < 2; i++) {
+        MUST(mimo_dispatch_rows(route, &it->dst, &it->src, 1, NULL));
+        MUST(mimo_dispatch_combine(route, &it->src, &it->dst, 1, NULL));
+    }
+    mimo_dispatch_destroy(dispatch);
+    mimo_route_destroy(route);
+    release_room(it, MIMO_SRC, &it->src);
+    release_room(it, MIMO_DST, &it->dst);
+}
+
 static void begin(life *it)
 {
     MUST(mimo_comm_create_mpi(&it->comm, MPI_COMM_WORLD, NULL));
@@ -143,6 +187,7 @@ int main(int argc, char **argv)
         live(&it, EXECUTOR_COLLECTIVE, cut);
         live(&it, EXECUTOR_P2P, cut);
         live(&it, EXECUTOR_ZERO_COPY, cut);
+        move_to_experts(&it, cut);
     }
     mimo_grid_destroy(it.encoder);
     mimo_grid_destroy(it.llm);
