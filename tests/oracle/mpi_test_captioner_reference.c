@@ -488,6 +488,59 @@ static exchanged count_exchanges(const rank_topology *topology, const nn_lora_ch
     return counts;
 }
 
+/* How often the captioner asked whether all ranks are well. The linker calls it in place of
+ * mimo_comm_agree (meson.build). */
+static int64_t agreements;
+mimo_status __real_mimo_comm_agree(mimo_comm *comm, mimo_status status);
+mimo_status __wrap_mimo_comm_agree(mimo_comm *comm, mimo_status status);
+
+mimo_status __wrap_mimo_comm_agree(mimo_comm *comm, mimo_status status)
+{
+    agreements++;
+    return __real_mimo_comm_agree(comm, status);
+}
+
+static int64_t count_agreements(const rank_topology *topology, int64_t samples)
+{
+    static drawn data[SAMPLES];
+    batch_item items[SAMPLES];
+    ref_sample unused;
+    captioner_model model = {0};
+    step_trainer trainer = {0};
+    step_result result = {0};
+    model_desc desc = small_model();
+    desc.micro_batch = samples;
+    for (int64_t i = 0; i < SAMPLES; i++)
+        draw(&data[i], &items[i], &unused, i);
+    const trainer_desc training = trainer_of(items);
+    MPI_EXPECT_OK(model_create(&model, topology, &desc));
+    MPI_EXPECT_OK(trainer_create(&trainer, &model, &training));
+    MPI_EXPECT_OK(train_step(&trainer, 0, &result)); /* the first one makes what is kept */
+    agreements = 0;
+    MPI_EXPECT_OK(train_step(&trainer, 1, &result));
+    int64_t counted = agreements;
+    trainer_destroy(&trainer);
+    model_destroy(&model);
+    return counted;
+}
+
+/* Stages of a pipeline are at different micro-batches: ranks that agreed in between would wait for
+ * each other. So they agree on the texts of a whole step, before the first forward. */
+MPI_TEST(captioner_reference, agreements_of_a_step)
+{
+    rank_topology topology = {0};
+    char encoder[32], llm[32];
+    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
+    snprintf(llm, sizeof llm, "tp=%d,cp=1,dp=1", mpi_test_size());
+    const topology_desc grids = {encoder, llm, false};
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
+    int64_t one = count_agreements(&topology, SAMPLES),
+            three = count_agreements(&topology, MICRO_BATCH);
+    MPI_EXPECT(one == 1 && three == 1, "%d agreements in a step of one micro-batch, %d of three",
+               (int)one, (int)three);
+    topology_destroy(&topology);
+}
+
 static void expect_calls(const char *what, const nn_exchange_counts *counts, nn_exchange_kind kind,
                          int64_t expected)
 {

@@ -60,7 +60,7 @@ static void cut_patch(float *row, const uint8_t *picture, int64_t side, int64_t 
     }
 }
 
-static void fill_patches(micro_batch *batch, const batch_item *items, int64_t count)
+void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t count)
 {
     for (int64_t p = 0; p < batch->tokens; p++)
         for (int64_t b = 0; b < batch->pictures; b++)
@@ -92,12 +92,17 @@ static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, con
     }
 }
 
-void batch_fill(micro_batch *batch, const batch_item *items, int64_t count)
+void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t count)
 {
-    fill_patches(batch, items, count);
     for (int64_t b = 0; b < batch->sentences; b++)
         fill_sentence(batch, batch->ids + b * batch->seq, batch->labels + b * batch->seq,
                       item_at(items, count, batch->first_sentence + b));
+}
+
+void batch_fill(micro_batch *batch, const batch_item *items, int64_t count)
+{
+    batch_fill_pictures(batch, items, count);
+    batch_fill_sentences(batch, items, count);
 }
 
 /* A keyed permutation of [0, samples): a Feistel network over the next even number of bits, walked

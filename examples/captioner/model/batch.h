@@ -56,6 +56,9 @@ void batch_destroy(micro_batch *batch);
  *  The rest is masked: every rank runs the same calls, and a masked sample adds nothing to losses,
  *  counts and gradients. */
 void batch_fill(micro_batch *batch, const batch_item *items, int64_t count);
+/** The one half and the other: the pictures; the ids and labels. */
+void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t count);
+void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t count);
 
 /** Which samples of [0, samples) step `step` (from 0) takes, into chosen[count]. A function of its
  *  arguments only, so that every topology sees the same global batch: each epoch is a permutation

@@ -126,6 +126,7 @@ static mimo_status reserve_model(captioner_model *out)
     const model_desc *desc = &out->desc;
     TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
     TRY(create_modules(out));
+    TRY(language_text_create(&out->text, &out->language));
     const nn_runtime *runtime = desc->runtime;
     int64_t rows = out->batch.tokens * out->batch.pictures;
     int64_t src = rows * desc->hidden, dst = out->language.own_rows * desc->hidden;
@@ -164,6 +165,7 @@ void model_destroy(captioner_model *model)
     nn_runtime_free(model->desc.runtime, model->encoded);
     mimo_alignment_destroy(model->order);
     memory_release(model->spans);
+    language_text_destroy(&model->text);
     language_destroy(&model->language);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
@@ -235,7 +237,14 @@ static mimo_status bring_patches(captioner_model *model, const nn_real **out)
                           : MIMO_OK;
 }
 
-mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens)
+mimo_status model_read(captioner_model *model)
+{
+    return mimo_comm_agree(model->topology->world,
+                           language_read(&model->language, &model->text, &model->batch));
+}
+
+mimo_status model_forward(captioner_model *model, const language_text *text, double *loss_sum,
+                          int64_t *tokens)
 {
     mimo_tensor src, dst;
     const nn_real *patches;
@@ -245,18 +254,16 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     nn_real *tile = language_tile(&model->language);
     view_tiles(model, &src, &dst, tile);
 
-    mimo_status read = language_read(&model->language, batch);
-    TRY(mimo_comm_agree(model->topology->world, read));
     TRY(bring_patches(model, &patches));
     TRY(encoder_forward(&model->encoder, model->encoded, patches));
     TRY(mimo_alignment_merge(model->order, &order.tile, &order.encoded, &order.text, stream));
     TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures * batch->tokens));
     TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
     TRY(from_bridge(model, tile, model->dst_half, model->language.own_rows));
-    return language_forward(&model->language, batch, loss_sum, tokens);
+    return language_forward(&model->language, text, loss_sum, tokens);
 }
 
-mimo_status model_backward(captioner_model *model)
+mimo_status model_backward(captioner_model *model, const language_text *text)
 {
     mimo_tensor src, dst;
     nn_real *d_tile;
@@ -265,7 +272,7 @@ mimo_status model_backward(captioner_model *model)
     order_views order = view_order(model);
     int64_t rows = batch->pictures * batch->tokens, hidden = model->desc.hidden;
 
-    TRY(language_backward(&model->language, &d_tile));
+    TRY(language_backward(&model->language, text, &d_tile));
     if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
         return MIMO_OK;
     view_tiles(model, &src, &dst, d_tile);

@@ -27,6 +27,7 @@ typedef struct captioner_model {
     vision_encoder encoder;
     language_model language;
     micro_batch batch;  /* the caller fills it before forward */
+    language_text text; /* of one micro-batch that is read by itself */
     nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
     nn_real *encoded;   /* [P, b, H] out of the encoder; in backward its gradient */
     nn_real *src_tile;  /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */
@@ -54,13 +55,17 @@ typedef struct model_saved {
 } model_saved;
 model_saved model_count_saved(const captioner_model *model);
 
-/** The sum of the losses of this rank's labels of model->batch, and how many these are.
- *  Collective. */
-mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
+/** Read the sentences of model->batch into model->text, and agree on that. Collective. */
+mimo_status model_read(captioner_model *model);
 
-/** Add the gradients of the last forward to both stores. Where nothing of the encoder is trained,
- *  no gradient crosses the bridge. Collective. */
-mimo_status model_backward(captioner_model *model);
+/** Forward of the pictures of model->batch and a text that was read (language_read): the sum of the
+ *  losses of this rank's labels, and how many these are. Collective; the ranks agree on nothing. */
+mimo_status model_forward(captioner_model *model, const language_text *text, double *loss_sum,
+                          int64_t *tokens);
+
+/** Add the gradients of the last forward, whose text it was, to both stores. Where nothing of the
+ *  encoder is trained, no gradient crosses the bridge. Collective. */
+mimo_status model_backward(captioner_model *model, const language_text *text);
 
 /** Merge all adapters into the weights, and those back that are merged: also after a merge that
  *  failed between two layers. Local. The errors of nn_linear_merge. */

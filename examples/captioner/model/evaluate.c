@@ -16,7 +16,8 @@ static mimo_status add_losses(captioner_model *model, const batch_item *items, i
         double loss_sum;
         int64_t tokens;
         batch_fill(&model->batch, picked, many);
-        TRY(model_forward(model, &loss_sum, &tokens));
+        TRY(model_read(model));
+        TRY(model_forward(model, &model->text, &loss_sum, &tokens));
         TRY(mimo_gradient_add(model->topology->gradient, loss_sum, tokens));
     }
     return MIMO_OK;

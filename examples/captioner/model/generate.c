@@ -106,7 +106,8 @@ static mimo_status extend_all(name_drafts *draft)
         int64_t tokens;
         pick_beginnings(draft);
         batch_fill(&model->batch, draft->picked, draft->count);
-        TRY(model_forward(model, &loss_sum, &tokens));
+        TRY(model_read(model));
+        TRY(model_forward(model, &model->text, &loss_sum, &tokens));
         mimo_status predicted = language_predict(&model->language, draft->predicted);
         TRY(mimo_comm_agree(model->topology->world, predicted));
         read_predictions(draft);

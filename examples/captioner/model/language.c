@@ -26,11 +26,8 @@ static mimo_status place_saved(language_saved *saved, const language_model *lang
 
 static mimo_status reserve_rooms(language_model *out)
 {
-    int64_t text = text_count(out);
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
-    TRY(memory_reserve(&out->text_ids, text, sizeof *out->text_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
-    TRY(memory_reserve(&out->labels, out->rows, sizeof *out->labels));
     TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
     TRY(place_saved(&out->saved, out));
     TRY(nn_room_reserve(&out->saved.room, out->runtime));
@@ -123,16 +120,29 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .pairs = desc->pairs / (desc->cp ? mimo_comm_size(desc->cp) : 1)};
     TRY(nn_params_create(&out->params, &store));
     TRY(find_positions(out, desc));
+    TRY(add_layers(out, desc));
+    return reserve_rooms(out);
+}
 
+mimo_status language_text_create(language_text *out, const language_model *language)
+{
     int64_t special = TOKEN_IMAGE;
     mimo_alignment_desc alignment = MIMO_ALIGNMENT_DESC_INIT;
     alignment.modalities = 1;
     alignment.special = &special;
     alignment.vocabulary = TEXT_VOCABULARY;
-    alignment.memory = nn_runtime_or_host(desc->runtime)->memory;
+    alignment.memory = nn_runtime_or_host(language->runtime)->memory;
     TRY(mimo_alignment_create(&out->alignment, &alignment));
-    TRY(add_layers(out, desc));
-    return reserve_rooms(out);
+    TRY(memory_reserve(&out->ids, text_count(language), sizeof *out->ids));
+    return memory_reserve(&out->labels, language->rows, sizeof *out->labels);
+}
+
+void language_text_destroy(language_text *text)
+{
+    mimo_alignment_destroy(text->alignment);
+    memory_release(text->ids);
+    memory_release(text->labels);
+    *text = (struct language_text){0};
 }
 
 mimo_status language_connect(language_model *language)
@@ -149,7 +159,6 @@ mimo_status language_connect(language_model *language)
 
 void language_destroy(language_model *language)
 {
-    mimo_alignment_destroy(language->alignment);
     nn_sequence_release(&language->sequence);
     nn_loss_release(&language->loss);
     nn_linear_release(&language->head);
@@ -162,9 +171,7 @@ void language_destroy(language_model *language)
     memory_release(language->positions);
     memory_release(language->own_positions);
     memory_release(language->own_ids);
-    memory_release(language->text_ids);
     memory_release(language->labels_share);
-    memory_release(language->labels);
     nn_runtime_free(language->runtime, language->d_normed);
     nn_params_destroy(language->params);
     *language = (struct language_model){0};
@@ -208,61 +215,61 @@ nn_real *language_tile(const language_model *language)
     return language->saved.blocks.x[0];
 }
 
-mimo_status language_read(language_model *language, const micro_batch *batch)
-{
-    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
-    mimo_tensor ids =
-        mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
-    return mimo_alignment_update(language->alignment, &ids, stream_of(language));
-}
-
-/* Text rows come between the image rows of this rank's tile. */
-static mimo_status embed(language_model *language)
-{
-    int64_t texts = 0;
-    for (int64_t i = 0; i < language->own_rows; i++)
-        if (language->own_ids[i] != TOKEN_IMAGE)
-            language->text_ids[texts++] = language->own_ids[i];
-    language_saved *saved = &language->saved;
-    TRY(nn_embedding_forward(&language->text, &saved->text, saved->text_rows, language->text_ids,
-                             texts));
-
-    nn_real *tile = language_tile(language);
-    language_views views = views_of(language, tile);
-    TRY(mimo_alignment_merge(language->alignment, &views.tile, &views.image, &views.text,
-                             stream_of(language)));
-    return nn_embedding_add(&language->position, &saved->position, tile, language->own_positions,
-                            language->own, language->sentences);
-}
-
 /* Labels are split, then put in the order of the rows. */
-static mimo_status split_labels(language_model *language, const micro_batch *batch)
+static mimo_status split_labels(language_model *language, language_text *text,
+                                const micro_batch *batch)
 {
     int64_t sentences = language->sentences, share = language->share;
     TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->labels));
     for (int64_t s = 0; s < share; s++)
         for (int64_t b = 0; b < sentences; b++)
-            language->labels[s * sentences + b] = language->labels_share[b * share + s];
+            text->labels[s * sentences + b] = language->labels_share[b * share + s];
     return MIMO_OK;
 }
 
-mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch)
+{
+    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
+    text->count = 0;
+    for (int64_t i = 0; i < language->own_rows; i++)
+        if (language->own_ids[i] != TOKEN_IMAGE)
+            text->ids[text->count++] = language->own_ids[i];
+    TRY(split_labels(language, text, batch));
+    mimo_tensor ids =
+        mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
+    return mimo_alignment_update(text->alignment, &ids, stream_of(language));
+}
+
+/* Text rows come between the image rows of this rank's tile. */
+static mimo_status embed(language_model *language, const language_text *text)
+{
+    language_saved *saved = &language->saved;
+    nn_real *tile = language_tile(language);
+    language_views views = views_of(language, tile);
+    TRY(nn_embedding_forward(&language->text, &saved->text, saved->text_rows, text->ids,
+                             text->count));
+    TRY(mimo_alignment_merge(text->alignment, &views.tile, &views.image, &views.text,
+                             stream_of(language)));
+    return nn_embedding_add(&language->position, &saved->position, tile, language->own_positions,
+                            language->own, language->sentences);
+}
+
+mimo_status language_forward(language_model *language, const language_text *text, double *loss_sum,
                              int64_t *tokens)
 {
     language_saved *saved = &language->saved;
-    TRY(embed(language));
-    TRY(split_labels(language, batch));
+    TRY(embed(language, text));
     TRY(nn_stack_forward(&language->blocks, &saved->blocks, &language->sequence));
     TRY(nn_norm_forward(&language->norm, &saved->norm, saved->normed,
                         saved->blocks.x[language->blocks.count], language->own_rows));
     TRY(nn_linear_forward(&language->head, &saved->head, saved->logits, saved->normed,
                           language->own_rows, language->sentences));
-    TRY(nn_loss_forward(&language->loss, &saved->loss, saved->logits, language->labels,
+    TRY(nn_loss_forward(&language->loss, &saved->loss, saved->logits, text->labels,
                         language->rows));
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
-mimo_status language_backward(language_model *language, nn_real **d_tile)
+mimo_status language_backward(language_model *language, const language_text *text, nn_real **d_tile)
 {
     language_saved *saved = &language->saved;
     nn_real *d = language_tile(language), *last = saved->blocks.x[language->blocks.count];
@@ -274,7 +281,7 @@ mimo_status language_backward(language_model *language, nn_real **d_tile)
     TRY(nn_embedding_backward_params(&language->position, &saved->position, d));
 
     language_views views = views_of(language, d);
-    TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.tile,
+    TRY(mimo_alignment_split(text->alignment, &views.image, &views.text, &views.tile,
                              stream_of(language)));
     *d_tile = d;
     return nn_embedding_backward_params(&language->text, &saved->text, saved->text_rows);

@@ -33,6 +33,15 @@ typedef struct language_desc {
     bool recompute;                 /* blocks save nothing, and backward repeats their forward */
 } language_desc;
 
+/** The ids and labels of one micro-batch, as this rank needs them: those of several are read before
+ *  the first of them goes forward. */
+typedef struct language_text {
+    mimo_alignment *alignment; /* where image rows stand, and text rows */
+    int64_t *ids;              /* [B * own_text] ids of the text, in the order of alignment */
+    int64_t count;             /* of them */
+    int64_t *labels;           /* [share, B]: in the order of the rows */
+} language_text;
+
 /** What a forward leaves for its backward. */
 typedef struct language_saved {
     nn_room room; /* of all below */
@@ -56,7 +65,6 @@ typedef struct language_model {
     nn_loss loss;
     nn_sequence sequence;
     language_saved saved; /* one micro-batch is in flight */
-    mimo_alignment *alignment;
     const mimo_partition *partition;
     mimo_comm *cp;
     int64_t hidden, seq, image_tokens, sentences;
@@ -66,10 +74,8 @@ typedef struct language_model {
     int64_t own_text;       /* those of its own positions that are text: of every sample as many */
     int64_t *positions;     /* [share] global position of each local one */
     int64_t *own_positions; /* [own] */
-    int64_t *own_ids;       /* [B, own] */
-    int64_t *text_ids;      /* [B * own_text] ids of the text, in the order of alignment */
-    int64_t *labels_share;  /* [B, share] */
-    int64_t *labels;        /* [share, B]: in the order of the rows */
+    int64_t *own_ids;       /* [B, own], while a text is read */
+    int64_t *labels_share;  /* [B, share], likewise */
     nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
@@ -81,23 +87,29 @@ void language_destroy(language_model *language);
  *  cp. */
 mimo_status language_connect(language_model *language);
 
+/** Room for the text of a micro-batch. Local. The caller zeroes *out before and calls
+ *  language_text_destroy after, whatever the result. */
+mimo_status language_text_create(language_text *out, const language_model *language);
+void language_text_destroy(language_text *text);
+
 /** The tile [own, B, H] that the bridge writes this rank's image rows into, at their positions,
- *  between language_read and language_forward. */
+ *  before language_forward. */
 nn_real *language_tile(const language_model *language);
 
-/** Find the image tokens of the batch to come. Local, and the one step of a forward that takes
- *  memory: the caller sees to it that all ranks agree on its status. */
-mimo_status language_read(language_model *language, const micro_batch *batch);
+/** Read the ids and labels of a micro-batch into `text`, until the next read into it. Local, and
+ *  the one step before a forward that takes memory: the caller sees to it that all ranks agree on
+ *  its status. */
+mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch);
 
-/** Forward from the image rows in language_tile and the batch's ids and labels: the sum of the
- *  losses of this rank's labels, and how many these are. After language_read. Collective over tp
- *  and cp. */
-mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+/** Forward from the image rows in language_tile and a text that was read: the sum of the losses of
+ *  this rank's labels, and how many these are. Collective over tp and cp. */
+mimo_status language_forward(language_model *language, const language_text *text, double *loss_sum,
                              int64_t *tokens);
 
-/** *d_tile: the gradient of language_tile [own, B, H], image and text rows; borrowed until the
- *  next call. Collective over tp and cp. */
-mimo_status language_backward(language_model *language, nn_real **d_tile);
+/** Of the last forward, whose text it was. *d_tile: the gradient of language_tile [own, B, H],
+ *  image and text rows; borrowed until the next call. Collective over tp and cp. */
+mimo_status language_backward(language_model *language, const language_text *text,
+                              nn_real **d_tile);
 
 /** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
  *  It takes memory at its end, so the caller makes the ranks agree after it. */

@@ -19,11 +19,20 @@ mimo_status trainer_create(step_trainer *out, captioner_model *model, const trai
                                     .stores = {model->encoder.params, model->language.params},
                                     .tp = {topology->encoder_tp, topology->llm_tp}};
     TRY(memory_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
-    return memory_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
+    TRY(memory_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered));
+    int64_t most = model->desc.micro_batch, count = (desc->global_batch + most - 1) / most;
+    TRY(memory_reserve(&out->texts, count, sizeof *out->texts));
+    out->micro_batches = count;
+    for (int64_t i = 0; i < count; i++)
+        TRY(language_text_create(&out->texts[i], &model->language));
+    return MIMO_OK;
 }
 
 void trainer_destroy(step_trainer *trainer)
 {
+    for (int64_t i = 0; i < trainer->micro_batches; i++)
+        language_text_destroy(&trainer->texts[i]);
+    memory_release(trainer->texts);
     memory_release(trainer->chosen);
     memory_release(trainer->gathered);
     *trainer = (struct step_trainer){0};
@@ -38,19 +47,46 @@ double learning_rate(const trainer_desc *desc, int64_t step)
     return desc->lr * (0.1 + 0.45 * (1.0 + cos(PI * done)));
 }
 
+/* The samples of a micro-batch. */
+typedef struct part {
+    const batch_item *items;
+    int64_t count;
+} part;
+
+static part part_at(const step_trainer *trainer, int64_t i)
+{
+    int64_t most = trainer->model->desc.micro_batch, first = i * most;
+    int64_t left = trainer->desc.global_batch - first;
+    return (part){trainer->gathered + first, left < most ? left : most};
+}
+
+/* The sentences of all micro-batches. Reading is what may fail on one rank alone: the ranks agree
+ * on it once, and not between two micro-batches. */
+static mimo_status read_texts(step_trainer *trainer)
+{
+    captioner_model *model = trainer->model;
+    mimo_status status = MIMO_OK;
+    for (int64_t i = 0; status == MIMO_OK && i < trainer->micro_batches; i++) {
+        part own = part_at(trainer, i);
+        batch_fill_sentences(&model->batch, own.items, own.count);
+        status = language_read(&model->language, &trainer->texts[i], &model->batch);
+    }
+    return mimo_comm_agree(model->topology->world, status);
+}
+
 /* Sums of losses and of gradients over the micro-batches; nothing divides here. */
 static mimo_status accumulate(step_trainer *trainer)
 {
     captioner_model *model = trainer->model;
-    int64_t count = trainer->desc.global_batch, most = model->desc.micro_batch;
-    for (int64_t first = 0; first < count; first += most) {
-        int64_t many = count - first < most ? count - first : most;
+    TRY(read_texts(trainer));
+    for (int64_t i = 0; i < trainer->micro_batches; i++) {
+        part own = part_at(trainer, i);
         double loss_sum;
         int64_t tokens;
-        batch_fill(&model->batch, trainer->gathered + first, many);
-        TRY(model_forward(model, &loss_sum, &tokens));
+        batch_fill_pictures(&model->batch, own.items, own.count);
+        TRY(model_forward(model, &trainer->texts[i], &loss_sum, &tokens));
         TRY(mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens));
-        TRY(model_backward(model));
+        TRY(model_backward(model, &trainer->texts[i]));
     }
     return MIMO_OK;
 }

@@ -21,6 +21,8 @@ typedef struct step_trainer {
     nn_gradients gradients; /* of both modules: one norm over both */
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
+    language_text *texts;   /* [micro_batches], all read before the first one goes forward */
+    int64_t micro_batches;  /* of a step */
     bool stepped;           /* it has changed the weights */
 } step_trainer;
 
