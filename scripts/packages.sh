@@ -39,6 +39,7 @@ abigail-tools           | extra   | abidiff: the binary interface against the st
 valgrind                | extra   | watches the life of a bridge
 yamllint                | extra   | looks over the workflow
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
+cmake                   | extra   | a program that finds the installed library by find_package
 gcovr                   | extra   | scripts/coverage.sh
 doxygen                 | docs    | meson compile -C build docs: the manual of the headers
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # installed_library.sh BUILD CUDA-ROOT PLANNER MPI-PROGRAM
 # Installs under a folder of its own. Then compiles and runs programs by pkg-config, linked with the
-# shared libraries and with the static ones. CUDA-ROOT and MPI-PROGRAM are '' where the build has no
+# shared libraries and with the static ones, and by CMake. CUDA-ROOT and MPI-PROGRAM are '' where the build has no
 # CUDA, or no Open MPI.
 set -euo pipefail
 build=$1 cuda=$2 planner=$3 mpi=$4
@@ -87,6 +87,31 @@ END
         fail "a backend library of another release was loaded"
     fi
     grep -q 'MIMO_BRIDGE_PRIVATE_X.* not found' "$folder/said" || fail "$(cat "$folder/said")"
+fi
+
+# CMake finds the same libraries, and refuses another minor version.
+if command -v cmake >/dev/null; then
+    mkdir "$folder/cmake"
+    cat >"$folder/cmake/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.18)
+project(programs C)
+find_package(mimo-bridge ${VERSION} REQUIRED)
+add_executable(planner ../planner.c)
+target_link_libraries(planner mimo-bridge::mimo-bridge)
+if(MPI)
+  add_executable(mpi ../mpi.c)
+  target_link_libraries(mpi mimo-bridge::mimo-bridge-mpi)
+endif()
+END
+    in_cmake() { cmake -S "$folder/cmake" -B "$folder/cmake/build" -DCMAKE_PREFIX_PATH="$prefix" -DMPI="$mpi" "$@"; }
+    in_cmake -DVERSION="$(pkg-config --modversion mimo-bridge)" >"$folder/said" || fail "$(cat "$folder/said")"
+    cmake --build "$folder/cmake/build" >"$folder/said" || fail "$(cat "$folder/said")"
+    "$folder/cmake/build/planner"
+    [ -z "$mpi" ] || mpirun --oversubscribe -n 1 "$folder/cmake/build/mpi"
+    rm -r "$folder/cmake/build"
+    if in_cmake -DVERSION=0.1 >"$folder/said" 2>&1; then fail "CMake took this version for 0.1"; fi
+else
+    echo "left out: cmake is missing"
 fi
 
 # Remove the shared libraries, so that only the archives are left to link with.
