@@ -187,11 +187,14 @@ def run_case(report, judge, name, function):
 
 
 class Report:
-    """What ended how: rank 0 prints a line of TAP for each, and how many there will be."""
+    """What ended how: rank 0 prints a line of TAP for each, and at the end how many there were."""
 
-    def __init__(self, judge, planned):
+    def __init__(self, judge):
         self.speaks, self.counts = judge.rank == 0, {"passed": 0, "failed": 0, "skipped": 0}
-        self.say(f"1..{planned}")
+
+    def end(self, ranks):
+        self.say(f"1..{sum(self.counts.values())}")
+        self.say(f"# on {ranks} ranks: " + ", ".join(f"{n} {kind}" for kind, n in self.counts.items()))
 
     def say(self, line):
         if self.speaks:
@@ -230,13 +233,13 @@ def main(arguments):
     cases = [(name, function) for name, function, ranks, only_long in CASES
              if judge.size in ranks and only_long == long and (
                  not words or any(word in name for word in words))]
-    mutations = plan_mutations(judge, words) if "--mutations" in arguments else []
-    report = Report(judge, len(cases) + len(mutations))
+    report = Report(judge)
     for name, function in cases:
         run_case(report, judge, name, function)
-    for what, patch, noticing in mutations:
+    # Planned behind the cases: bugs of what these import are there then.
+    for what, patch, noticing in plan_mutations(judge, words) if "--mutations" in arguments else []:
         run_mutation(report, judge, f"mutation: {what}", patch, noticing)
-    report.say(f"# on {judge.size} ranks: " + ", ".join(f"{n} {kind}" for kind, n in report.counts.items()))
+    report.end(judge.size)
     judge.close()
     if JUDGES:
         dist.destroy_process_group()
