@@ -14,6 +14,7 @@ from .bridge import Batch, Bridge
 from .buffer import Buffer
 from .choice import top_k
 from .communicator import Communicator, default_communicator
+from .dispatch import Dispatch, DispatchReport, Route
 from .errors import (
     AbortedError, ArgumentError, CommError, DeadlineError, DeviceError, ExistsError, GridError,
     InputOutputError, InternalError, MimoError, MismatchError, NotFoundError, OutOfMemoryError,
@@ -27,9 +28,10 @@ from . import _ending
 
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
-    "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "GradientGrid", "Grid",
-    "LocalPartition", "Pairing", "Partition", "Schedule", "ScheduleMemory", "ScheduleReport", "Span",
-    "Step", "default_communicator", "explain", "padded_lengths", "pairing_of", "spans_of", "top_k",
+    "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "Dispatch", "DispatchReport",
+    "GradientGrid", "Grid", "LocalPartition", "Pairing", "Partition", "Route", "Schedule", "ScheduleMemory",
+    "ScheduleReport", "Span", "Step", "default_communicator", "explain", "padded_lengths", "pairing_of",
+    "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",
     "NotFoundError", "OutOfMemoryError", "ShapeError", "SizeOverflowError", "StateError",

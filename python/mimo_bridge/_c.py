@@ -28,6 +28,8 @@ DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3, "i32": 4, "i64": 5, "f8": F8}
 # mimo_executor, by a name: {algorithm, transport}
 EXECUTORS = {"auto": (0, 0), "collective": (1, 0), "routed": (2, 0), "p2p": (2, 1),
              "zero_copy": (2, 2), "staged": (2, 3)}
+# mimo_transport of a dispatch, by a name
+TRANSPORTS = {name: EXECUTORS[name][1] for name in ("auto", "p2p", "zero_copy")}
 
 # mimo_schedule_kind by a name, mimo_step_kind, mimo_schedule_format
 SCHEDULE_KINDS = {"1f1b": 0, "interleaved": 1, "zero_bubble": 2, "forward": 3}
@@ -159,6 +161,21 @@ class mimo_schedule_report(Structure):
                 ("saved_states", c_int64)]
 
 
+class mimo_dispatch_desc(Structure):
+    _fields_ = [("size", c_size_t), ("experts", c_int64), ("top_k", c_int64), ("etp", c_int64),
+                ("max_tokens", c_int64), ("hidden", c_int64), ("alignment", c_int64),
+                ("narrow_sums", c_bool), ("transport", c_int), ("ctas", c_int), ("name", c_char_p)]
+
+
+class mimo_route_desc(Structure):
+    _fields_ = [("size", c_size_t), ("ids", c_void_p), ("id_dtype", c_int), ("tokens", c_int64),
+                ("capacity", c_int64)]
+
+
+class mimo_dispatch_counts(Structure):
+    _fields_ = [("size", c_size_t), ("routes", c_int64), ("rows", c_int64), ("overflows", c_int64)]
+
+
 # name -> "result:arguments", a letter each:
 #   S  a status, which becomes an exception      v  void             s  const char *, or char *
 #   i  int, or an enumeration                    l  int64_t          z  size_t
@@ -240,6 +257,16 @@ PROTOTYPES = {
     "mimo_bridge_tile": "S:ppip",
     "mimo_bridge_staging": "S:ppp",
 
+    "mimo_dispatch_create": "S:ppp",
+    "mimo_dispatch_destroy": "v:p",
+    "mimo_dispatch_rows": "S:pppip",
+    "mimo_dispatch_combine": "S:pppip",
+    "mimo_dispatch_report": "S:pp",
+    "mimo_route_create": "S:pp",
+    "mimo_route_destroy": "v:p",
+    "mimo_route_set": "S:ppp",
+    "mimo_route_ends": "S:pp",
+
     "mimo_gradient_create": "S:pppp",
     "mimo_gradient_add_grid": "S:pspss",
     "mimo_gradient_destroy": "v:p",
@@ -269,7 +296,8 @@ MPI_PROTOTYPES = {
 SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
          mimo_bridge_sizes, mimo_batch_desc, mimo_move_desc, mimo_gradient_bucket, mimo_step_costs,
-         mimo_schedule_desc, mimo_schedule_memory, mimo_schedule_report)
+         mimo_schedule_desc, mimo_schedule_memory, mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc,
+         mimo_dispatch_counts)
 
 LETTERS: dict[str, Any] = {
     "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,

@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -100,6 +100,23 @@ def _are_fake(arguments: Sequence[Any]) -> bool:
     listed = (one if isinstance(one, (list, tuple)) else [one] for one in arguments)
     return (any(isinstance(one, FakeTensor) for one in chain(*listed)) or
             any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack()))
+
+
+class Caller(Protocol):
+    """What makes collective calls, and counts those that reached the library or told it that they can't."""
+
+    comm: Communicator
+    begun: int
+
+
+def tell_others(caller: Caller, begun: int, arguments: Sequence[Any], refuse: Callable[[], None]) -> None:
+    """A call of these arguments failed. Where that was before it came to the library (`begun`: of before it), the
+    other ranks wait for this one, and learn of it by `refuse`. A call of fake tensors is of one rank alone."""
+    silent = caller.begun != begun or caller.comm.closed
+    if not silent and not _are_fake(arguments):
+        with caller.comm._turn():
+            caller.begun += 1
+            refuse()
 
 
 class Movement:
@@ -214,12 +231,11 @@ class Movement:
 
     def tell(self, error: Exception, begun: int, arguments: Sequence[Any], prepares: bool = False) -> None:
         """What guarded() does where a call of these arguments failed. `begun`: of before it."""
-        silent = self.begun != begun or self.comm.closed
-        if not silent and not _are_fake(arguments):
-            with self._turn:
-                self.begun += 1
-                self._next_slot(False)
-                self._refuse(False, error, prepares)
+        def refuse() -> None:
+            self._next_slot(False)
+            self._refuse(False, error, prepares)
+
+        tell_others(self, begun, arguments, refuse)
 
     def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.library import custom_op
 
@@ -39,6 +40,13 @@ def refuse_transforms(what: str, *tensors: Tensor) -> None:
     if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
         raise UnsupportedError(f"{what} has no derivative under torch.func (grad, vjp, jacrev): take "
                                "torch.autograd.grad")
+
+
+def like(x: Tensor, anchor: Tensor) -> Tensor:
+    """An anchor beside x: a fake tensor goes with fake tensors alone."""
+    if torch.compiler.is_compiling() or not isinstance(x, FakeTensor):
+        return anchor
+    return x.new_empty(0).requires_grad_(anchor.requires_grad)
 
 
 # ------------------------------------------ bridges ------------------------------------------
@@ -357,12 +365,15 @@ def _owner(number: int) -> object:
     return None if torch.compiler.is_compiling() else _handles.get(number)
 
 
-# A bridge moves data on every rank, so the compiler must neither drop nor reorder its ops. Private
-# in torch, and not there in older ones: then only the use of their results keeps them.
-for _op in (forward, backward, place, place_backward, forward_all, backward_all, place_all,
-            place_all_backward):
-    try:
-        from torch._library.effects import EffectType
-        _op.register_effect(EffectType.ORDERED)
-    except (ImportError, AttributeError):
-        pass
+def keep_order(*ops: Any) -> None:
+    """These ops move data on every rank, so the compiler must neither drop nor reorder them. Private in torch,
+    and not there in older ones: then only the use of their results keeps them."""
+    for op in ops:
+        try:
+            from torch._library.effects import EffectType
+            op.register_effect(EffectType.ORDERED)
+        except (ImportError, AttributeError):
+            pass
+
+
+keep_order(forward, backward, place, place_backward, forward_all, backward_all, place_all, place_all_backward)

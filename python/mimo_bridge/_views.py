@@ -112,9 +112,11 @@ class Slot:
         kept, self._last, _ = self._kept.get((dtype, shape)) or self._make(dtype, shape)
         return kept.data
 
-    def tensors(self, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[torch.Tensor]:
-        """tensor() of several ones, each in its part."""
-        self._parts = self.cut([dtype.itemsize * shape[-1] for dtype, shape in kinds])
+    def tensors(self, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
+                widths: Sequence[int] | None = None) -> list[torch.Tensor]:
+        """tensor() of several ones, each in its part. `widths`: bytes of a row, where that is not the last
+        dimension."""
+        self._parts = self.cut(widths or [dtype.itemsize * shape[-1] for dtype, shape in kinds])
         return [part.tensor(*kind) for part, kind in zip(self._parts, kinds)]
 
     def cut(self, widths: Sequence[int]) -> list[Slot]:

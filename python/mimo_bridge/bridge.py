@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NoReturn, overload
 
 import torch
-from torch._subclasses import FakeTensor
 
 from . import _c, _calls, _ops, _views
 from ._movement import Batch, Movement, Shapes, now
@@ -176,7 +175,7 @@ class Bridge(torch.nn.Module):
             _ops.refuse_transforms("a bridge", x)
             call = now(self._places.number)[0]
             shape = self._shape_or_nothing(x, seq, rows, batch)
-            return _calls.forward(movement, self._input(x), _like(x, self._anchor_of(x)), shape, call)
+            return _calls.forward(movement, self._input(x), _ops.like(x, self._anchor_of(x)), shape, call)
         if x.is_nested:  # and has no shape
             _views.check_strided("x", x)
         call = movement.call
@@ -199,7 +198,7 @@ class Bridge(torch.nn.Module):
         _ops.refuse_transforms("a bridge", *xs)
         call = now(self._places.number)[0]
         anchor = self._anchor if self.differentiable and _any_floating(xs) else self._no_anchor
-        return _calls.forward_all(self._movement, [self._input(x) for x in xs], _like(xs[0], anchor),
+        return _calls.forward_all(self._movement, [self._input(x) for x in xs], _ops.like(xs[0], anchor),
                                   shapes, call)
 
     @overload
@@ -245,7 +244,7 @@ class Bridge(torch.nn.Module):
         _ops.refuse_transforms("a bridge", *tiles, *xs)
         call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
-        anchor = _like(tiles[0], self._anchor if floating else self._no_anchor)
+        anchor = _ops.like(tiles[0], self._anchor if floating else self._no_anchor)
         inputs = [self._input(one) for one in xs]
         if several:
             return _calls.place_all(self._movement, tiles, inputs, anchor, call)
@@ -521,13 +520,6 @@ class _Places:
         if not _views.is_flat(self.layout):
             return x_shape[self.layout.index("b")]
         return x_shape[0] // max(full // self.src_cut, 1)
-
-
-def _like(x: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
-    """An anchor beside x: a fake tensor goes with fake tensors alone."""
-    if torch.compiler.is_compiling() or not isinstance(x, FakeTensor):
-        return anchor
-    return x.new_empty(0).requires_grad_(anchor.requires_grad)
 
 
 def _listed(what: str, x: torch.Tensor | Tensors) -> Sequence[torch.Tensor]:

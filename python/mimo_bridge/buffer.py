@@ -81,9 +81,11 @@ class Buffer:
         place = self._free(slot)
         return place.tensor(dtype, shape), place.address
 
-    def tensors(self, slot: int, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[torch.Tensor]:
-        """tensor() of several ones, at the addresses that addresses() says."""
-        return self._free(slot).tensors(kinds)
+    def tensors(self, slot: int, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],
+                widths: Sequence[int] | None = None) -> list[torch.Tensor]:
+        """tensor() of several ones, at the addresses that addresses() says of the same widths (None: of the
+        last dimensions)."""
+        return self._free(slot).tensors(kinds, widths)
 
     def addresses(self, slot: int, widths: Sequence[int]) -> list[int]:
         """Where tensors with rows of these bytes begin in a slot. Local."""

@@ -10,7 +10,8 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _movement, _ops, _views, communicator
+from mimo_bridge import _c, _calls, _dispatch_ops, _dispatching, _movement, _ops, _views, communicator
+from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
 
@@ -160,6 +161,34 @@ def parts_forgotten(original, self):
     return original(self)
 
 
+def no_anchor_beside(_original, self, xs):
+    return xs[0].new_empty(0)
+
+
+def unsummed(original, self, back, xs, token, kinds):
+    ys = original(self, back, xs, token, kinds)
+    return [y * 0 if kind == "k" and back else y for y, kind in zip(ys, kinds)]
+
+
+def a_token_alone(original, self, *arguments):
+    ends, token = original(self, *arguments)
+    return ends, token.clone()
+
+
+def a_route_more(original, self):
+    if self.comm.rank == 1:
+        self.ended.append(original(self))
+    return original(self)
+
+
+def any_width(original, self, slot, kinds, widths=None):
+    return original(self, slot, kinds)
+
+
+def all_moved(_original, xs):
+    return [True for _ in xs]
+
+
 def wrong_letters(original, x, letters):
     return original(x, {b"sbh": b"bsh", b"bsh": b"sbh"}.get(letters, letters))
 
@@ -209,6 +238,16 @@ MUTATIONS = {
     "old ids": (wrap(mb.Alignment, "_move", old_ids), ["local/alignments"]),
     "errors kept": (wrap(mb.Communicator, "_together", own_error_alone), ["error/different_bridges"]),
     "no gradient": (wrap(_calls._Forward, "backward", detached), ["autograd/backward_twice"]),
+    "a dispatch without anchor": (wrap(mb.Dispatch, "_anchor_beside", no_anchor_beside), [
+        "dispatch/gradients_of_some_ranks"]),
+    "gradients of weights lost": (wrap(Dispatching, "move", unsummed), ["dispatch/batches_at_random"]),
+    "tokens without routes": (wrap(Dispatching, "_made", a_token_alone), ["dispatch/routes_that_end"]),
+    "routes of one rank": (wrap(Dispatching, "_create_route", a_route_more), ["dispatch/routes_that_end"]),
+    "refusals of dispatches unsaid": (wrap(_dispatching, "_told", no_check), [
+        "dispatch/mistakes_of_one_rank"]),
+    "widths of last dimensions": (wrap(mb.Buffer, "tensors", any_width), ["dispatch/batches_at_random"]),
+    "gradients of whole numbers": (wrap(_dispatch_ops, "have_gradients", all_moved), [
+        "dispatch/tensors_in_one_call"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
 }
 

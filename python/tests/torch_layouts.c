@@ -237,6 +237,33 @@ static void print_schedules(void)
     FIELD(mimo_schedule_report, saved_states);
 }
 
+static void print_dispatches(void)
+{
+    STRUCT(mimo_dispatch_desc);
+    FIELD(mimo_dispatch_desc, size);
+    FIELD(mimo_dispatch_desc, experts);
+    FIELD(mimo_dispatch_desc, top_k);
+    FIELD(mimo_dispatch_desc, etp);
+    FIELD(mimo_dispatch_desc, max_tokens);
+    FIELD(mimo_dispatch_desc, hidden);
+    FIELD(mimo_dispatch_desc, alignment);
+    FIELD(mimo_dispatch_desc, narrow_sums);
+    FIELD(mimo_dispatch_desc, transport);
+    FIELD(mimo_dispatch_desc, ctas);
+    FIELD(mimo_dispatch_desc, name);
+    STRUCT(mimo_route_desc);
+    FIELD(mimo_route_desc, size);
+    FIELD(mimo_route_desc, ids);
+    FIELD(mimo_route_desc, id_dtype);
+    FIELD(mimo_route_desc, tokens);
+    FIELD(mimo_route_desc, capacity);
+    STRUCT(mimo_dispatch_counts);
+    FIELD(mimo_dispatch_counts, size);
+    FIELD(mimo_dispatch_counts, routes);
+    FIELD(mimo_dispatch_counts, rows);
+    FIELD(mimo_dispatch_counts, overflows);
+}
+
 int main(void)
 {
     print_values();
@@ -245,5 +272,6 @@ int main(void)
     print_rules();
     print_bridges();
     print_schedules();
+    print_dispatches();
     return 0;
 }
