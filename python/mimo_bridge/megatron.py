@@ -1,6 +1,8 @@
-"""Megatron-LM's colocated communicator and MimoModel, with a bridge of this package in them.
+"""Megatron-LM's colocated communicator and MimoModel, with a bridge of this package in them, and its MoE layers
+over a dispatch.
 
     from mimo_bridge.megatron import MimoModel  # in place of megatron.core.models.mimo
+    use_dispatch(model, max_tokens)             # after the model is built
 
 Grids, process groups, alignment, the sequence partition and the gradient finalisation stay
 Megatron's. Beyond what Megatron's own communicator takes: an LLM with cp > 1 or pp > 1, dp sizes that
@@ -18,15 +20,16 @@ from megatron.core.models.mimo.comm import colocated_communicator as _upstream
 from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
-from . import _views
+from . import _moe, _views
 from ._fused import Placement, TextPlaces
 from .bridge import Bridge
 from .communicator import Communicator, default_communicator
+from .dispatch import Dispatch
 from .errors import ArgumentError, GridError, MimoError, UnsupportedError
 from .grid import Grid, pairing_of
 from .partition import Partition
 
-__all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of"]
+__all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of", "use_dispatch"]
 
 T = TypeVar("T")
 
@@ -183,6 +186,27 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         if self.gather_pg is not None:
             group, self.gather_pg = self.gather_pg, None
             dist.destroy_process_group(group)
+
+
+def use_dispatch(model: torch.nn.Module, max_tokens: int, *,
+                 comm: Communicator | None = None) -> list[Dispatch]:
+    """Let a Dispatch move the tokens of every MoELayer of a model, in place of Megatron's alltoall dispatcher.
+    Collective, blocking: after the model is built, on every rank.
+
+    model       its layers have moe_token_dispatcher_type="alltoall". Experts, router, shared experts and
+                process groups stay Megatron's
+    max_tokens  the most tokens of a rank and micro-batch: sequence * micro-batch / tp
+    comm        None: the default communicator. Its ranks are those of torch.distributed
+    returns     the Dispatches: one for all layers with equal sizes
+
+    Layers work as before, also with ranks without tokens. A route is made for each layer and micro-batch, and
+    autograd keeps it. Tiles have the rows that they need (rows="exact"): Megatron's experts take no more.
+
+    Errors, on every rank: UnsupportedError (moe_pad_expert_input_to_capacity, moe_shared_expert_overlap, fp8, fp4,
+    inference_optimized; ranks of a group that are not consecutive), ArgumentError (another dispatcher; no MoELayer
+    on a rank), and those of Dispatch.
+    """
+    return _moe.use_dispatch(model, max_tokens, _of_all_ranks(comm))
 
 
 def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:

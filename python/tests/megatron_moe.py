@@ -125,12 +125,15 @@ def fill(layer, groups):
                 expert = layer.experts.local_experts[e - layer.local_expert_indices[0]]
                 expert.linear_fc1.weight.copy_(up[cut])
                 expert.linear_fc2.weight.copy_(down[:, cut])
+        if layer.shared_experts is not None:
+            for weight in layer.shared_experts.parameters():
+                weight.copy_(values(*weight.shape))
 
 
-def tokens_of(rank, counts, hidden=6):
-    """This rank's rows [tokens, 1, hidden]; counts has one number for each rank."""
-    generator = torch.Generator().manual_seed(100 + rank)
-    return torch.randn(counts[rank], 1, hidden, generator=generator, dtype=F64)
+def tokens_of(rank, tokens, seed=0, hidden=6):
+    """This rank's rows [tokens, 1, hidden]."""
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    return torch.randn(tokens, 1, hidden, generator=generator, dtype=F64)
 
 
 def run(layer, x):

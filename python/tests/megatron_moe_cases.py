@@ -1,8 +1,11 @@
 """Megatron-LM's MoE layer over our dispatch, against its own alltoall dispatcher and a plain loop."""
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from megatron_import import whole
 from megatron_moe import experts_on, run, tokens_of
-from rank_runner import case, gather
+from mimo_model_cases import relative
+from rank_runner import case, gather, raises
 
 
 def plain(layer, gathered, x):
@@ -35,13 +38,104 @@ def whole_experts(layer):
 TOPOLOGIES = {2: [(1, 2), (2, 1)], 4: [(1, 4), (2, 2), (1, 2)], 8: [(1, 8), (2, 4), (2, 2), (4, 2)]}
 
 
+def expect_near(found):
+    """Each of [(what, got, wanted)] on all ranks. They fail together: one that left would let the others wait in
+    gloo."""
+    offs = [(what, relative(got, wanted) if got.shape == wanted.shape else 1.0) for what, got, wanted in found]
+    for rank, wrong in enumerate(gather([(what, off) for what, off in offs if not off < 1e-12])):
+        assert not wrong, f"rank {rank}: relative L2 of {wrong[0]}"
+
+
+def compare(comm, make, counts, steps=2):
+    """Outputs and all gradients of a layer, over its own dispatcher and over ours."""
+    layer, ours = make(), make()
+    dispatches = whole().ours.use_dispatch(ours, max(counts), comm=comm)
+    for step in range(steps):
+        x = tokens_of(comm.rank, counts[comm.rank], seed=step)
+        wanted, got = run(layer, x), run(ours, x)
+        expect_near([(f"{name}, step {step}", got[name], one) for name, one in wanted.items()])
+    dispatches[0].close()
+
+
 @case(2, 4, 8)
-def the_bed(comm):
-    """Megatron's own dispatcher on CPU ranks is right, also with a rank without tokens."""
+def layers_over_ours(comm):
+    """The outputs and gradients of Megatron's own dispatcher, whose outputs are those of the loop. One rank has no
+    tokens."""
     for etp, ep in TOPOLOGIES[comm.size]:
+        counts = [0 if rank == 1 else 3 + rank for rank in range(comm.size)]
         with experts_on(comm, etp, ep) as make:
-            layer = make()
-            counts = [0 if rank == 1 else 3 + rank for rank in range(comm.size)]
-            x = tokens_of(comm.rank, counts)
-            off = run(layer, x)["y"] - plain(layer, whole_experts(layer), x)
-            assert off.numel() == 0 or off.abs().max() < 1e-12, (etp, ep, off)
+            layer, x = make(), tokens_of(comm.rank, counts[comm.rank])
+            expect_near([(f"etp={etp},ep={ep}", run(layer, x)["y"], plain(layer, whole_experts(layer), x))])
+            compare(comm, make, counts)
+
+
+@case(2)
+def layers_of_kinds(comm):
+    """Token drop, k = 1 and k of all, scores by sigmoid, shared experts, unused experts."""
+    kinds = [dict(moe_expert_capacity_factor=0.5), dict(top_k=1, moe_router_pre_softmax=True),
+             dict(moe_router_score_function="sigmoid"),
+             dict(moe_shared_expert_intermediate_size=8), dict(experts=2, top_k=2), dict(experts=32)]
+    with experts_on(comm, 1, 2) as make:
+        for kind in kinds:
+            compare(comm, lambda: make(**kind), [5, 4], steps=1)
+
+
+def forth_and_back(model, rank, order, recomputed):
+    """Forward of two micro-batches, and then their backwards in this order: outputs and gradients."""
+    xs = [tokens_of(rank, 4 + m, seed=m).requires_grad_() for m in range(2)]
+
+    def forward(x):
+        return model(x)[0]
+
+    ys = [checkpoint(forward, x, use_reentrant=False) if recomputed else forward(x) for x in xs]
+    model.zero_grad()
+    for m in order:
+        ys[m].square().sum().backward()
+    return [*ys, *(x.grad for x in xs), *(p.grad for p in model.parameters())]
+
+
+@case(2)
+def micro_batches_of_layers(comm):
+    """Two forwards before their backwards, in another order: each has its own route. With recomputation, too."""
+    with experts_on(comm, 1, 2) as make:
+        layer, ours = make(), make()
+        whole().ours.use_dispatch(ours, 8, comm=comm)
+        found = forth_and_back(layer, comm.rank, (0, 1), False)
+        for order, recomputed in (((1, 0), False), ((0, 1), True)):
+            again = forth_and_back(ours, comm.rank, order, recomputed)
+            expect_near([(f"tensor {i}", *pair) for i, pair in enumerate(zip(again, found))])
+
+
+@case(2)
+def weights_of_zero(comm):
+    """The map chooses, not the weight: an expert of weight 0 keeps its token."""
+    with experts_on(comm, 1, 2) as make:
+        layer = make(experts=4)
+        whole().ours.use_dispatch(layer, 8, comm=comm)
+        ours, chosen = layer.token_dispatcher, torch.tensor([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0]]).bool()
+        probs = torch.tensor([[0.0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
+        rows = ours.token_dispatch(*ours.dispatch_preprocess(torch.ones(3, 1, 6), chosen, probs))
+        rows, counts, weights = ours.dispatch_postprocess(*rows)
+        assert counts.tolist() == [[2, 2], [0, 2]][comm.rank] and len(rows) == counts.sum()
+        assert weights.tolist() == [[0, 0, 0, 0], [1, 1]][comm.rank] and weights.dtype == probs.dtype
+        y = ours.combine_postprocess(ours.token_combine(ours.combine_preprocess(rows)))
+        assert y.shape == (3, 1, 6) and y[:, 0, 0].tolist() == [2, 1, 0]
+
+
+@case(2)
+def layers_that_are_refused(comm):
+    with experts_on(comm, 1, 2) as make:
+        use = whole().ours.use_dispatch
+        for config, kind, words in (
+                (dict(moe_pad_expert_input_to_capacity=True, moe_expert_capacity_factor=1.0), NotImplementedError,
+                 "moe_pad_expert_input_to_capacity=True"),
+                (dict(moe_token_dispatcher_type="allgather"), ValueError, "MoEAllGatherTokenDispatcher")):
+            layer = make(**config)
+            raises(kind, words, use, layer, 8, comm=comm)
+        layer = make()
+        layer.config.fp8 = "e4m3"
+        raises(NotImplementedError, "fp8=e4m3", use, layer, 8, comm=comm)
+        layer.config.fp8, layer.config.moe_shared_expert_overlap = None, comm.rank == 1
+        raises(NotImplementedError, "moe_shared_expert_overlap=True", use, layer, 8, comm=comm)
+        raises(ValueError, "rank 1 has no MoELayer", use, layer if comm.rank == 0 else torch.nn.Linear(1, 1), 8,
+               comm=comm)

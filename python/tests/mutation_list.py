@@ -291,8 +291,12 @@ def own_gradient_alone(_original, text, _group):
     return text
 
 
+def ids_of_weights(original, routing_map, k):
+    return original(routing_map & (torch.arange(routing_map.shape[1]) > 0), k)
+
+
 if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
-    from mimo_bridge import _fused, megatron
+    from mimo_bridge import _fused, _moe, megatron
     theirs = megatron.MimoModel.__mro__[1]
     colocated = megatron.ColocatedBridgeCommunicator
     MUTATIONS |= {
@@ -311,6 +315,7 @@ if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
         "a sum over cp": (wrap(_fused.Placement, "place", summed_over_cp), ["fused/fused_steps"]),
         "text of other positions": (wrap(_fused.TextPlaces, "of_cp", first_positions),
                                     ["fused/fused_steps"]),
+        "an expert left out": (wrap(_moe, "ids_of", ids_of_weights), ["megatron_moe/layers_over_ours"]),
         "text gradient of a part": (wrap(megatron, "copy_to_tensor_model_parallel_region",
                                          own_gradient_alone), ["fused/fused_steps"]),
     }
