@@ -6,9 +6,11 @@ the encoder under dp alone, the language model under cp and dp.
     torchrun --nproc-per-node 2 train.py emoji.samples                GPUs
 
 The loss curve is the same for every number of ranks. Two bridges do it: one places image rows into
-each rank's shard of the token sequence, and one gathers keys and values over cp.
+each rank's shard of the token sequence, and one gathers keys and values over cp. With --experts 8 the
+blocks of the language model have 8 experts each, which lie on different ranks, and a dispatch.
 """
 import argparse
+import functools
 import os
 
 import torch
@@ -18,6 +20,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import mimo_bridge as mb
 from emoji import END, PATCH, Emoji
+from experts import Experts, Places
 
 HIDDEN, HEADS, LAYERS = 64, 4, 2
 
@@ -49,12 +52,12 @@ class Encoder(nn.Sequential):
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, make_mlp):
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(HIDDEN) for _ in range(2))
         self.query, self.out = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
         self.key_value = nn.Linear(HIDDEN, 2 * HIDDEN)
-        self.mlp = nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Linear(4 * HIDDEN, HIDDEN))
+        self.mlp = make_mlp()
 
     def forward(self, x, gather, mask):
         """x [b, S/cp, H]: this rank's tokens. They look at the keys and values of all S."""
@@ -67,11 +70,15 @@ class Block(nn.Module):
         return x + self.mlp(self.norms[1](x))
 
 
+def mlp():
+    return nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Linear(4 * HIDDEN, HIDDEN))
+
+
 class Language(nn.Module):
-    def __init__(self, seq):
+    def __init__(self, seq, make_mlp):
         super().__init__()
         self.words, self.position = nn.Embedding(256, HIDDEN), nn.Embedding(seq, HIDDEN)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.blocks = nn.ModuleList(Block(make_mlp) for _ in range(LAYERS))
         self.head = nn.Linear(HIDDEN, 256)
 
     def forward(self, ids, place, gather, index):
@@ -94,6 +101,21 @@ def sequences(captions, patches):
     return ids, labels
 
 
+def add_up(loss, parameters):
+    """Sums over ranks, never averages: each rank has its part of the one loss. An expert has seen the tokens of
+    all ranks that share it, so its gradients are added over its copies alone. Gives the whole loss."""
+    shared = [p for p in parameters if not hasattr(p, "copies")]
+    flat = torch.cat([loss.detach()[None], *(p.grad.flatten() for p in shared)])
+    dist.all_reduce(flat)
+    loss, *sums = flat.split([1, *(p.numel() for p in shared)])
+    for parameter, total in zip(shared, sums):
+        parameter.grad.copy_(total.view_as(parameter))
+    for parameter in parameters:
+        if getattr(parameter, "copies", None):
+            dist.all_reduce(parameter.grad, group=parameter.copies)
+    return loss
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("samples", help="file made by captioner --prepare")
@@ -101,6 +123,7 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="samples of a step, over all ranks")
     parser.add_argument("--encoder", help="grid of the encoder (default: all ranks along dp)")
     parser.add_argument("--llm", help="grid of the language model (default: cp=2 where it fits)")
+    parser.add_argument("--experts", type=int, help="of each block, in place of its MLP (default: none)")
     options = parser.parse_args()
     comm = start()
     cp = 2 if comm.size % 2 == 0 else 1
@@ -119,8 +142,14 @@ def main():
         place.samples("src", options.batch), place.samples("dst", options.batch)))
     index = cut.at(llm_grid, comm.rank).index(seq)
 
+    make_mlp = mlp
+    if options.experts:
+        tokens = -(-options.batch // llm_grid.dim("dp")) * len(index)
+        places = Places(comm, options.experts, HIDDEN, max_tokens=tokens)
+        make_mlp = functools.partial(Experts, places, 2 * HIDDEN)
+
     torch.manual_seed(1)
-    encoder, language = Encoder(emoji.patches).to(device), Language(seq).to(device)
+    encoder, language = Encoder(emoji.patches).to(device), Language(seq, make_mlp).to(device)
     parameters = [*encoder.parameters(), *language.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=2e-3)
     for step, batch in zip(range(options.steps), emoji.batches(options.batch)):
@@ -133,13 +162,8 @@ def main():
                              reduction="sum") / tokens
         optimizer.zero_grad()
         loss.backward()
-        # Sums, never averages: each rank has its part of the one loss.
         if comm.size > 1:
-            flat = torch.cat([loss.detach()[None], *(p.grad.flatten() for p in parameters)])
-            dist.all_reduce(flat)
-            loss, *sums = flat.split([1, *(p.numel() for p in parameters)])
-            for parameter, total in zip(parameters, sums):
-                parameter.grad.copy_(total.view_as(parameter))
+            loss = add_up(loss, parameters)
         optimizer.step()
         if comm.rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""examples/torch: the loss curve of 4 ranks is that of one process, and it falls.
+"""examples/torch: the loss curve of 4 ranks is that of one process, and it falls; also with experts, whose
+copies are on 2 of 4 ranks.
 
     torch_example.py MPIRUN TRAIN
 """
@@ -24,23 +25,28 @@ def write_samples(path):
         file.write(struct.pack("<8sIIqqqq", b"MIMOEMJI", 1, SIZE, COUNT, len(body), 0, 0) + body)
 
 
-def curve(launcher, path):
+def curve(launcher, path, *options):
     # 10 samples: what 4 ranks along dp do not divide
-    command = [*launcher, sys.executable, sys.argv[2], path, "--steps", "6", "--batch", "10"]
+    command = [*launcher, sys.executable, sys.argv[2], path, "--steps", "6", "--batch", "10", *options]
     env = {**os.environ, "MASTER_PORT": str(20000 + os.getpid() % 20000)}
     lines = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env=env).stdout
     return [float(line.split()[-1]) for line in lines.splitlines() if line.startswith("step")]
 
 
+def compare(samples, *options):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # half of the time is the import of torch
+        alone = pool.submit(curve, [], samples, *options)
+        four = curve([sys.argv[1], "--oversubscribe", "-n", "4"], samples, *options)
+        alone = alone.result()
+    print(*options, alone, four, sep="\n")
+    if len(alone) != 6 or len(four) != 6 or max(abs(a - b) for a, b in zip(alone, four)) > 1e-4:
+        sys.exit("the curves differ")
+    if alone[-1] > alone[0] - 0.5:
+        sys.exit("the loss does not fall")
+
+
 with tempfile.TemporaryDirectory() as folder:
     samples = os.path.join(folder, "samples")
     write_samples(samples)
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # half of the time is the import of torch
-        alone = pool.submit(curve, [], samples)
-        four = curve([sys.argv[1], "--oversubscribe", "-n", "4"], samples)
-        alone = alone.result()
-print(alone, four, sep="\n")
-if len(alone) != 6 or len(four) != 6 or max(abs(a - b) for a, b in zip(alone, four)) > 1e-4:
-    sys.exit("the curves differ")
-if alone[-1] > alone[0] - 0.5:
-    sys.exit("the loss does not fall")
+    compare(samples)
+    compare(samples, "--experts", "6")  # ep=2, edp=2 on 4 ranks
