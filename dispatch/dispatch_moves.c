@@ -1,6 +1,7 @@
 /* The public calls that move tensors. */
 #include <inttypes.h>
 
+#include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "device/profile.h"
@@ -23,15 +24,29 @@ static mimo_status begin(mimo_op **out, mimo_route *route, bool combines,
 }
 
 /* One call from the start to the end: no other thread gets in between. */
-static mimo_status move_whole(mimo_route *route, bool combines, const mimo_move_desc *move)
+static mimo_status finish(mimo_mover *mover, const mimo_op_request *request)
 {
     mimo_op *op;
-    const char *call = mimo_dispatch_hooks.pass[combines];
-    MIMO_CHECK(route, MIMO_ERR_ARGUMENT, "dispatch %s: route is NULL", call);
-    MIMO_ENTER(route->dispatch->mover.parent, call);
-    const mimo_op_request request = request_of(route, combines, move);
-    MIMO_TRY(mimo_mover_begin(&op, &route->dispatch->mover, &request));
+    MIMO_ENTER(mover->parent, mover->hooks->pass[request->backward]);
+    MIMO_TRY(mimo_mover_begin(&op, mover, request));
     return mimo_op_finish(&op);
+}
+
+static mimo_status move_whole(mimo_route *route, bool combines, const mimo_move_desc *move)
+{
+    MIMO_CHECK(route, MIMO_ERR_ARGUMENT, "dispatch %s: route is NULL",
+               mimo_dispatch_hooks.pass[combines]);
+    const mimo_op_request request = request_of(route, combines, move);
+    return finish(&route->dispatch->mover, &request);
+}
+
+mimo_status mimo_dispatch_refuse(mimo_dispatch *dispatch, bool combine, mimo_status local)
+{
+    MIMO_RANGE();
+    MIMO_CHECK(dispatch, MIMO_ERR_ARGUMENT, "dispatch refuse: dispatch is NULL");
+    mimo_op_request request = request_of(NULL, combine, &(mimo_move_desc)MIMO_MOVE_DESC_INIT);
+    request.read = mimo_refused_status(local, "dispatch refuse");
+    return finish(&dispatch->mover, &request);
 }
 
 mimo_status mimo_dispatch_rows_start(mimo_op **out, mimo_route *route, const mimo_tensor *to,

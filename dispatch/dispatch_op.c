@@ -22,12 +22,14 @@ static void destroy(mimo_op *op)
     mimo_release(op->own);
 }
 
+/* An operation without a route is a refusal: it ends in the agreement. */
 static void begin(mimo_op *op)
 {
     static const mimo_mover_step none[] = {NULL};
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
     own->route = op->call.subject;
-    own->route->moving++;
+    if (own->route)
+        own->route->moving++;
     const mimo_mover_step *steps =
         op->call.backward ? mimo_dispatch_combine_steps : mimo_dispatch_rows_steps;
     op->steps = (mimo_op_steps){{none, steps, none}, true};
@@ -36,6 +38,8 @@ static void begin(mimo_op *op)
 static void finish(mimo_op *op)
 {
     mimo_route *route = mimo_route_of(op);
+    if (!route)
+        return;
     mimo_dispatch_call_put_back(op);
     route->moving--;
     mimo_route_release_unused(route);
@@ -46,12 +50,15 @@ static void finish(mimo_op *op)
 /* Routes have the same numbers on all ranks. */
 static uint64_t sign_call(uint64_t hash, const mimo_op *op)
 {
-    return mimo_hash_int(hash, mimo_route_of(op)->number);
+    const mimo_route *route = mimo_route_of(op);
+    return mimo_hash_int(hash, route ? route->number : 0);
 }
 
 static void describe(char call[MIMO_CALL_TEXT], const mimo_op *op)
 {
-    mimo_call_append(call, " by route %" PRId64, mimo_route_of(op)->number);
+    const mimo_route *route = mimo_route_of(op);
+    if (route)
+        mimo_call_append(call, " by route %" PRId64, route->number);
 }
 
 /* ------------------------------------- tensors -------------------------------------- */

@@ -9,7 +9,7 @@
 
 typedef struct mimo_dispatch_op {
     mimo_op op;
-    mimo_route *route;
+    mimo_route *route;               /* NULL: this rank can't make the call */
     struct mimo_dispatch_call *call; /* NULL until it is prepared */
 } mimo_dispatch_op;
 

@@ -187,6 +187,21 @@ MIMO_API mimo_status mimo_dispatch_combine_start(mimo_op **out, mimo_route *rout
                                                  const mimo_tensor *to, const mimo_tensor *from,
                                                  int n, mimo_stream stream);
 
+/**
+ * Take part in a call that this rank can't make: its part failed before the call (a tensor that a
+ * binding can't describe). The ranks that make the call get this rank's status and sentence, as if
+ * the library had found the mistake. It stands in place of a move of any route of the dispatch, and
+ * the second one in place of mimo_route_set.
+ *
+ * `local` is the status; mimo_last_error() is the sentence (mimo_fail sets it). Collective,
+ * blocking. Where MIMO_AGREE=0 nobody else learns of it.
+ *
+ * Never MIMO_OK: the status and the sentence of the lowest failing rank; MIMO_ERR_ARGUMENT where
+ * `local` is MIMO_OK or no mimo_status.
+ */
+MIMO_API mimo_status mimo_dispatch_refuse(mimo_dispatch *dispatch, bool combine, mimo_status local);
+MIMO_API mimo_status mimo_dispatch_refuse_route(mimo_dispatch *dispatch, mimo_status local);
+
 /** What the routes of a dispatch needed since the last report. */
 typedef struct mimo_dispatch_counts {
     size_t size;       /* set by the initializer */

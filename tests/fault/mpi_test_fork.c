@@ -40,6 +40,8 @@ static void call_everything(fault_bed *bed, mimo_op **op)
     expect_refused(mimo_bridge_select(bed->bridge, 0), "select");
     expect_refused(mimo_bridge_refuse(bed->bridge, false, false, MIMO_ERR_SHAPE), "refuse");
     expect_refused(mimo_bridge_refuse_update(bed->bridge, MIMO_ERR_SHAPE), "refuse update");
+    expect_refused(mimo_dispatch_refuse(bed->dispatch, true, MIMO_ERR_SHAPE), "refuse a combine");
+    expect_refused(mimo_dispatch_refuse_route(bed->dispatch, MIMO_ERR_SHAPE), "refuse a route");
     expect_refused(mimo_op_test(&done, *op), "op test");
     expect_refused(mimo_op_wait(op), "op wait");
 }

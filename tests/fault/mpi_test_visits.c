@@ -220,6 +220,10 @@ static void make_mistakes(fault_bed *bed)
     refusal = mimo_fail(MIMO_ERR_SHAPE, "no spans");
     MPI_EXPECT_STATUS(mimo_bridge_refuse_update(bed->bridge, refusal), MIMO_ERR_SHAPE);
     expect_visit("refuse update", THEIRS);
+    MPI_EXPECT_STATUS(mimo_dispatch_refuse(bed->dispatch, false, refusal), MIMO_ERR_SHAPE);
+    expect_visit("refuse of rows", THEIRS);
+    MPI_EXPECT_STATUS(mimo_dispatch_refuse_route(bed->dispatch, refusal), MIMO_ERR_SHAPE);
+    expect_visit("refuse of a route", THEIRS);
     MPI_EXPECT_STATUS(mimo_gradient_add_grid(bed->gradient, NULL, NULL, NULL, NULL),
                       MIMO_ERR_ARGUMENT);
     expect_visit("add of no grid", THEIRS);

@@ -327,6 +327,43 @@ MPI_TEST(dispatch_errors, of_moves)
     end_bed(&bed);
 }
 
+static mimo_status refusal(mimo_status local)
+{
+    return local == MIMO_ERR_IO ? mimo_fail(local, "no view of 7 tensors") : local;
+}
+
+/* A rank that can't make a call, or can't tell its ids, has its own sentence on all ranks. */
+MPI_TEST(dispatch_errors, refused)
+{
+    static error_bed bed;
+    mimo_route_desc choice = good_choice();
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    move_views good = row_views(&bed);
+    const mimo_status statuses[] = {MIMO_ERR_IO, MIMO_OK, (mimo_status)77};
+    static const char *const words[] = {": no view of 7 tensors", ": MIMO_OK is no error",
+                                        ": 77 is no mimo_status"};
+    for (int i = 0; i < 9; i++) {
+        bool combines = i % 3 == 1, sets = i % 3 == 2;
+        mimo_status local = statuses[i / 3], got;
+        if (sets)
+            got = wrong() ? mimo_dispatch_refuse_route(bed.dispatch, refusal(local))
+                          : mimo_route_set(bed.route, &choice, NULL);
+        else
+            got = wrong() ? mimo_dispatch_refuse(bed.dispatch, combines, refusal(local))
+                          : move(&bed, combines, &good);
+        MPI_EXPECT(got == (i < 3 ? MIMO_ERR_IO : MIMO_ERR_ARGUMENT), "call %d: %s", i,
+                   mimo_status_name(got));
+        MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3'");
+        MPI_EXPECT_SENTENCE(words[i / 3]);
+    }
+    MPI_EXPECT_OK(move(&bed, false, &good));
+    MPI_EXPECT_STATUS(mimo_dispatch_refuse(NULL, false, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("dispatch refuse: dispatch is NULL");
+    MPI_EXPECT_STATUS(mimo_dispatch_refuse_route(NULL, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("dispatch refuse route: dispatch is NULL");
+    end_bed(&bed);
+}
+
 /* Errors of one rank alone: no other is asked. */
 MPI_TEST(dispatch_errors, of_null)
 {
