@@ -218,6 +218,45 @@ MPI_TEST(dispatch, golden_a_overflows)
     mimo_dispatch_destroy(dispatch);
 }
 
+/* Each rank in turn has a row less than it needs. All get its numbers, from the set and from the
+ * moves. Other tiles may have any size, and with more rows the route is set. */
+MPI_TEST(dispatch, one_rank_overflows)
+{
+    int ran = 0, rank = mpi_test_rank();
+    for (int i = 0; i < CASES; i++) {
+        dispatch_case its = cases[i];
+        its.spare = -1;
+        if (!dispatch_case_fits(&its, mpi_test_size()))
+            continue;
+        dispatch_bed bed = dispatch_bed_new(mpi_test_comm(), &its);
+        dispatch_bed_set(&bed, (uint64_t)(i + 1));
+        for (int small = 0; small < mpi_test_size(); small++) {
+            char sentence[96];
+            int64_t need;
+            mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+            free(plain_route_tile(&need, bed.plain, small));
+            if (need == 0)
+                continue;
+            snprintf(sentence, sizeof sentence,
+                     "rank %d needs %d rows for its experts, its tile has %d", small, (int)need,
+                     (int)need - 1);
+            desc.ids = bed.plain->ids[rank];
+            desc.tokens = bed.tokens;
+            desc.capacity = rank == small ? need - 1 : (rank % 2 == 0 ? -1 : bed.rows + rank);
+            MPI_EXPECT_STATUS(mimo_route_set(bed.route, &desc, NULL), MIMO_ERR_SHAPE);
+            MPI_EXPECT_SENTENCE(sentence);
+            const mimo_tensor from = one_column(NULL, 0), to = one_column(NULL, 0);
+            MPI_EXPECT_STATUS(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL), MIMO_ERR_SHAPE);
+            MPI_EXPECT_SENTENCE(sentence);
+            ran++;
+        }
+        dispatch_bed_set(&bed, (uint64_t)(i + 2));
+        dispatch_bed_move_rows(&bed, 3);
+        dispatch_bed_free(&bed);
+    }
+    MPI_CASES_RAN(ran, CASES * mpi_test_size(), 3 * mpi_test_size(), "overflows");
+}
+
 /* ------------------------------------ bits and adjoints ------------------------------------- */
 
 enum { ALL_TOKENS = 24, EXPERTS = 64, CHOICES = 6, WIDTH = 5 };
