@@ -4,6 +4,7 @@ No autograd here: _dispatch_ops.py calls this with what autograd and the compile
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from . import _c, _handles, _views
-from ._movement import tell_others
+from ._movement import say, tell_others
 from .buffer import Buffer
 from .communicator import Communicator
 from .errors import ArgumentError, MimoError, ShapeError, StateError
@@ -146,7 +147,7 @@ class Dispatching:
                 ys, addresses = self._destinations(back, slot, route, xs, kinds)
                 to, source = _array(ys, kinds, not back, addresses), _array(xs, kinds, back)
             except BaseException as error:
-                self._refuse_move(back, error)
+                self._refuse_move(back)
                 raise
             try:
                 self._functions[back](route.open(), to, source, len(xs), self.comm._stream())
@@ -178,7 +179,7 @@ class Dispatching:
         except Exception as error:
             def refuse() -> None:
                 self._next_slot(back)
-                self._refuse_move(back, error)
+                self._refuse_move(back)
 
             tell_others(self, begun, arguments, refuse)
             raise
@@ -233,23 +234,13 @@ class Dispatching:
     def _refuse_route(self, error: BaseException) -> None:
         """They get what this rank says."""
         with self.comm._turn() as comm:
-            _told(error, lambda: _c.lib.mimo_comm_agree_named(comm, _c.fail(error), b"set of a route"))
+            say(error, lambda status: _c.lib.mimo_comm_agree_named(comm, status, b"set of a route"))
 
-    def _refuse_move(self, back: bool, error: BaseException) -> None:
+    def _refuse_move(self, back: bool) -> None:
         """They learn that it is this rank: a call without tensors, which the library refuses on all."""
         if self.handle is not None:
-            _told(error, lambda: self._functions[back](self._spare, None, None, -1, self.comm._stream()))
-
-
-def _told(error: BaseException, tell: Callable[[], object]) -> None:
-    """Make a call that fails on all ranks. Where it fails in another way than it is to, the error says so."""
-    try:
-        tell()
-    except (ArgumentError, type(error)):
-        pass
-    except MimoError as other:
-        if hasattr(error, "add_note"):
-            error.add_note(f"({other})")
+            with contextlib.suppress(MimoError):
+                self._functions[back](self._spare, None, None, -1, self.comm._stream())
 
 
 def _array(xs: Sequence[torch.Tensor], kinds: str, side: bool, addresses: Sequence[int] = ()) -> Any:

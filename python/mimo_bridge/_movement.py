@@ -119,6 +119,17 @@ def tell_others(caller: Caller, begun: int, arguments: Sequence[Any], refuse: Ca
             refuse()
 
 
+def say(error: BaseException, refuse: Callable[[int], None]) -> None:
+    """Take part by `refuse` in a call of the library that this rank can't make. It fails with the status and
+    sentence of this error; where another rank's came first, the error has a note of it."""
+    status = _c.fail(error)
+    try:
+        refuse(status)
+    except MimoError as refusal:
+        if refusal.status != status and hasattr(error, "add_note"):
+            error.add_note(f"({refusal})")
+
+
 class Movement:
     """The C bridge of this rank and how tensors get in and out of it. A child of its communicator."""
 
@@ -177,7 +188,7 @@ class Movement:
                 batches = tell()
                 array = (_c.mimo_batch_desc * max(len(batches), 1))(*map(_described, batches))
             except Exception as error:
-                self._say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handle, status))
+                say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handle, status))
                 raise
             _c.lib.mimo_bridge_update(handle, array, len(batches))
             self._first += max(len(self.batches), 1)
@@ -465,14 +476,4 @@ class Movement:
         """This rank can't call. On the host the others wait for it, so it tells them why: then all ranks
         fail with what this one says."""
         if self.handle is not None:
-            self._say(error, lambda status: _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status))
-
-    def _say(self, error: BaseException, refuse: Callable[[int], None]) -> None:
-        """Take part by `refuse` in a call of the library that this rank can't make. It fails with the status
-        and sentence of this error; where another rank's came first, the error has a note of it."""
-        status = _c.fail(error)
-        try:
-            refuse(status)
-        except MimoError as refusal:
-            if refusal.status != status and hasattr(error, "add_note"):
-                error.add_note(f"({refusal})")
+            say(error, lambda status: _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status))

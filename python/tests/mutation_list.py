@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _dispatch_ops, _dispatching, _movement, _ops, _views, communicator
+from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, communicator
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
@@ -243,7 +243,7 @@ MUTATIONS = {
     "gradients of weights lost": (wrap(Dispatching, "move", unsummed), ["dispatch/batches_at_random"]),
     "tokens without routes": (wrap(Dispatching, "_made", a_token_alone), ["dispatch/routes_that_end"]),
     "routes of one rank": (wrap(Dispatching, "_create_route", a_route_more), ["dispatch/routes_that_end"]),
-    "refusals of dispatches unsaid": (wrap(_dispatching, "_told", no_check), [
+    "refusals of dispatches unsaid": (wrap(Dispatching, "_refuse_move", no_check), [
         "dispatch/mistakes_of_one_rank"]),
     "widths of last dimensions": (wrap(mb.Buffer, "tensors", any_width), ["dispatch/batches_at_random"]),
     "gradients of whole numbers": (wrap(_dispatch_ops, "have_gradients", all_moved), [
