@@ -213,7 +213,6 @@ PROTOTYPES = {
     "mimo_grid_rank": "S:ppp",
     "mimo_grid_group_count": "S:ppps",
     "mimo_grid_group_at": "S:ppsl",
-    "mimo_grid_group_of": "S:pppsl",
 
     "mimo_pairing_of": "S:ppp",
     "mimo_pairing_group": "S:pppl",
