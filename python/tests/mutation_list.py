@@ -33,16 +33,12 @@ def ignored_strides(_original, x):
     return x
 
 
-def other_slot(original, self, adjoint):
-    slot = original(self, adjoint)
-    buffer = self.buffers[adjoint]
-    return slot if buffer is None else (slot + 1) % buffer.slots
+def other_slot(original, self):
+    return (original(self) + 1) % self.slots
 
 
-def slots_of_one_rank(original, self, adjoint):
-    slot = original(self, adjoint)
-    buffer = self.buffers[adjoint]
-    return slot if buffer is None else (slot + self.comm.rank // 2) % buffer.slots
+def slots_of_one_rank(original, self):
+    return (original(self) + self.comm.rank // 2) % self.slots
 
 
 def no_anchor(_original, self, _x):
@@ -200,8 +196,8 @@ MUTATIONS = {
     "swapped backward": (wrap(Movement, "move", reversed_gradient), [
         "bridge/random_pairs", "wrapper/data_parallel", "wrapper/fully_sharded"]),
     "strides ignored": (wrap(_views, "plain", ignored_strides), ["bridge/not_contiguous"]),
-    "another slot": (wrap(Movement, "_next_slot", other_slot), ["buffer/slots_in_turn"]),
-    "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
+    "another slot": (wrap(mb.Buffer, "next_slot", other_slot), ["buffer/slots_in_turn"]),
+    "slots that differ": (wrap(mb.Buffer, "next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
     "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
     "another reason": (wrap(_c, "fail", other_reason), ["error/wrong_on_one_rank"]),
