@@ -258,6 +258,8 @@ PROTOTYPES = {
 
     "mimo_dispatch_create": "S:ppp",
     "mimo_dispatch_destroy": "v:p",
+    "mimo_dispatch_refuse": "S:pbi",
+    "mimo_dispatch_refuse_route": "S:pi",
     "mimo_dispatch_rows": "S:pppip",
     "mimo_dispatch_combine": "S:pppip",
     "mimo_dispatch_report": "S:pp",

@@ -4,7 +4,6 @@ No autograd here: _dispatch_ops.py calls this with what autograd and the compile
 """
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
@@ -69,7 +68,6 @@ class Dispatching:
         self._functions = _c.lib.mimo_dispatch_rows, _c.lib.mimo_dispatch_combine
         self.begun = 0  # calls that reached the library, or told it that they can't
         self.number = _handles.add(self)
-        self._spare = self._create_route()  # for calls that this rank can't make
         comm._children.append(self)
 
     def in_use(self) -> str | None:
@@ -77,7 +75,6 @@ class Dispatching:
 
     def release(self) -> None:
         handle, self.handle = self.handle, None
-        self.ended.append(self._spare)
         for route in list(self._routes):
             route.handle = None
         self._end_routes()
@@ -147,7 +144,7 @@ class Dispatching:
                 ys, addresses = self._destinations(back, slot, route, xs, kinds)
                 to, source = _array(ys, kinds, not back, addresses), _array(xs, kinds, back)
             except BaseException as error:
-                self._refuse_move(back)
+                self._refuse_move(back, error)
                 raise
             try:
                 self._functions[back](route.open(), to, source, len(xs), self.comm._stream())
@@ -179,7 +176,7 @@ class Dispatching:
         except Exception as error:
             def refuse() -> None:
                 self._next_slot(back)
-                self._refuse_move(back)
+                self._refuse_move(back, error)
 
             tell_others(self, begun, arguments, refuse)
             raise
@@ -229,18 +226,16 @@ class Dispatching:
             return rows, x.shape[1]
         return (rows, self.sizes.choices) if back else (rows,)
 
-    # This rank can't call. The others wait for it, so it tells them: then the call of all ranks fails.
+    # This rank can't call. The others wait for it, so it tells them why: then all ranks fail with what this
+    # one says.
 
     def _refuse_route(self, error: BaseException) -> None:
-        """They get what this rank says."""
-        with self.comm._turn() as comm:
-            say(error, lambda status: _c.lib.mimo_comm_agree_named(comm, status, b"set of a route"))
-
-    def _refuse_move(self, back: bool) -> None:
-        """They learn that it is this rank: a call without tensors, which the library refuses on all."""
         if self.handle is not None:
-            with contextlib.suppress(MimoError):
-                self._functions[back](self._spare, None, None, -1, self.comm._stream())
+            say(error, lambda status: _c.lib.mimo_dispatch_refuse_route(self.handle, status))
+
+    def _refuse_move(self, back: bool, error: BaseException) -> None:
+        if self.handle is not None:
+            say(error, lambda status: _c.lib.mimo_dispatch_refuse(self.handle, back, status))
 
 
 def _array(xs: Sequence[torch.Tensor], kinds: str, side: bool, addresses: Sequence[int] = ()) -> Any:
