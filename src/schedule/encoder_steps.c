@@ -294,6 +294,7 @@ static int64_t sort_calls(call *calls, const placing *own)
     return count;
 }
 
+/* Every list ends with a step that needs its last call. */
 static mimo_status join_calls(mimo_stage_list *list, const stage_place *stage, const call *calls,
                               int64_t count)
 {
@@ -303,8 +304,6 @@ static mimo_status join_calls(mimo_stage_list *list, const stage_place *stage, c
             MIMO_TRY(mimo_stage_append(list, calls[next].step));
         MIMO_TRY(mimo_stage_append(list, stage->done[i].step));
     }
-    for (; next < count; next++)
-        MIMO_TRY(mimo_stage_append(list, calls[next].step));
     return MIMO_OK;
 }
 

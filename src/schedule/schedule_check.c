@@ -382,9 +382,8 @@ static wait wait_of(const mimo_schedule_walk *walk, int64_t p)
         return number == 0
                    ? wait_for_call(walk, MIMO_STEP_BF, part.index / schedule->desc.encoder_group)
                    : wait_for_chunk(schedule, MIMO_STEP_F, number - 1, part.index);
-    if (number + 1 < mimo_model_chunks(schedule))
-        return wait_for_chunk(schedule, MIMO_STEP_B, number + 1, part.index);
-    return wait_for_chunk(schedule, MIMO_STEP_F, number, part.index);
+    /* the last chunk's backward stands behind its own forward, so it never waits */
+    return wait_for_chunk(schedule, MIMO_STEP_B, number + 1, part.index);
 }
 
 static mimo_status check_walk(const mimo_schedule_walk *walk)
