@@ -243,15 +243,14 @@ mimo_status model_read(captioner_model *model)
                            language_read(&model->language, &model->text, &model->batch));
 }
 
-mimo_status model_forward(captioner_model *model, const language_text *text, double *loss_sum,
-                          int64_t *tokens)
+mimo_status model_forward(captioner_model *model, const language_text *text)
 {
     mimo_tensor src, dst;
     const nn_real *patches;
     const micro_batch *batch = &model->batch;
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     order_views order = view_order(model);
-    nn_real *tile = language_tile(&model->language);
+    nn_real *tile = language_input(&model->language, 0);
     view_tiles(model, &src, &dst, tile);
 
     TRY(bring_patches(model, &patches));
@@ -260,19 +259,19 @@ mimo_status model_forward(captioner_model *model, const language_text *text, dou
     TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures * batch->tokens));
     TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
     TRY(from_bridge(model, tile, model->dst_half, model->language.own_rows));
-    return language_forward(&model->language, text, loss_sum, tokens);
+    return language_forward(&model->language, text, 0);
 }
 
 mimo_status model_backward(captioner_model *model, const language_text *text)
 {
     mimo_tensor src, dst;
-    nn_real *d_tile;
+    nn_real *d_tile = language_input(&model->language, 0);
     const micro_batch *batch = &model->batch;
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     order_views order = view_order(model);
     int64_t rows = batch->pictures * batch->tokens, hidden = model->desc.hidden;
 
-    TRY(language_backward(&model->language, text, &d_tile));
+    TRY(language_backward(&model->language, text, 0));
     if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
         return MIMO_OK;
     view_tiles(model, &src, &dst, d_tile);
@@ -302,7 +301,7 @@ model_saved model_count_saved(const captioner_model *model)
 {
     const vision_encoder *encoder = &model->encoder;
     const language_model *language = &model->language;
-    return (model_saved){encoder->saved.room.bytes + language->saved.room.bytes,
+    return (model_saved){encoder->saved.room.bytes + language->saved[0].room.bytes,
                          encoder->blocks.room.bytes + language->blocks.room.bytes};
 }
 
@@ -311,7 +310,7 @@ static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
     language_model *language = &model->language;
     TRY(encoder_visit(&model->encoder, visit));
     TRY(nn_stack_visit(&language->blocks, visit));
-    return visit(&language->head);
+    return language->last ? visit(&language->head) : MIMO_OK;
 }
 
 static mimo_status unmerge_merged(nn_linear *layer)

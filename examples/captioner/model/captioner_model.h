@@ -58,10 +58,9 @@ model_saved model_count_saved(const captioner_model *model);
 /** Read the sentences of model->batch into model->text, and agree on that. Collective. */
 mimo_status model_read(captioner_model *model);
 
-/** Forward of the pictures of model->batch and a text that was read (language_read): the sum of the
- *  losses of this rank's labels, and how many these are. Collective; the ranks agree on nothing. */
-mimo_status model_forward(captioner_model *model, const language_text *text, double *loss_sum,
-                          int64_t *tokens);
+/** Forward of the pictures of model->batch and a text that was read (language_read). Losses are in
+ *  language_losses. Collective; the ranks agree on nothing. */
+mimo_status model_forward(captioner_model *model, const language_text *text);
 
 /** Add the gradients of the last forward, whose text it was, to both stores. Where nothing of the
  *  encoder is trained, no gradient crosses the bridge. Collective. */

@@ -13,14 +13,14 @@ static mimo_status add_losses(captioner_model *model, const batch_item *items, i
             picked[i] = items[first + i];
             picked[i].picture = items[(first + i + rotation) % count].picture;
         }
-        double loss_sum;
-        int64_t tokens;
         batch_fill(&model->batch, picked, many);
         TRY(model_read(model));
-        TRY(model_forward(model, &model->text, &loss_sum, &tokens));
-        TRY(mimo_gradient_add(model->topology->gradient, loss_sum, tokens));
+        TRY(model_forward(model, &model->text));
     }
-    return MIMO_OK;
+    double loss_sum;
+    int64_t tokens;
+    TRY(language_losses(&model->language, &loss_sum, &tokens));
+    return mimo_gradient_add(model->topology->gradient, loss_sum, tokens);
 }
 
 mimo_status evaluate_loss(captioner_model *model, const batch_item *items, int64_t count,

@@ -9,47 +9,87 @@ static int64_t text_count(const language_model *language)
     return language->sentences * language->own_text;
 }
 
-static mimo_status place_saved(language_saved *saved, const language_model *language)
+static mimo_status place_first(language_saved *saved, const language_model *language)
 {
     nn_room *room = &saved->room;
-    int64_t width = language->hidden, rows = language->own_rows;
     TRY(nn_embedding_saved_place(&saved->text, &language->text, room));
     TRY(nn_embedding_saved_place(&saved->position, &language->position, room));
-    TRY(nn_stack_saved_place(&saved->blocks, &language->blocks, room));
+    return nn_room_take(room, &saved->text_rows, text_count(language) * language->hidden,
+                        sizeof(nn_real));
+}
+
+static mimo_status place_last(language_saved *saved, const language_model *language)
+{
+    nn_room *room = &saved->room;
     TRY(nn_norm_saved_place(&saved->norm, &language->norm, room));
     TRY(nn_linear_saved_place(&saved->head, &language->head, room));
     TRY(nn_loss_saved_place(&saved->loss, &language->loss, room));
-    TRY(nn_room_take(room, &saved->text_rows, text_count(language) * width, sizeof(nn_real)));
-    TRY(nn_room_take(room, &saved->normed, rows * width, sizeof(nn_real)));
+    TRY(nn_room_take(room, &saved->normed, language->own_rows * language->hidden, sizeof(nn_real)));
     return nn_room_take(room, &saved->logits, language->rows * language->head.out, sizeof(nn_real));
 }
 
-static mimo_status reserve_rooms(language_model *out)
+static mimo_status place_saved(language_saved *saved, const language_model *language)
+{
+    if (language->first)
+        TRY(place_first(saved, language));
+    TRY(nn_stack_saved_place(&saved->blocks, &language->blocks, &saved->room));
+    return language->last ? place_last(saved, language) : MIMO_OK;
+}
+
+static mimo_status reserve_saved(language_saved *saved, const language_model *language)
+{
+    TRY(nn_stack_saved_init(&saved->blocks, &language->blocks));
+    TRY(place_saved(saved, language));
+    TRY(nn_room_reserve(&saved->room, language->runtime));
+    return place_saved(saved, language);
+}
+
+static mimo_status reserve_rooms(language_model *out, int64_t states)
 {
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
-    TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
-    TRY(place_saved(&out->saved, out));
-    TRY(nn_room_reserve(&out->saved.room, out->runtime));
-    TRY(place_saved(&out->saved, out));
+    TRY(memory_reserve(&out->saved, states, sizeof *out->saved));
+    for (; out->states < states; out->states++)
+        TRY(reserve_saved(&out->saved[out->states], out));
     return nn_runtime_reserve(out->runtime, &out->d_normed, out->own_rows * out->hidden,
                               sizeof *out->d_normed);
 }
 
-static mimo_status add_blocks(language_model *out, const language_desc *desc)
+/* The blocks of a stage: as even as possible, and some stages have none where there are fewer. */
+static nn_stack_desc blocks_of(const language_model *out, const language_desc *desc, int stage)
 {
+    int stages = nn_params_pp_size(out->params);
+    int64_t first = stage * desc->layers / stages, end = (stage + 1) * desc->layers / stages;
     nn_stack_desc blocks = {.name = "llm.block",
-                            .count = desc->layers,
-                            .recompute = desc->recompute,
+                            .first = first,
+                            .count = end - first,
                             .block = block_of(desc->hidden, desc->heads, desc->layers)};
     blocks.block.max_rows = out->share;
     blocks.block.max_batch = desc->sentences;
     blocks.block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
     blocks.block.adapters = desc->adapters;
     blocks.block.sp = desc->sp;
-    return nn_stack_init(&out->blocks, out->params, desc->tp, &blocks);
+    return blocks;
 }
 
+/* Of other stages' blocks the store alone has to know. */
+static mimo_status add_blocks(language_model *out, const language_desc *desc)
+{
+    for (int stage = 0; stage < nn_params_pp_size(out->params); stage++) {
+        nn_stack_desc blocks = blocks_of(out, desc, stage);
+        nn_stack other = {0};
+        bool own = stage == nn_params_pp_rank(out->params);
+        blocks.recompute = own && desc->recompute;
+        TRY(nn_params_set_stage(out->params, stage));
+        mimo_status status =
+            nn_stack_init(own ? &out->blocks : &other, out->params, desc->tp, &blocks);
+        nn_stack_release(&other);
+        TRY(status);
+    }
+    return MIMO_OK;
+}
+
+/* The last stage stays set for what follows. */
 static mimo_status add_layers(language_model *out, const language_desc *desc)
 {
     int64_t hidden = desc->hidden;
@@ -113,15 +153,19 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .module = MIMO_DST,
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
+                            .pp_rank = desc->stage,
+                            .pp_size = desc->stages,
                             .seed = desc->seed,
                             .frozen = desc->frozen,
                             .runtime = desc->runtime,
                             .shards = desc->shards,
                             .pairs = desc->pairs / (desc->cp ? mimo_comm_size(desc->cp) : 1)};
     TRY(nn_params_create(&out->params, &store));
+    out->first = desc->stage == 0;
+    out->last = desc->stage == nn_params_pp_size(out->params) - 1;
     TRY(find_positions(out, desc));
     TRY(add_layers(out, desc));
-    return reserve_rooms(out);
+    return reserve_rooms(out, desc->states > 0 ? desc->states : 1);
 }
 
 mimo_status language_text_create(language_text *out, const language_model *language)
@@ -157,6 +201,12 @@ mimo_status language_connect(language_model *language)
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
+static void release_saved(language_saved *saved)
+{
+    nn_stack_saved_release(&saved->blocks);
+    nn_room_release(&saved->room);
+}
+
 void language_destroy(language_model *language)
 {
     nn_sequence_release(&language->sequence);
@@ -166,8 +216,9 @@ void language_destroy(language_model *language)
     nn_stack_release(&language->blocks);
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
-    nn_stack_saved_release(&language->saved.blocks);
-    nn_room_release(&language->saved.room);
+    for (int64_t i = 0; i < language->states; i++)
+        release_saved(&language->saved[i]);
+    memory_release(language->saved);
     memory_release(language->positions);
     memory_release(language->own_positions);
     memory_release(language->own_ids);
@@ -187,13 +238,13 @@ static mimo_stream stream_of(const language_model *language)
     return nn_runtime_or_host(language->runtime)->stream;
 }
 
-static language_views views_of(language_model *language, nn_real *tile)
+static language_views views_of(const language_model *language, const language_saved *saved)
 {
     int64_t count = language->sentences, width = language->hidden, text = text_count(language);
     language_views views;
     views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text, width);
-    views.text = mimo_tensor_2d(language->saved.text_rows, NN_DTYPE, "th", text, width);
-    views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->own, count, width);
+    views.text = mimo_tensor_2d(saved->text_rows, NN_DTYPE, "th", text, width);
+    views.tile = mimo_tensor_3d(saved->blocks.x[0], NN_DTYPE, "sbh", language->own, count, width);
     views.image.memory = views.text.memory = views.tile.memory =
         nn_runtime_or_host(language->runtime)->memory;
     return views;
@@ -210,9 +261,14 @@ static mimo_status split_tokens(const language_model *language, mimo_content con
     return mimo_partition_shard(language->partition, content, &to, &from, NULL);
 }
 
-nn_real *language_tile(const language_model *language)
+nn_real *language_input(const language_model *language, int64_t state)
 {
-    return language->saved.blocks.x[0];
+    return language->saved[state].blocks.x[0];
+}
+
+nn_real *language_output(const language_model *language, int64_t state)
+{
+    return language->saved[state].blocks.x[language->blocks.count];
 }
 
 /* Labels are split, then put in the order of the rows. */
@@ -241,53 +297,73 @@ mimo_status language_read(language_model *language, language_text *text, const m
 }
 
 /* Text rows come between the image rows of this rank's tile. */
-static mimo_status embed(language_model *language, const language_text *text)
+static mimo_status embed(language_model *language, const language_text *text, language_saved *saved)
 {
-    language_saved *saved = &language->saved;
-    nn_real *tile = language_tile(language);
-    language_views views = views_of(language, tile);
+    language_views views = views_of(language, saved);
     TRY(nn_embedding_forward(&language->text, &saved->text, saved->text_rows, text->ids,
                              text->count));
     TRY(mimo_alignment_merge(text->alignment, &views.tile, &views.image, &views.text,
                              stream_of(language)));
-    return nn_embedding_add(&language->position, &saved->position, tile, language->own_positions,
-                            language->own, language->sentences);
+    return nn_embedding_add(&language->position, &saved->position, saved->blocks.x[0],
+                            language->own_positions, language->own, language->sentences);
 }
 
-mimo_status language_forward(language_model *language, const language_text *text, double *loss_sum,
-                             int64_t *tokens)
+/* From the blocks' output to the losses. */
+static mimo_status predict(language_model *language, const language_text *text,
+                           language_saved *saved)
 {
-    language_saved *saved = &language->saved;
-    TRY(embed(language, text));
-    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &language->sequence));
     TRY(nn_norm_forward(&language->norm, &saved->norm, saved->normed,
                         saved->blocks.x[language->blocks.count], language->own_rows));
     TRY(nn_linear_forward(&language->head, &saved->head, saved->logits, saved->normed,
                           language->own_rows, language->sentences));
-    TRY(nn_loss_forward(&language->loss, &saved->loss, saved->logits, text->labels,
-                        language->rows));
+    return nn_loss_forward(&language->loss, &saved->loss, saved->logits, text->labels,
+                           language->rows);
+}
+
+mimo_status language_forward(language_model *language, const language_text *text, int64_t state)
+{
+    language_saved *saved = &language->saved[state];
+    if (language->first)
+        TRY(embed(language, text, saved));
+    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &language->sequence));
+    return language->last ? predict(language, text, saved) : MIMO_OK;
+}
+
+mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens)
+{
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
-mimo_status language_backward(language_model *language, const language_text *text, nn_real **d_tile)
+static mimo_status predict_backward(language_model *language, language_saved *saved)
 {
-    language_saved *saved = &language->saved;
-    nn_real *d = language_tile(language), *last = saved->blocks.x[language->blocks.count];
+    nn_real *last = saved->blocks.x[language->blocks.count];
     TRY(nn_loss_backward_input(&language->loss, &saved->loss, saved->logits));
     TRY(nn_linear_backward(&language->head, &saved->head, language->d_normed, saved->logits));
-    TRY(nn_norm_backward_input(&language->norm, &saved->norm, last, language->d_normed, NULL));
-    TRY(nn_stack_backward_input(&language->blocks, &saved->blocks));
-    TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
-    TRY(nn_embedding_backward_params(&language->position, &saved->position, d));
+    return nn_norm_backward_input(&language->norm, &saved->norm, last, language->d_normed, NULL);
+}
 
-    language_views views = views_of(language, d);
+/* The gradients of image rows stay in the tile. */
+static mimo_status embed_backward(language_model *language, const language_text *text,
+                                  language_saved *saved)
+{
+    language_views views = views_of(language, saved);
+    TRY(nn_embedding_backward_params(&language->position, &saved->position, saved->blocks.x[0]));
     TRY(mimo_alignment_split(text->alignment, &views.image, &views.text, &views.tile,
                              stream_of(language)));
-    *d_tile = d;
     return nn_embedding_backward_params(&language->text, &saved->text, saved->text_rows);
 }
 
-mimo_status language_predict(language_model *language, int64_t *ids)
+mimo_status language_backward(language_model *language, const language_text *text, int64_t state)
 {
-    return nn_loss_argmax(&language->loss, language->saved.logits, language->rows, ids);
+    language_saved *saved = &language->saved[state];
+    if (language->last)
+        TRY(predict_backward(language, saved));
+    TRY(nn_stack_backward_input(&language->blocks, &saved->blocks));
+    TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
+    return language->first ? embed_backward(language, text, saved) : MIMO_OK;
+}
+
+mimo_status language_predict(language_model *language, int64_t state, int64_t *ids)
+{
+    return nn_loss_argmax(&language->loss, language->saved[state].logits, language->rows, ids);
 }

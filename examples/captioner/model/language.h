@@ -7,6 +7,10 @@
  *   image rows of its own positions, where the bridge put them -> text rows looked up and put
  *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
  *   cross-entropy
+ *
+ * Over pipeline stages the first one has what comes before the blocks, the last one what comes
+ * behind them, and each some of the blocks. A stage's input and output are [own, B, H], and the
+ * caller moves them. Several micro-batches may be in flight, each in a state of its own.
  */
 #ifndef CAPTIONER_LANGUAGE_H
 #define CAPTIONER_LANGUAGE_H
@@ -21,6 +25,8 @@ enum { PADDED_VOCABULARY = 288 };
 
 typedef struct language_desc {
     mimo_comm *tp, *cp;        /* NULL: one rank */
+    int stage, stages;         /* of the pipeline; 0 stages count as 1 */
+    int64_t states;            /* micro-batches in flight at most; 0 counts as 1 */
     const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     const mimo_partition *partition;
     bool sp; /* as the partition's; only where tp is larger than 1 */
@@ -64,7 +70,9 @@ typedef struct language_model {
     nn_linear head;
     nn_loss loss;
     nn_sequence sequence;
-    language_saved saved; /* one micro-batch is in flight */
+    language_saved *saved; /* [states] */
+    int64_t states;
+    bool first, last; /* of the stages */
     const mimo_partition *partition;
     mimo_comm *cp;
     int64_t hidden, seq, image_tokens, sentences;
@@ -92,27 +100,33 @@ mimo_status language_connect(language_model *language);
 mimo_status language_text_create(language_text *out, const language_model *language);
 void language_text_destroy(language_text *text);
 
-/** The tile [own, B, H] that the bridge writes this rank's image rows into, at their positions,
- *  before language_forward. */
-nn_real *language_tile(const language_model *language);
+/** The input [own, B, H] of a state: on the first stage the tile that the bridge writes this rank's
+ *  image rows into, at their positions; elsewhere the output of the stage before. Before
+ *  language_forward. In backward the gradient of it. */
+nn_real *language_input(const language_model *language, int64_t state);
+
+/** The output [own, B, H] of a state, for the next stage. Before backward the gradient of it comes
+ *  into its place, except on the last stage. */
+nn_real *language_output(const language_model *language, int64_t state);
 
 /** Read the ids and labels of a micro-batch into `text`, until the next read into it. Local, and
  *  the one step before a forward that takes memory: the caller sees to it that all ranks agree on
  *  its status. */
 mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch);
 
-/** Forward from the image rows in language_tile and a text that was read: the sum of the losses of
- *  this rank's labels, and how many these are. Collective over tp and cp. */
-mimo_status language_forward(language_model *language, const language_text *text, double *loss_sum,
-                             int64_t *tokens);
+/** Forward of this stage, from the state's input and a text that was read. The last stage adds its
+ *  losses to those that language_losses returns. Collective over tp and cp. */
+mimo_status language_forward(language_model *language, const language_text *text, int64_t state);
 
-/** Of the last forward, whose text it was. *d_tile: the gradient of language_tile [own, B, H],
- *  image and text rows; borrowed until the next call. Collective over tp and cp. */
-mimo_status language_backward(language_model *language, const language_text *text,
-                              nn_real **d_tile);
+/** The sum of the losses of this rank's labels in all forwards since the last call, and how many
+ *  these are: on other stages than the last one 0. It waits for the work enqueued before it. */
+mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens);
 
-/** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
- *  It takes memory at its end, so the caller makes the ranks agree after it. */
-mimo_status language_predict(language_model *language, int64_t *ids);
+/** Backward of this stage, of the forward of a state and its text. Collective over tp and cp. */
+mimo_status language_backward(language_model *language, const language_text *text, int64_t state);
+
+/** The likeliest token after each row of the state's forward, into ids[rows], on the last stage.
+ *  Collective over tp. It takes memory at its end, so the caller makes the ranks agree after it. */
+mimo_status language_predict(language_model *language, int64_t state, int64_t *ids);
 
 #endif

@@ -81,14 +81,14 @@ static mimo_status accumulate(step_trainer *trainer)
     TRY(read_texts(trainer));
     for (int64_t i = 0; i < trainer->micro_batches; i++) {
         part own = part_at(trainer, i);
-        double loss_sum;
-        int64_t tokens;
         batch_fill_pictures(&model->batch, own.items, own.count);
-        TRY(model_forward(model, &trainer->texts[i], &loss_sum, &tokens));
-        TRY(mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens));
+        TRY(model_forward(model, &trainer->texts[i]));
         TRY(model_backward(model, &trainer->texts[i]));
     }
-    return MIMO_OK;
+    double loss_sum;
+    int64_t tokens;
+    TRY(language_losses(&model->language, &loss_sum, &tokens));
+    return mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens);
 }
 
 /* The local sums become the gradient of the mean loss over the step's tokens, wherever they lie. */
