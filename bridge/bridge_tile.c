@@ -23,6 +23,12 @@ static bool is_ragged(const mimo_bridge *bridge)
     return mimo_routed_of(bridge) && mimo_routed_batch_now(bridge)->ragged;
 }
 
+/* Whether a side holds rows of a modality, one after the other. */
+static bool packs(const mimo_bridge *bridge, mimo_side side)
+{
+    return is_ragged(bridge) && mimo_routed_batch_packs(mimo_routed_batch_now(bridge), side);
+}
+
 static bool is_flat(const char *letters)
 {
     return letters && (strcmp(letters, "bh") == 0 || strcmp(letters, "th") == 0);
@@ -39,15 +45,16 @@ const mimo_batch_split *mimo_bridge_given_rows(const mimo_bridge *bridge,
 static mimo_status read_letters(tile_question *it)
 {
     const char *given = it->side == MIMO_SRC ? it->sizes.src_letters : it->sizes.dst_letters;
-    const char *usual = is_ragged(it->bridge) && it->side == MIMO_SRC ? "th" : "sbh";
+    const char *usual = packs(it->bridge, it->side) ? "th" : "sbh";
     it->letters = given ? given : usual;
     it->flat = is_flat(it->letters);
     MIMO_CHECK(it->flat || strcmp(it->letters, "sbh") == 0 || strcmp(it->letters, "bsh") == 0,
                MIMO_ERR_ARGUMENT, "tile: letters '%s' of %s are none of sbh, bsh, bh and th",
                it->letters, mimo_side_names[it->side]);
-    MIMO_CHECK(!is_ragged(it->bridge) || it->flat == (it->side == MIMO_SRC), MIMO_ERR_SHAPE,
-               "tile: letters '%s' of %s: of a ragged batch src is th or bh, and dst sbh or bsh",
-               it->letters, mimo_side_names[it->side]);
+    MIMO_CHECK(!is_ragged(it->bridge) || it->flat == packs(it->bridge, it->side), MIMO_ERR_SHAPE,
+               "tile: letters '%s' of %s: of a ragged batch src is th or bh, and dst %s",
+               it->letters, mimo_side_names[it->side],
+               packs(it->bridge, MIMO_DST) ? "as well" : "sbh or bsh");
     return MIMO_OK;
 }
 
@@ -145,8 +152,8 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     bool along = it->letters[0] == 's';
     mimo_tensor view;
     const mimo_batch_split *given = mimo_bridge_given_rows(it->bridge, &it->sizes);
-    if (is_ragged(it->bridge) && it->side == MIMO_SRC) {
-        rows = mimo_routed_batch_src_rows(mimo_routed_batch_now(it->bridge));
+    if (packs(it->bridge, it->side)) {
+        rows = mimo_routed_batch_now(it->bridge)->tile_rows[it->side];
     } else if (given) {
         rows =
             mimo_batch_splits_samples(&mimo_routed_batch_now(it->bridge)->splits, given, it->side);
@@ -164,8 +171,8 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     return MIMO_OK;
 }
 
-/* A side is answered where the bridge can cut the sizes on both: a call needs both. Only src of a
- * ragged batch does not depend on the sizes. */
+/* A side is answered where the bridge can cut the sizes on both: a call needs both. Only flat tiles
+ * of a ragged batch do not depend on the sizes. */
 static mimo_status answer_both(mimo_tensor *out, const mimo_bridge *bridge, mimo_side asked,
                                const mimo_bridge_sizes *sizes)
 {

@@ -31,6 +31,17 @@ mimo_status mimo_given_batches_prefix_error(const mimo_given_batches *it, int i,
     return mimo_fail_prefix(status, "update: ");
 }
 
+/* Spans that this rank adds to those of others. Beside items every rank has all of them. */
+static int64_t spans_to_gather(const mimo_batch_desc *desc)
+{
+    return desc->items ? 0 : desc->span_count;
+}
+
+static bool is_gathered(const mimo_batch_desc *desc)
+{
+    return desc->ragged && !desc->items;
+}
+
 static void release_records(mimo_given_batches *it)
 {
     for (int i = 0; i < it->count && it->merged; i++)
@@ -78,10 +89,10 @@ static void write_record(const mimo_given_batches *it)
         const mimo_batch_desc *desc = &it->descs[i];
         numbers[NUMBERS * i + MIMO_SRC] = desc->src_rows;
         numbers[NUMBERS * i + MIMO_DST] = desc->dst_rows;
-        numbers[NUMBERS * i + SPANS] = desc->span_count;
-        if (desc->span_count > 0)
-            memcpy(spans, desc->spans, (size_t)desc->span_count * sizeof *spans);
-        spans += desc->span_count;
+        int64_t count = numbers[NUMBERS * i + SPANS] = spans_to_gather(desc);
+        if (count > 0)
+            memcpy(spans, desc->spans, (size_t)count * sizeof *spans);
+        spans += count;
     }
 }
 
@@ -101,7 +112,7 @@ static mimo_status reserve_records(mimo_given_batches *it, int64_t bytes)
     MIMO_TRY(mimo_reserve(&it->all, all, 1));
     MIMO_TRY(mimo_reserve(&it->merged, it->count, sizeof *it->merged));
     for (int i = 0; i < it->count; i++)
-        if (it->descs[i].ragged)
+        if (is_gathered(&it->descs[i]))
             MIMO_TRY(
                 mimo_reserve(&it->merged[i], all / (int64_t)sizeof(mimo_span), sizeof(mimo_span)));
     write_record(it);
@@ -113,10 +124,11 @@ static mimo_status count_needs(mimo_given_batches *it, int64_t *batch)
 {
     int64_t spans = 0, bytes;
     for (int i = 0; i < it->count; i++) {
-        it->ragged = it->ragged || it->descs[i].ragged;
+        it->ragged = it->ragged || is_gathered(&it->descs[i]);
         it->counted = it->counted || it->descs[i].src_rows >= 0;
-        *batch = it->descs[i].ragged && it->descs[i].batch > *batch ? it->descs[i].batch : *batch;
-        MIMO_TRY(mimo_add(&spans, spans, it->descs[i].span_count));
+        *batch =
+            is_gathered(&it->descs[i]) && it->descs[i].batch > *batch ? it->descs[i].batch : *batch;
+        MIMO_TRY(mimo_add(&spans, spans, spans_to_gather(&it->descs[i])));
     }
     MIMO_CHECK(spans <= INT_MAX / (int64_t)sizeof(mimo_span), MIMO_ERR_OVERFLOW,
                "update: %" PRId64 " spans of one rank", spans);
@@ -279,7 +291,7 @@ static mimo_status give(mimo_given_batches *it)
 {
     for (int i = 0; i < it->count; i++) {
         mimo_status status = MIMO_OK;
-        if (it->descs[i].ragged)
+        if (is_gathered(&it->descs[i]))
             status = merge(it, i);
         else if (it->descs[i].src_rows >= 0)
             status = count_rows(it, i);

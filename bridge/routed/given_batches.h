@@ -19,16 +19,17 @@ typedef struct mimo_given_batches {
     int count;
     mimo_batch_desc *descs;     /* descs[count], this rank's, in this version's form */
     mimo_routed_batch *batches; /* batches[count], which are given */
+    uint64_t *hashes;           /* hashes[count]: of items and the spans beside them; 0: none */
 
-    bool ragged;   /* one of them, on every rank */
+    bool ragged;   /* one of them gathers spans, on every rank */
     bool counted;  /* one of them gives rows, on every rank */
     int64_t needs; /* bytes that this rank has to give */
     /* What a rank gives: see given_batches.c. All ranks give the same number of bytes. */
     int64_t bytes;
-    char *own, *all;           /* [bytes]; [ranks][bytes] */
-    int64_t *rows;             /* [ranks][2], of one micro-batch */
+    char *own, *all;            /* [bytes]; [ranks][bytes] */
+    int64_t *rows;              /* [ranks][2], of one micro-batch */
     mimo_given_sample *samples; /* of the largest batch */
-    mimo_span **merged;        /* [count]: memory for the spans of all ranks; NULL: not ragged */
+    mimo_span **merged;         /* [count]: memory for the spans of all ranks; NULL: not gathered */
 } mimo_given_batches;
 
 /* Memory for what the ranks give, as far as its size is known. Local. */

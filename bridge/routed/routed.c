@@ -48,6 +48,7 @@ static bool counts_rows(const mimo_op *op)
     const mimo_layout_desc *layouts = mimo_routed_of(mimo_bridge_of(op))->layouts;
     bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
                 !mimo_rule_is_packed(layouts[MIMO_DST].partition);
+    flat = flat && !mimo_routed_batch_of(op)->ragged; /* there the rows of each sample are known */
     for (int i = 0; flat && i < op->tensors.count; i++)
         flat = mimo_tile_is_flat(&op->tensors.pairs[i].src.view) &&
                mimo_tile_is_flat(&op->tensors.pairs[i].dst.view);
@@ -62,7 +63,9 @@ static mimo_status prepare_given(mimo_op *op)
     const mimo_batch_split *split;
     int64_t batch = mimo_bridge_of(op)->batch;
     MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, batch));
-    for (mimo_side side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
+        if (mimo_routed_batch_packs(own, side))
+            continue; /* its rows were compared when it was read */
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
         int64_t samples = mimo_batch_splits_samples(&own->splits, split, side);
         MIMO_CHECK(tile->batch == samples, MIMO_ERR_SHAPE,
@@ -227,6 +230,8 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     bool given = batch == -1 && now->rows;
     MIMO_CHECK(batch >= 0 || given, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64 "%s", batch,
                batch == -1 ? ", and the ranks gave no rows" : "");
+    MIMO_CHECK(now->layouts[side].ragged != MIMO_RAGGED_ITEMS, MIMO_ERR_SHAPE,
+               "samples: %s tiles hold items, which are of any samples", mimo_side_names[side]);
     layout.batch = batch;
     if (given)
         samples = mimo_batch_splits_range(&now->splits, now->rows, side);

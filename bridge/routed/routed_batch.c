@@ -8,7 +8,7 @@
 static mimo_status fill(mimo_routed_batch *batch, const mimo_bridge *bridge)
 {
     const mimo_routed *own = mimo_routed_of(bridge);
-    batch->batch = -1;
+    batch->batch = batch->tile_rows[MIMO_SRC] = batch->tile_rows[MIMO_DST] = -1;
     for (int at = 0; at < MIMO_ENDPOINTS; at++)
         batch->layouts[at] = own->layouts[at];
     batch->splits =
@@ -39,33 +39,16 @@ void mimo_routed_batches_destroy(mimo_bridge *bridge, mimo_routed_batch *batches
         mimo_plan_cache_destroy(batches[i].plans);
         mimo_batch_splits_release(&batches[i].splits);
         mimo_release(batches[i].spans);
+        for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+            mimo_release(batches[i].items[side]);
+            mimo_release(batches[i].first_item[side]);
+        }
     }
     mimo_release(batches);
 }
 
-void mimo_routed_batch_set_spans(mimo_routed_batch *batch, mimo_span *spans, int64_t count)
-{
-    batch->ragged = true;
-    batch->spans = spans;
-    for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
-        mimo_layout_desc *layout = &batch->layouts[side];
-        layout->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
-        layout->spans = spans;
-        layout->span_count = count;
-    }
-    mimo_plan_cache_renew(batch->plans, batch->layouts);
-}
-
-mimo_status mimo_routed_batch_set_rows(mimo_routed_batch *batch, const int64_t *all, int64_t ranks)
-{
-    const mimo_batch_split *split;
-    MIMO_TRY(mimo_batch_splits_resolve(&split, &batch->splits, all, ranks, "rows"));
-    mimo_batch_splits_find(&batch->splits, split->hash)->users++; /* it is never forgotten */
-    batch->rows = split;
-    return MIMO_OK;
-}
-
-int64_t mimo_routed_batch_src_rows(const mimo_routed_batch *batch)
+/* Rows of this rank's src tile. The samples are split evenly. */
+static int64_t rows_of_samples(const mimo_routed_batch *batch)
 {
     mimo_layout layout = *batch->splits.roles[MIMO_SRC];
     mimo_cell cell;
@@ -80,4 +63,27 @@ int64_t mimo_routed_batch_src_rows(const mimo_routed_batch *batch)
             mimo_add(&rows, rows, batch->spans[i].length) != MIMO_OK)
             return INT64_MAX; /* no tile has that many */
     return rows;
+}
+
+void mimo_routed_batch_set_spans(mimo_routed_batch *batch, mimo_span *spans, int64_t count)
+{
+    batch->ragged = true;
+    batch->spans = spans;
+    for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
+        mimo_layout_desc *layout = &batch->layouts[side];
+        layout->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
+        layout->spans = spans;
+        layout->span_count = count;
+    }
+    batch->tile_rows[MIMO_SRC] = rows_of_samples(batch);
+    mimo_plan_cache_renew(batch->plans, batch->layouts);
+}
+
+mimo_status mimo_routed_batch_set_rows(mimo_routed_batch *batch, const int64_t *all, int64_t ranks)
+{
+    const mimo_batch_split *split;
+    MIMO_TRY(mimo_batch_splits_resolve(&split, &batch->splits, all, ranks, "rows"));
+    mimo_batch_splits_find(&batch->splits, split->hash)->users++; /* it is never forgotten */
+    batch->rows = split;
+    return MIMO_OK;
 }

@@ -9,8 +9,12 @@
 
 typedef struct mimo_routed_batch {
     int64_t batch; /* samples; -1: not given */
-    bool ragged;   /* the src tiles hold only the rows of `spans` */
+    bool ragged;   /* the src tiles hold only the rows of `spans`, or of items */
     mimo_span *spans;
+    mimo_item *items[2];    /* by mimo_side, of a side that holds items */
+    int64_t *first_item[2]; /* [dp + 1] */
+    int64_t tile_rows[2];   /* ragged, by mimo_side: rows of this rank's flat tile; -1: it has S */
+    int64_t flat_seq;       /* ragged, and both sides are flat: the most rows of a sample */
     const mimo_batch_split *rows; /* of calls that count rows; NULL: not given. It is in `splits` */
 
     mimo_layout_desc layouts[MIMO_ENDPOINTS]; /* those of the bridge, with the spans */
@@ -31,7 +35,14 @@ void mimo_routed_batch_set_spans(mimo_routed_batch *batch, mimo_span *spans, int
  * mimo_batch_splits_resolve. */
 mimo_status mimo_routed_batch_set_rows(mimo_routed_batch *batch, const int64_t *all, int64_t ranks);
 
-/* Ragged: rows of this rank's src tile. The samples are split evenly. */
-int64_t mimo_routed_batch_src_rows(const mimo_routed_batch *batch);
+/* Give a ragged batch its items, and the spans beside them: all of `desc`, which every rank has.
+ * Local. Errors of mimo_bridge_update about items. */
+mimo_status mimo_routed_batch_set_items(mimo_routed_batch *batch, const mimo_batch_desc *desc);
+
+/* Whether the tiles of a side hold rows of a modality, one after the other. */
+static inline bool mimo_routed_batch_packs(const mimo_routed_batch *batch, mimo_side side)
+{
+    return batch->ragged && batch->tile_rows[side] >= 0;
+}
 
 #endif

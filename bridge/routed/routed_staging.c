@@ -39,14 +39,14 @@ static mimo_status make_plan(mimo_plan **out, const mimo_staged_pass *it, mimo_e
 {
     const int64_t *src = it->rows ? it->rows->samples[MIMO_SRC] : NULL;
     const int64_t *dst = it->rows ? it->rows->samples[MIMO_DST] : NULL;
+    const mimo_routed_batch *batch = mimo_routed_batch_now(it->bridge);
     const mimo_plan_key key = {
         .ends = ends,
         .order = {mimo_tile_order(tile_at(it, ends.from)), mimo_tile_order(tile_at(it, ends.to))},
         .batch = it->batch,
-        .seq = it->seq,
+        .seq = mimo_routed_batch_packs(batch, MIMO_DST) ? batch->flat_seq : it->seq,
         .samples = {src, dst, dst}};
-    return mimo_plan_of_key(out, mimo_routed_batch_now(it->bridge)->layouts, &key,
-                            it->bridge->rank);
+    return mimo_plan_of_key(out, batch->layouts, &key, it->bridge->rank);
 }
 
 /* One exchange, and staging for the classes that are added to its target. */

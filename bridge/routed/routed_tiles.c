@@ -68,7 +68,7 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], mimo_bridge_of(op)->memory, "src"));
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], mimo_bridge_of(op)->memory, "dst"));
     }
-    if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it */
+    if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it, or none needs it */
         return MIMO_OK;
     return full_sequence(&mimo_bridge_op_of(op)->seq, mimo_routed_of(mimo_bridge_of(op)), tiles, n);
 }
@@ -93,22 +93,37 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
     return mimo_tile_read(out, view, local);
 }
 
-/* The src tile has the rows of a modality, one after the other. The dst tile has S. */
+/* A tile with the rows of a modality, one after the other. */
+static mimo_status read_packed(mimo_tile *out, const mimo_routed_batch *batch, mimo_side side,
+                               const mimo_tensor *view)
+{
+    char text[MIMO_VIEW_TEXT];
+    bool items = batch->layouts[side].ragged == MIMO_RAGGED_ITEMS;
+    MIMO_CHECK(view->shape[0] == batch->tile_rows[side], MIMO_ERR_SHAPE,
+               "%s tile is %s; the %s of this rank's %s have %" PRId64 " rows",
+               mimo_side_names[side], mimo_tensor_text(text, sizeof text, view),
+               items ? "items" : "spans", items ? "lane" : "samples", batch->tile_rows[side]);
+    return mimo_tile_read(out, view, 1);
+}
+
+/* The src tile has the rows of a modality, one after the other. The dst tile has S, or rows of the
+ * modality as well. */
 static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                                const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
     const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
-    int64_t rows = mimo_routed_batch_src_rows(mimo_routed_batch_of(op));
-    MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
-               "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
-               "bsh",
-               mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
-    MIMO_CHECK(src->shape[0] == rows, MIMO_ERR_SHAPE,
-               "src tile is %s; the spans of this rank's samples have %" PRId64 " rows",
-               mimo_tensor_text(from, sizeof from, src), rows);
+    const mimo_routed_batch *batch = mimo_routed_batch_of(op);
+    bool packs = mimo_routed_batch_packs(batch, MIMO_DST);
+    MIMO_CHECK(mimo_tile_is_flat(src) && mimo_tile_is_flat(dst) == packs, MIMO_ERR_SHAPE,
+               "src tile is %s and dst tile is %s: of %s batch they are th or bh%s",
+               mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst),
+               packs ? "this ragged" : "a ragged", packs ? "" : ", and sbh or bsh");
+    MIMO_TRY(read_packed(&out->src, batch, MIMO_SRC, src));
+    out->seq = batch->flat_seq;
+    if (packs)
+        return read_packed(&out->dst, batch, MIMO_DST, dst);
     MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sequence_ranks[MIMO_DST]));
-    MIMO_TRY(mimo_tile_read(&out->src, src, 1));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }
 

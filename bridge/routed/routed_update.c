@@ -51,6 +51,8 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
                "%" PRId64 " spans%s", desc->span_count, desc->spans ? "" : ", NULL");
     MIMO_CHECK(desc->ragged || desc->span_count == 0, MIMO_ERR_ARGUMENT,
                "%" PRId64 " spans, and the batch is not ragged", desc->span_count);
+    MIMO_CHECK(desc->ragged || !desc->items, MIMO_ERR_ARGUMENT,
+               "items, and the batch is not ragged");
     MIMO_CHECK(!desc->ragged || desc->batch >= 0, MIMO_ERR_ARGUMENT,
                "a ragged batch must say how many samples it has");
     MIMO_CHECK(!desc->ragged || (!own->layouts[MIMO_AT_SRC].partition &&
@@ -90,6 +92,42 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     return MIMO_OK;
 }
 
+/* Of the items of a batch and the spans beside them, which all ranks give alike. */
+static uint64_t hash_items(const mimo_batch_desc *desc, const mimo_routed_batch *batch)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, desc->span_count);
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+        const mimo_layout_desc *layout = &batch->layouts[side];
+        int64_t dp = mimo_grid_dim_size(layout->grid, "dp");
+        hash = mimo_hash_int(hash, layout->ragged);
+        for (int64_t d = 0; layout->first_item && d <= dp; d++)
+            hash = mimo_hash_int(hash, layout->first_item[d]);
+        for (int64_t i = 0; layout->first_item && i < layout->first_item[dp]; i++) {
+            hash = mimo_hash_int(hash, layout->items[i].sample);
+            hash = mimo_hash_int(hash, layout->items[i].row);
+            hash = mimo_hash_int(hash, layout->items[i].rows);
+        }
+    }
+    for (int64_t i = 0; i < desc->span_count; i++) {
+        hash = mimo_hash_int(mimo_hash_int(hash, desc->spans[i].sample), desc->spans[i].row);
+        hash = mimo_hash_int(mimo_hash_int(hash, desc->spans[i].position), desc->spans[i].length);
+    }
+    return hash;
+}
+
+static mimo_status set_items(mimo_given_batches *given)
+{
+    MIMO_TRY(mimo_reserve(&given->hashes, given->count, sizeof *given->hashes));
+    for (int i = 0; i < given->count; i++) {
+        if (!given->descs[i].items)
+            continue;
+        mimo_status status = mimo_routed_batch_set_items(&given->batches[i], &given->descs[i]);
+        MIMO_TRY(mimo_given_batches_prefix_error(given, i, status));
+        given->hashes[i] = hash_items(&given->descs[i], &given->batches[i]);
+    }
+    return MIMO_OK;
+}
+
 /* The numbers of spans and rows may differ between ranks, so they are in the words alone. */
 static uint64_t hash_batches(const void *context, int64_t k)
 {
@@ -100,6 +138,7 @@ static uint64_t hash_batches(const void *context, int64_t k)
         const mimo_batch_desc *desc = &it->given.descs[i];
         hash = mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
         hash = mimo_hash_int(hash, gives_rows(desc));
+        hash = mimo_hash_int(hash, (int64_t)it->given.hashes[i]);
     }
     return hash;
 }
@@ -127,6 +166,7 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
     MIMO_TRY(mimo_routed_batches_create(&given->batches, it->bridge, given->count));
     for (int i = 0; i < given->count; i++)
         given->batches[i].batch = given->descs[i].batch;
+    MIMO_TRY(set_items(given));
     given->signature = hash_batches(it, given->count);
     return mimo_given_batches_reserve(given);
 }
@@ -147,6 +187,8 @@ static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64
         mimo_call_append(call, " to a batch of %" PRId64, desc->batch);
     else
         mimo_call_append(call, " to a batch that is not given");
+    if (desc->items)
+        mimo_call_append(call, " and items whose hash is %016" PRIx64, it->given.hashes[i]);
     if (gives_rows(desc))
         mimo_call_append(call, " with %" PRId64 " src and %" PRId64 " dst rows", desc->src_rows,
                          desc->dst_rows);
@@ -202,6 +244,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs
     mimo_routed_batches_destroy(bridge, it.given.batches, it.given.count);
     mimo_given_batches_release(&it.given);
     mimo_release(it.given.descs);
+    mimo_release(it.given.hashes);
     return status;
 }
 

@@ -196,6 +196,23 @@ MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *co
  */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 
+/** Experimental. The items of a ragged batch: of all dp coordinates ("lanes"), the same on every
+ *  rank. Where dst_first is NULL and dst_packed is not set, dst tiles have positions, and spans say
+ *  where rows go. Arrays are read during the update. */
+typedef struct mimo_batch_items {
+    size_t size;              /* set by the initializer */
+    const mimo_item *src;     /* src lane d has src[src_first[d]] to src[src_first[d + 1] - 1], */
+    const int64_t *src_first; /* in the order of its tile; src_first[dp + 1] */
+    const mimo_item *dst;     /* the same for dst; dst_first NULL: dst holds no items */
+    const int64_t *dst_first;
+    bool dst_packed; /* dst tiles hold all rows of their samples */
+} mimo_batch_items;
+
+#define MIMO_BATCH_ITEMS_INIT                                   \
+    {                                                           \
+        sizeof(mimo_batch_items), NULL, NULL, NULL, NULL, false \
+    }
+
 /** What an update says about the calls of one micro-batch. */
 typedef struct mimo_batch_desc {
     size_t size;   /* set by the initializer */
@@ -208,11 +225,13 @@ typedef struct mimo_batch_desc {
      * tile and of its dst tile. Every rank gives its own, 0 where it has none. Both -1: not given.
      */
     int64_t src_rows, dst_rows;
+    /* Experimental. Of a ragged batch; NULL: src tiles hold the rows of their samples. */
+    const mimo_batch_items *items;
 } mimo_batch_desc;
 
-#define MIMO_BATCH_DESC_INIT                                \
-    {                                                       \
-        sizeof(mimo_batch_desc), -1, false, NULL, 0, -1, -1 \
+#define MIMO_BATCH_DESC_INIT                                      \
+    {                                                             \
+        sizeof(mimo_batch_desc), -1, false, NULL, 0, -1, -1, NULL \
     }
 
 MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
@@ -254,14 +273,26 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  *     one rank passes each sample that has rows. Ranks that pass the same sample pass the same
  *     spans.
  *
+ * Items (experimental): a src tile holds parts of any samples, such as the images that a balanced
+ * encoder has worked on (<mimo/balance.h>).
+ *   - Every rank passes all items of all lanes, and all spans. So nothing is gathered: the ranks
+ *     compare a hash. Each row of each sample is in one item of a side.
+ *   - The src tile is flat, "th" or "bh": the rows of this rank's items, one after the other.
+ *   - The dst tile is one of three: "sbh" or "bsh", where spans say where rows go; flat, with the
+ *     rows of this rank's dst items; or flat, with all rows of its samples (dst_packed). The last
+ *     two take no spans, and a bridge without partition.
+ *   - A chunk of a call is an equal part of the items of a lane, where items receive.
+ *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch of -1, spans of a batch
- * that is not ragged, rows of one side alone or of a ragged batch), MIMO_ERR_STATE (an operation in
- * flight), MIMO_ERR_UNSUPPORTED (a pass is collective, or was measured against collective; ragged
- * with a src or thd partition; rows with any partition), MIMO_ERR_SHAPE (no such sample; the rows
- * of both sides have different sums, ranks at one dp coordinate give different rows, or a rank
- * gives rows where it has no role), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
- * error the last update stays in force. Spans that are out of order, overlap or leave the sequence
- * are MIMO_ERR_SHAPE of the calls that follow, because only these know S.
+ * that is not ragged, rows of one side alone or of a ragged batch, items of a batch that is not
+ * ragged), MIMO_ERR_STATE (an operation in flight), MIMO_ERR_UNSUPPORTED (a pass is collective, or
+ * was measured against collective; ragged with a src or thd partition; rows, dst items and packed
+ * dst tiles with any partition), MIMO_ERR_SHAPE (no such sample; the rows of both sides have
+ * different sums, ranks at one dp coordinate give different rows, or a rank gives rows where it has
+ * no role; a row is in two items or in none, a sample has other rows in items than in spans),
+ * MIMO_ERR_MISMATCH (also items that differ between ranks), MIMO_ERR_MEMORY, MIMO_ERR_COMM. After
+ * an error the last update stays in force. Spans that are out of order, overlap or leave the
+ * sequence are MIMO_ERR_SHAPE of the calls that follow, because only these know S.
  */
 MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs, int n);
 
@@ -388,13 +419,16 @@ MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
  *  (MIMO_DST). Routed deals uneven batches out, and gives 0 samples to a rank that holds none.
  *  MIMO_ERR_SHAPE where the side's dp does not divide the batch, and a pass is collective or was
  *  measured against collective (mimo_bridge_create_fastest). A batch of -1 asks for the rows that
- *  the ranks gave an update (mimo_batch_desc.src_rows): MIMO_ERR_SHAPE where they gave none. */
+ *  the ranks gave an update (mimo_batch_desc.src_rows): MIMO_ERR_SHAPE where they gave none. Also
+ *  MIMO_ERR_SHAPE: the side holds items, which are of any samples. */
 MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                          mimo_side side, int64_t batch);
 
 /* ---------------------------------------- experimental ---------------------------------------- */
 /* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
 #ifdef MIMO_EXPERIMENTAL
+
+MIMO_API void mimo_batch_items_init(mimo_batch_items *out, size_t size);
 
 /**
  * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,

@@ -10,7 +10,7 @@ import torch as _torch  # first: it loads CUDA and NCCL, which the library then 
 
 from ._load import VERSION as _VERSION
 from .alignment import Alignment, Span, spans_of
-from .bridge import Batch, Bridge
+from .bridge import Batch, Bridge, Items
 from .buffer import Buffer
 from .choice import top_k
 from .communicator import Communicator, default_communicator
@@ -29,7 +29,7 @@ from . import _ending
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
     "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "Dispatch", "DispatchReport",
-    "GradientGrid", "Grid", "LocalPartition", "Pairing", "Partition", "Route", "Schedule", "ScheduleMemory",
+    "GradientGrid", "Grid", "Items", "LocalPartition", "Pairing", "Partition", "Route", "Schedule", "ScheduleMemory",
     "ScheduleReport", "Span", "Step", "default_communicator", "explain", "padded_lengths", "pairing_of",
     "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",

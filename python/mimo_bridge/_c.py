@@ -52,6 +52,15 @@ class mimo_tensor(Structure):
                 ("shape", c_int64 * 3)]
 
 
+class mimo_item(Structure):
+    _fields_ = [("sample", c_int64), ("row", c_int64), ("rows", c_int64)]
+
+
+class mimo_batch_items(Structure):
+    _fields_ = [("size", c_size_t), ("src", POINTER(mimo_item)), ("src_first", POINTER(c_int64)),
+                ("dst", POINTER(mimo_item)), ("dst_first", POINTER(c_int64)), ("dst_packed", c_bool)]
+
+
 class mimo_dim(Structure):
     _fields_ = [("name", c_char_p), ("size", c_int64)]
 
@@ -119,7 +128,7 @@ class mimo_bridge_sizes(Structure):
 class mimo_batch_desc(Structure):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("ragged", c_bool),
                 ("spans", POINTER(mimo_span)), ("span_count", c_int64), ("src_rows", c_int64),
-                ("dst_rows", c_int64)]
+                ("dst_rows", c_int64), ("items", POINTER(mimo_batch_items))]
 
 
 class mimo_move_desc(Structure):
@@ -296,7 +305,7 @@ MPI_PROTOTYPES = {
 # Structures that begin with a size, and start from mimo_x_init.
 SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
-         mimo_bridge_sizes, mimo_batch_desc, mimo_move_desc, mimo_gradient_bucket, mimo_step_costs,
+         mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_move_desc, mimo_gradient_bucket, mimo_step_costs,
          mimo_schedule_desc, mimo_schedule_memory, mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc,
          mimo_dispatch_counts)
 

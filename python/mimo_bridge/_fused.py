@@ -44,7 +44,7 @@ class Placement:
             samples, first = ids.shape[0], ids.shape[0] * self._index
             return [Batch(batch=samples * self._dp, spans=spans_of(ids, self.special, first))]
 
-        self.bridge._movement.update(batches)
+        self.bridge._update(batches)
         y: torch.Tensor = self.bridge(x, seq=ids.shape[1])
         return y
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, starmap
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -25,6 +25,44 @@ Shapes = Sequence[Sequence[int]]  # of several tensors
 MOST = 2**31 - 1  # of a batch or of rows that an update gives: their product fits 64 bits, see NOW
 
 
+Lanes = Sequence[Sequence[tuple[int, int, int]]]  # of each lane (sample, row, rows), as its tile has them
+
+
+@dataclass(frozen=True)
+class Items:
+    """Which parts of which samples the tiles of a ragged batch have, of all lanes (dp coordinates). Each
+    row of each sample is in one item of a side. Experimental.
+
+    src     (sample, row, rows) of each lane's items, in the order of its tile
+    dst     the same of the dst tiles; None: these have positions, which spans give, or, where `packed`
+            is set, all rows of their samples
+    """
+
+    src: Lanes
+    dst: Lanes | None = None
+    packed: bool = False
+
+    def _check(self, lanes: tuple[int, int]) -> None:
+        for name, listed, dp in zip(("src", "dst"), (self.src, self.dst), lanes):
+            if listed is not None and len(listed) != dp:
+                raise ShapeError(f"Items: {name} has {len(listed)} lanes, and the grid dp={dp}")
+
+    def _desc(self) -> _c.mimo_batch_items:
+        desc = _c.sized(_c.mimo_batch_items, dst_packed=self.packed)
+        desc.src, desc.src_first = _lists(self.src)
+        if self.dst is not None:
+            desc.dst, desc.dst_first = _lists(self.dst)
+        return desc
+
+
+def _lists(lanes: Lanes) -> tuple[Any, Any]:
+    items = list(chain.from_iterable(lanes))
+    if max(map(max, items), default=0) >= 2**63 or min(map(min, items), default=0) < -2**63:
+        raise SizeOverflowError("Items: a number does not fit 64 bits")
+    first = [0, *accumulate(map(len, lanes))]
+    return (_c.mimo_item * max(len(items), 1))(*starmap(_c.mimo_item, items)), (ctypes.c_int64 * len(first))(*first)
+
+
 @dataclass(frozen=True)
 class Batch:
     """What an update says about the calls of one micro-batch.
@@ -35,11 +73,14 @@ class Batch:
            ragged batch also gives `batch`
     rows   for calls whose tiles are flat on both sides: (rows of this rank's src tile, rows of its
            dst tile), 0 where it has none. All ranks give rows, or none does
+    items  of a ragged batch whose src tiles hold items (Items). Every rank gives all items, and all
+           spans where dst tiles have positions; otherwise no spans, and `rows`
     """
 
     batch: int | None = None
     spans: Sequence[Span] | None = None
     rows: tuple[int, int] | None = None
+    items: Items | None = None
 
     def _desc(self) -> _c.mimo_batch_desc:
         desc = _c.sized(_c.mimo_batch_desc)
@@ -49,14 +90,19 @@ class Batch:
             desc.ragged = True
             desc.span_count = len(self.spans)
             desc.spans = (_c.mimo_span * max(len(self.spans), 1))(*map(_span, self.spans))
-        if self.rows is not None:
+        if self.items is not None:
+            desc.ragged = True
+            desc.items = ctypes.pointer(self.items._desc())
+        elif self.rows is not None:
             desc.src_rows, desc.dst_rows = (_c.whole("Batch: rows", n, 0, MOST) for n in self.rows)
         return desc
 
 
-def _described(batch: object) -> _c.mimo_batch_desc:
+def _described(batch: object, lanes: tuple[int, int]) -> _c.mimo_batch_desc:
     if not isinstance(batch, Batch):
         raise ArgumentError(f"update: {batch!r} is no Batch")
+    if batch.items is not None:
+        batch.items._check(lanes)
     return batch._desc()
 
 
@@ -179,14 +225,16 @@ class Movement:
 
     # What calls move.
 
-    def update(self, tell: Callable[[], Sequence[Batch]]) -> None:
+    def update(self, tell: Callable[[], Sequence[Batch]], lanes: tuple[int, int]) -> None:
         """Tell the next calls' batches: what tell() gives. Where it fails, the other ranks get its error from
-        their update. Collective."""
+        their update. `lanes` are the dp sizes of src and dst: the library reads lists of as many lanes.
+        Collective."""
         with self._turn:
             handle = self.open()
             try:
                 batches = tell()
-                array = (_c.mimo_batch_desc * max(len(batches), 1))(*map(_described, batches))
+                array = (_c.mimo_batch_desc * max(len(batches), 1))(
+                    *(_described(batch, lanes) for batch in batches))
             except Exception as error:
                 say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handle, status))
                 raise

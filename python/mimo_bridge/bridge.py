@@ -9,14 +9,14 @@ from typing import Any, Literal, NoReturn, overload
 import torch
 
 from . import _c, _calls, _ops, _views
-from ._movement import Batch, Movement, Shapes, now
+from ._movement import Batch, Items, Movement, Shapes, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
 from .grid import Grid, check_grids
 from .partition import Partition
 
-__all__ = ["Batch", "Bridge"]
+__all__ = ["Batch", "Bridge", "Items"]
 
 Tensors = list[torch.Tensor] | tuple[torch.Tensor, ...]  # that move in one call
 
@@ -321,7 +321,10 @@ class Bridge(torch.nn.Module):
         Errors, on every rank: ArgumentError, ShapeError, UnsupportedError, MismatchError, StateError
         (chunks that have not ended). Then the last update stays in force.
         """
-        self._movement.update(lambda: batches)
+        self._update(lambda: batches)
+
+    def _update(self, tell: Callable[[], Sequence[Batch]]) -> None:
+        self._movement.update(tell, (self.src.dim("dp"), self.dst.dim("dp")))
 
     def select(self, micro_batch: int) -> None:
         """Let the next calls move this micro-batch of the last update. Backward belongs to the one of

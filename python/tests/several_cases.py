@@ -313,3 +313,36 @@ def several_places_in_a_graph(comm):
     assert tiles[0].grad.flatten().tolist() == [1, 0, 0, 1]
     assert tiles[1].grad[0, :, 0].tolist() == [3, 0, 0, 3]
     assert xs[0].grad.flatten().tolist() == [1, 1] and xs[1].grad.flatten().tolist() == [3, 3, 3, 3]
+
+
+@case(4)
+def items_on_any_lane(comm):
+    """Images of other ranks' samples: the LLM gets them where its spans say, one flat tile gets another."""
+    bridge = mb.Bridge(mb.Grid("dp=4"), mb.Grid("cp=2,dp=2"), comm=comm, layout="th", dst_layout="sbh",
+                       partition=mb.Partition())
+    lanes = [[(1, 2, 1), (0, 0, 2)], [], [(1, 0, 2)], [(0, 2, 1)]]
+    spans = [mb.Span(0, 0, 1, 3), mb.Span(1, 0, 0, 2), mb.Span(1, 2, 7, 1)]
+    whole = torch.zeros(2, 8, 1, dtype=F64)
+    for sample, row, position, length in spans:
+        whole[sample, position:position + length, 0] = 10.0 * (sample + 1) + torch.arange(row, row + length)
+    here = torch.cat([10.0 * (sample + 1) + torch.arange(row, row + rows, dtype=F64)
+                      for sample, row, rows in lanes[comm.rank]] or [torch.zeros(0, dtype=F64)]).reshape(-1, 1)
+    bridge.update(mb.Batch(2, spans=spans, items=mb.Items(lanes)))
+    x = here.clone().requires_grad_()
+    y = bridge(x, seq=8)
+    same(y.detach(), Side("cp=2,dp=2", 0, "sbh", cuts=True).tile(comm.rank, whole))
+    (y * 3).sum().backward()
+    same(x.grad, torch.full_like(x, 3))
+    bridge.close()
+    flat = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=4"), comm=comm, layout="th")
+    moved = lanes[1:] + lanes[:1]
+    mine, other = (sum(rows for *_, rows in side[comm.rank]) for side in (lanes, moved))
+    flat.update(mb.Batch(2, rows=(mine, other), items=mb.Items(lanes, moved)))
+    same(flat(here), gather(here)[(comm.rank + 1) % 4])
+    raises(mb.ShapeError, "row 0 of sample 1 is in no item", flat.update,
+           mb.Batch(2, rows=(mine, other), items=mb.Items(lanes[:2] + [[]] + lanes[3:], moved)))
+    raises(mb.ShapeError, "src has 3 lanes, and the grid dp=4", flat.update,
+           mb.Batch(2, rows=(mine, other), items=mb.Items(lanes[:3], moved)))
+    raises(mb.SizeOverflowError, "does not fit 64 bits", flat.update,
+           mb.Batch(2, rows=(0, 0), items=mb.Items([[(0, 0, 2**63)], [], [], []], moved)))
+    flat.close()

@@ -176,6 +176,17 @@ static void print_bridges(void)
     FIELD(mimo_bridge_sizes, src_letters);
     FIELD(mimo_bridge_sizes, dst_letters);
     FIELD(mimo_bridge_sizes, any_batch);
+    STRUCT(mimo_item);
+    FIELD(mimo_item, sample);
+    FIELD(mimo_item, row);
+    FIELD(mimo_item, rows);
+    STRUCT(mimo_batch_items);
+    FIELD(mimo_batch_items, size);
+    FIELD(mimo_batch_items, src);
+    FIELD(mimo_batch_items, src_first);
+    FIELD(mimo_batch_items, dst);
+    FIELD(mimo_batch_items, dst_first);
+    FIELD(mimo_batch_items, dst_packed);
     STRUCT(mimo_batch_desc);
     FIELD(mimo_batch_desc, size);
     FIELD(mimo_batch_desc, batch);
@@ -183,6 +194,7 @@ static void print_bridges(void)
     FIELD(mimo_batch_desc, spans);
     FIELD(mimo_batch_desc, span_count);
     FIELD(mimo_batch_desc, src_rows);
+    FIELD(mimo_batch_desc, items);
     FIELD(mimo_batch_desc, dst_rows);
     STRUCT(mimo_move_desc);
     FIELD(mimo_move_desc, size);

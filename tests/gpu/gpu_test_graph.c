@@ -360,10 +360,10 @@ static void check_rows(executor_id executor)
     mimo_batch_desc descs[MICRO_BATCHES];
     memset(all, 0, sizeof all);
     for (int i = 0; i < MICRO_BATCHES; i++) {
-        mimo_span *unused;
+        bed_given unused;
         begin_rows(&all[i], &all[0], executor, i);
         descs[i] = bed_describe(&all[i].bed, &unused);
-        free(unused);
+        free(unused.spans);
     }
     MPI_EXPECT_OK(mimo_bridge_update(all[0].bed.bridge, descs, MICRO_BATCHES));
     for (int i = MICRO_BATCHES - 1; i >= 0; i--) { /* the largest takes the staging first */

@@ -15,7 +15,8 @@ enum { COUNT = 6, MOST_SPANS = 16, SAMPLES = 4, POSITIONS = 8 };
 typedef struct micro_batches {
     bridge_bed bed;       /* owns bridge and grids */
     bridge_bed at[COUNT]; /* borrow these */
-    mimo_span spans[COUNT][MOST_SPANS], *given[COUNT];
+    mimo_span spans[COUNT][MOST_SPANS];
+    bed_given given[COUNT];
     mimo_batch_desc descs[COUNT];
 } micro_batches;
 
@@ -86,7 +87,7 @@ static void end(micro_batches *it)
     for (int i = 0; i < COUNT; i++) {
         reference_release(&it->at[i].src);
         reference_release(&it->at[i].dst);
-        free(it->given[i]);
+        free(it->given[i].spans);
     }
     bed_destroy(&it->bed);
 }
@@ -234,7 +235,7 @@ static void wrong_elements(mimo_bridge *bridge)
     mimo_batch_desc descs[3], good[3];
     bool wrong = mpi_test_rank() == WRONG;
     for (int i = 0; i < 3; i++)
-        good[i] = (mimo_batch_desc){sizeof *good, 4, false, NULL, 0, 1, 2};
+        good[i] = (mimo_batch_desc){sizeof *good, 4, false, NULL, 0, 1, 2, NULL};
 #define WITH(field, value, status, words)                               \
     do {                                                                \
         memcpy(descs, good, sizeof descs);                              \
@@ -249,7 +250,7 @@ static void wrong_elements(mimo_bridge *bridge)
          "update, micro-batch 1: the src tiles of all dp ranks hold 6 rows, the dst tiles 4");
     WITH(batch, 5, MIMO_ERR_MISMATCH,
          "rank 2 called bridge 1 update to 3 micro-batches, 1 to a batch of 5");
-    good[1] = (mimo_batch_desc){sizeof *good, 4, true, NULL, 0, -1, -1};
+    good[1] = (mimo_batch_desc){sizeof *good, 4, true, NULL, 0, -1, -1, NULL};
     WITH(span_count, -1, MIMO_ERR_ARGUMENT, "update, micro-batch 1: -1 spans");
     good[1].spans = &span;
     WITH(span_count, 1, MIMO_ERR_SHAPE, "update, micro-batch 1: rank 2 gives sample 9 of 4");

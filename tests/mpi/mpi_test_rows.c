@@ -110,7 +110,7 @@ BED_TEST(rows, beside_samples)
                   .batch = 13,
                   .seq = 1};
     bridge_bed bed, shaped;
-    mimo_span *spans;
+    bed_given given;
     bed_create(&bed, &c);
     c.rows = false;
     c.given = true;
@@ -119,8 +119,8 @@ BED_TEST(rows, beside_samples)
     c.batch = 7;
     c.seq = 4;
     shaped = with_case(&bed, &c);
-    mimo_batch_desc both = bed_describe(&bed, &spans);
-    free(spans);
+    mimo_batch_desc both = bed_describe(&bed, &given);
+    free(given.spans);
     both.batch = 7;
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, &both, 1));
     setenv("MIMO_AGREE", "0", 1);

@@ -74,14 +74,33 @@ static void describe_spans(mimo_batch_desc *batch, const bridge_bed *bed, mimo_s
     batch->spans = known;
 }
 
+/* Every rank gives all items, and all spans. */
+static void describe_items(mimo_batch_desc *batch, mimo_batch_items *items, const bridge_bed *bed)
+{
+    const layout_case *src = &bed->c.src, *dst = &bed->c.dst;
+    *items = (mimo_batch_items)MIMO_BATCH_ITEMS_INIT;
+    items->src = src->items;
+    items->src_first = src->first_item;
+    items->dst = dst->kind == MIMO_RAGGED_ITEMS ? dst->items : NULL;
+    items->dst_first = dst->kind == MIMO_RAGGED_ITEMS ? dst->first_item : NULL;
+    items->dst_packed = dst->kind == MIMO_RAGGED_PACKED;
+    batch->batch = bed->c.batch;
+    batch->ragged = true;
+    batch->items = items;
+    batch->spans = dst->spans;
+    batch->span_count = dst->kind == MIMO_RAGGED_PLACED ? dst->span_count : 0;
+}
+
 static reference_tile held(const bridge_bed *bed, mimo_side side);
 
-mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans)
+mimo_batch_desc bed_describe(const bridge_bed *bed, bed_given *given)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    *spans = calloc((size_t)bed->c.dst.span_count + 1, sizeof **spans);
-    if (bed->c.src.kind)
-        describe_spans(&batch, bed, *spans);
+    given->spans = calloc((size_t)bed->c.dst.span_count + 1, sizeof *given->spans);
+    if (bed->c.src.kind == MIMO_RAGGED_ITEMS)
+        describe_items(&batch, &given->items, bed);
+    else if (bed->c.src.kind)
+        describe_spans(&batch, bed, given->spans);
     if (bed->c.given)
         batch.batch = bed->c.batch;
     if (bed->c.rows) {
@@ -93,10 +112,10 @@ mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans)
 
 void bed_update(const bridge_bed *bed)
 {
-    mimo_span *spans;
-    mimo_batch_desc batch = bed_describe(bed, &spans);
+    bed_given given;
+    mimo_batch_desc batch = bed_describe(bed, &given);
     MPI_EXPECT_OK(mimo_bridge_update(bed->bridge, &batch, 1));
-    free(spans);
+    free(given.spans);
 }
 
 void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset)
@@ -299,22 +318,19 @@ typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET, CHECK_POISON } tile_us
  * S. */
 static bool counts_rows(const bed_case *c)
 {
-    return c->src_letters[1] == 'h' && c->dst_letters[1] == 'h' && !c->src.cu && !c->dst.cu;
+    return c->src_letters[1] == 'h' && c->dst_letters[1] == 'h' && !c->src.cu && !c->dst.cu &&
+           !c->src.kind;
 }
 
 /* The chunk of a call that brings a row of this rank's target. */
 static int chunk_of(const bridge_bed *bed, mimo_side target, const reference_tile *rows,
                     int64_t row)
 {
-    const layout_case *cut = target == MIMO_SRC ? &bed->c.src : &bed->c.dst;
-    int64_t d = ref_coord(cut->grid, "dp", mpi_test_rank() - cut->offset), first = 0;
-    int64_t held = reference_samples(cut, bed->c.batch, d, &first), at = rows->b[row] - first;
     int chunk = 0;
-    if (counts_rows(&bed->c)) {
-        held = rows->rows;
-        at = row;
-    }
-    while ((chunk + 1) * held / bed->c.chunks <= at)
+    if (!counts_rows(&bed->c))
+        return (int)reference_chunk(target == MIMO_SRC ? &bed->c.src : &bed->c.dst, bed->c.batch,
+                                    rows->b[row], rows->s[row], bed->c.chunks);
+    while ((chunk + 1) * rows->rows / bed->c.chunks <= row)
         chunk++;
     return chunk;
 }

@@ -49,8 +49,14 @@ void bed_destroy(bridge_bed *bed);
 /* The update of a ragged case, or of one with rows, which bed_create does as well. Collective. */
 void bed_update(const bridge_bed *bed);
 
-/* What this rank gives an update of the case. Its spans are the caller's, to be freed. */
-mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans);
+/* What an update of the case points to. */
+typedef struct bed_given {
+    mimo_span *spans; /* the caller's, to be freed */
+    mimo_batch_items items;
+} bed_given;
+
+/* What this rank gives an update of the case. */
+mimo_batch_desc bed_describe(const bridge_bed *bed, bed_given *given);
 
 /* Some dimensions in some order over a part of this launch's ranks. */
 void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset);

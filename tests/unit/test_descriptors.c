@@ -58,6 +58,7 @@ Test(descriptors, initial_values)
     SAME(mimo_step_costs, MIMO_STEP_COSTS_INIT);
     SAME_FIELD(mimo_schedule_desc, stages, MIMO_SCHEDULE_DESC_INIT);
     SAME_FIELD(mimo_balance_desc, slack_permille, MIMO_BALANCE_DESC_INIT);
+    SAME(mimo_batch_items, MIMO_BATCH_ITEMS_INIT);
     SAME(mimo_balance_report, MIMO_BALANCE_REPORT_INIT);
     SAME(mimo_schedule_memory, MIMO_SCHEDULE_MEMORY_INIT);
     SAME(mimo_schedule_report, MIMO_SCHEDULE_REPORT_INIT);
