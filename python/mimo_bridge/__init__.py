@@ -10,6 +10,8 @@ import torch as _torch  # first: it loads CUDA and NCCL, which the library then 
 
 from ._load import VERSION as _VERSION
 from .alignment import Alignment, Span, spans_of
+from .assignment import BalanceReport, balance, balance_report, image_cost
+from .balanced import Balanced
 from .bridge import Batch, Bridge, Items
 from .buffer import Buffer
 from .choice import top_k
@@ -28,10 +30,10 @@ from . import _ending
 
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
-    "Alignment", "Batch", "Bridge", "Bucket", "Buffer", "Communicator", "Dispatch", "DispatchReport",
-    "GradientGrid", "Grid", "Items", "LocalPartition", "Pairing", "Partition", "Route", "Schedule", "ScheduleMemory",
-    "ScheduleReport", "Span", "Step", "default_communicator", "explain", "padded_lengths", "pairing_of",
-    "spans_of", "top_k",
+    "Alignment", "BalanceReport", "Balanced", "Batch", "Bridge", "Bucket", "Buffer", "Communicator",
+    "Dispatch", "DispatchReport", "GradientGrid", "Grid", "Items", "LocalPartition", "Pairing", "Partition",
+    "Route", "Schedule", "ScheduleMemory", "ScheduleReport", "Span", "Step", "balance", "balance_report",
+    "default_communicator", "explain", "image_cost", "padded_lengths", "pairing_of", "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",
     "NotFoundError", "OutOfMemoryError", "ShapeError", "SizeOverflowError", "StateError",

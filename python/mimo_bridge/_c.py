@@ -131,6 +131,18 @@ class mimo_batch_desc(Structure):
                 ("dst_rows", c_int64), ("items", POINTER(mimo_batch_items))]
 
 
+class mimo_balance_desc(Structure):
+    _fields_ = [("size", c_size_t), ("items", c_int64), ("lanes", c_int64), ("cost", POINTER(c_int64)),
+                ("rows", POINTER(c_int64)), ("home", POINTER(c_int64)), ("max_rows", c_int64),
+                ("slack_permille", c_int64), ("in_order", c_bool)]
+
+
+class mimo_balance_report(Structure):
+    _fields_ = [("size", c_size_t), ("cost", c_int64), ("mean", c_int64), ("bound", c_int64),
+                ("longest_home", c_int64), ("longest", c_int64), ("rows", c_int64),
+                ("rows_moved", c_int64), ("rows_over", c_int64), ("empty_lanes", c_int64)]
+
+
 class mimo_move_desc(Structure):
     _fields_ = [("size", c_size_t), ("to", POINTER(mimo_tensor)), ("from", POINTER(mimo_tensor)),
                 ("n", c_int), ("chunks", c_int), ("stream", c_void_p)]
@@ -276,6 +288,8 @@ PROTOTYPES = {
     "mimo_route_destroy": "v:p",
     "mimo_route_set": "S:ppp",
     "mimo_route_ends": "S:pp",
+    "mimo_balance": "S:pp",
+    "mimo_balance_report_of": "S:ppp",
 
     "mimo_gradient_create": "S:pppp",
     "mimo_gradient_add_grid": "S:pspss",
@@ -305,9 +319,9 @@ MPI_PROTOTYPES = {
 # Structures that begin with a size, and start from mimo_x_init.
 SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
-         mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_move_desc, mimo_gradient_bucket, mimo_step_costs,
-         mimo_schedule_desc, mimo_schedule_memory, mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc,
-         mimo_dispatch_counts)
+         mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_balance_desc, mimo_balance_report,
+         mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,
+         mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc, mimo_dispatch_counts)
 
 LETTERS: dict[str, Any] = {
     "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,

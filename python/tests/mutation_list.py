@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, communicator
+from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced, communicator
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
@@ -189,6 +189,39 @@ def wrong_letters(original, x, letters):
     return original(x, {b"sbh": b"bsh", b"bsh": b"sbh"}.get(letters, letters))
 
 
+def lane_by_rank(_original, self, grid):
+    return self.comm.rank % grid.dim("dp")
+
+
+def dummy_kept(_original, self, patches, counts):
+    counts = counts or [self._merge]
+    return self.encoder(patches if len(patches) else patches.new_zeros(self._merge, patches.shape[1]), counts,
+                        self._cumulative(counts))
+
+
+def merge_forgotten(original, d, first, lane, _merge):
+    return original(d, first, lane, 1)
+
+
+def by_number(_original, _self, patches):
+    return [1] * len(patches)
+
+
+def as_loaded(_original, cost, lanes, home=None, **_more):
+    return [0] * len(cost) if home is None else home
+
+
+def one_pair(original, self, *args, **more):
+    original(self, *args, **more)
+    self._pairs = self._pairs[:1]
+
+
+def images_of_other_samples(original, d, first, lane, merge):
+    images = original(d, first, lane, merge)
+    order = sorted(range(len(images)), key=lambda i: images[i].patches)
+    return [images[i]._replace(patches=images[j].patches) for i, j in enumerate(order)]
+
+
 # what -> (the patch, cases that must fail)
 MUTATIONS = {
     "no sum over cp": (wrap(Movement, "move", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
@@ -245,6 +278,13 @@ MUTATIONS = {
     "gradients of whole numbers": (wrap(_dispatch_ops, "have_gradients", all_moved), [
         "dispatch/tensors_in_one_call"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
+    "lanes by rank": (wrap(mb.Balanced, "_lane_of", lane_by_rank), ["balance/as_without_balance"]),
+    "an image of zeros kept": (wrap(mb.Balanced, "_encode", dummy_kept), ["balance/lanes_are_even"]),
+    "merge forgotten": (wrap(balanced, "_images_of", merge_forgotten), ["balance/micro_batches"]),
+    "images by number": (wrap(mb.Balanced, "_costs", by_number), ["balance/lanes_are_even"]),
+    "images as loaded": (wrap(balanced, "balance", as_loaded), ["balance/lanes_are_even"]),
+    "one pair of bridges": (wrap(mb.Balanced, "__init__", one_pair), ["balance/micro_batches"]),
+    "images by size": (wrap(balanced, "_images_of", images_of_other_samples), ["balance/micro_batches"]),
 }
 
 
