@@ -9,9 +9,9 @@ MIMO_BEGIN_DECLS
 /** How rows that go from one rank to another travel. The collective algorithm of bridges has no
  *  choice: AUTO alone. */
 typedef enum mimo_transport {
-    /* Of each call: zero-copy where its destinations lie in a mimo_buffer. Its other messages are
-     * staged where that is faster: where the rows of all its tensors have at least 128 bytes and
-     * are multiples of 16. Otherwise, and where MIMO_STAGED=0: p2p. */
+    /* Of each call: zero-copy where its destinations lie in a mimo_buffer. Other messages of a
+     * bridge are staged where that is faster: where the rows of all tensors of the call have at
+     * least 128 bytes and are multiples of 16. Otherwise, and where MIMO_STAGED=0: p2p. */
     MIMO_TRANSPORT_AUTO = 0,
     MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
     MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
