@@ -23,8 +23,8 @@ nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward)
         return NCCL_P2P;
     case EXECUTOR_STAGED:
         return NCCL_STAGED;
-    default:
-        return is_shared(way) ? NCCL_ZERO_COPY : NCCL_P2P;
+    default: /* AUTO stages rows of 2 KiB and more */
+        return is_shared(way) ? NCCL_ZERO_COPY : NCCL_STAGED;
     }
 }
 

@@ -276,7 +276,7 @@ def auto_lines(results):
     for what, name, best in (("chosen", "auto_us", of_three),
                              ("chosen, no buffer", "auto_elsewhere_us", elsewhere),
                              ("default", "zero_copy_us", of_three),
-                             ("default, no buffer", "p2p_us", of_two)):
+                             ("default, no buffer", "staged_us", elsewhere)):
         ratios = {key: row[name] / min(row[one] for one in best if one in row)
                   for key, row in results.chosen().items()}
         worst = max(ratios, key=ratios.get, default=("", "", 0, ""))
