@@ -32,7 +32,11 @@ class Route:
         self.tokens, self.rows = tokens, rows
         self.number = _handles.add(self)
         # Garbage is collected in any thread, perhaps while a call waits: so its end is the next call's.
-        weakref.finalize(self, dispatching.ended.append, handle)
+        self._end = weakref.finalize(self, dispatching.ended.append, handle)
+
+    def close(self) -> None:
+        self.handle = None
+        self._end()
 
     def open(self) -> ctypes.c_void_p:
         if self.handle is None:
@@ -76,7 +80,7 @@ class Dispatching:
     def release(self) -> None:
         handle, self.handle = self.handle, None
         for route in list(self._routes):
-            route.handle = None
+            route.close()
         self._end_routes()
         _c.lib.mimo_dispatch_destroy(handle)
 

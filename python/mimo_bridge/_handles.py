@@ -26,4 +26,5 @@ def get(number: int) -> Any:
     try:
         return _objects[number]
     except KeyError:
-        raise StateError("the bridge, partition or alignment of this call was closed or freed") from None
+        raise StateError("the bridge, dispatch, route, partition or alignment of this call was closed or "
+                         "freed") from None

@@ -447,6 +447,12 @@ def routes_that_end(comm):
     gc.collect()
     dispatch.route(torch.empty(0, 2, dtype=torch.int64))
     assert len(dispatch._dispatching._routes) == 0 and not dispatch._dispatching.ended[1:]
+    route = dispatch.route(torch.empty(0, 2, dtype=torch.int64))
+    dispatch.close()  # and with it what is alive
+    raises(mb.StateError, "closed", dispatch.combine, torch.empty(0, 3), route)
+    del route
+    gc.collect()
+    assert not dispatch._dispatching.ended
 
 
 @case(2, long=True)
