@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/check.h"
 #include "plan_schedule.h"
+#include "schedule/schedule_types.h"
 
 static int read_table(char **out, const char *path)
 {
@@ -25,22 +27,19 @@ static int read_table(char **out, const char *path)
     return 0;
 }
 
-/* The LLM's steps of the request, with other encoder steps. */
-static mimo_status make_with(mimo_schedule **out, const plan_schedule *plan, int64_t group,
-                             int64_t alive)
+/* The LLM's steps of the request. */
+static mimo_status make_llm(mimo_schedule **out, const plan_schedule *plan)
 {
     mimo_schedule_desc desc = plan->request->desc;
-    desc.encoder_group = group;
-    desc.encoder_alive = alive;
+    desc.encoder_group = 0;
     return plan->table ? mimo_schedule_create_csv(out, &desc, plan->table)
                        : mimo_schedule_create(out, &desc);
 }
 
-static mimo_status report_with(mimo_schedule_report *out, const plan_schedule *plan, int64_t group,
-                               int64_t alive)
+static mimo_status report_with(mimo_schedule_report *out, const mimo_schedule *llm, int64_t group)
 {
     mimo_schedule *schedule = NULL;
-    mimo_status status = make_with(&schedule, plan, group, alive);
+    mimo_status status = mimo_schedule_variant(&schedule, llm, group, 0, NULL);
     *out = (mimo_schedule_report)MIMO_SCHEDULE_REPORT_INIT;
     if (status == MIMO_OK)
         status = mimo_schedule_report_of(out, schedule, NULL);
@@ -48,41 +47,35 @@ static mimo_status report_with(mimo_schedule_report *out, const plan_schedule *p
     return status;
 }
 
-static mimo_status add_limits(plan_schedule *plan, int64_t group, int64_t least)
+/* The least limits and their times. */
+static mimo_status add_limits(plan_schedule *plan, const mimo_schedule *llm, int64_t group)
 {
     int64_t groups = (plan->request->desc.micro_batches + group - 1) / group;
-    mimo_status status = MIMO_OK;
-    for (int i = 0; status == MIMO_OK && i < PLAN_LIMITS && least + i <= groups; i++) {
-        mimo_schedule_report report;
-        status = report_with(&report, plan, group, least + i);
+    mimo_schedule *unlimited;
+    MIMO_TRY(mimo_schedule_variant(&unlimited, llm, group, 0, NULL));
+    int64_t least = mimo_schedule_least_alive(unlimited);
+    mimo_schedule_destroy(unlimited);
+    for (int i = 0; i < PLAN_LIMITS && least + i <= groups; i++) {
         plan->limits[i] = least + i;
-        plan->times[i] = report.time;
+        MIMO_TRY(mimo_schedule_variant_time(&plan->times[i], llm, group, least + i, NULL));
     }
-    return status;
+    return MIMO_OK;
 }
 
 /* Where no limit was given: one more than the least. With the least itself, a stage waits for each
  * group. */
-static mimo_status make_all(plan_schedule *plan)
+static mimo_status make_all(plan_schedule *plan, const mimo_schedule *llm)
 {
     int64_t group = plan->request->desc.encoder_group, alive = plan->request->alive;
-    mimo_status status = report_with(&plan->three_phases, plan,
-                                     group > 0 ? plan->request->desc.micro_batches : 0, 0);
-    if (status == MIMO_OK)
-        status = report_with(&plan->llm_alone, plan, 0, 0);
-    if (status == MIMO_OK && group > 0) {
-        mimo_schedule_report unlimited;
-        status = report_with(&unlimited, plan, group, 0);
-        alive = alive < 0 ? unlimited.least_alive + 1 : alive;
-        if (status == MIMO_OK)
-            status = add_limits(plan, group, unlimited.least_alive);
-    }
-    if (status == MIMO_OK)
-        status = make_with(&plan->schedule, plan, group, alive < 0 ? 0 : alive);
+    int64_t all = plan->request->desc.micro_batches;
+    if (group > 0)
+        MIMO_TRY(add_limits(plan, llm, group));
+    alive = alive < 0 ? plan->limits[0] + 1 : alive;
+    MIMO_TRY(mimo_schedule_variant(&plan->schedule, llm, group, alive, NULL));
     plan->report = (mimo_schedule_report)MIMO_SCHEDULE_REPORT_INIT;
-    if (status == MIMO_OK)
-        status = mimo_schedule_report_of(&plan->report, plan->schedule, NULL);
-    return status;
+    MIMO_TRY(mimo_schedule_report_of(&plan->report, plan->schedule, NULL));
+    MIMO_TRY(report_with(&plan->llm_alone, llm, 0));
+    return report_with(&plan->three_phases, llm, group > 0 ? all : 0);
 }
 
 int plan_schedule_make(plan_schedule *out, const plan_schedule_request *request)
@@ -93,7 +86,12 @@ int plan_schedule_make(plan_schedule *out, const plan_schedule_request *request)
         if (status != 0)
             return status;
     }
-    return make_all(out) == MIMO_OK ? 0 : plan_fail_library();
+    mimo_schedule *llm = NULL;
+    mimo_status status = make_llm(&llm, out);
+    if (status == MIMO_OK)
+        status = make_all(out, llm);
+    mimo_schedule_destroy(llm);
+    return status == MIMO_OK ? 0 : plan_fail_library();
 }
 
 void plan_schedule_release(plan_schedule *plan)

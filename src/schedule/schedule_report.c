@@ -154,14 +154,14 @@ static mimo_status add_times(mimo_schedule_report *own, const mimo_schedule *sch
     return MIMO_OK;
 }
 
-/* The time of the same LLM steps with other encoder steps. */
-static mimo_status time_variant(int64_t *out, const mimo_schedule *schedule, int64_t encoder_group,
-                                const mimo_step_costs *costs)
+mimo_status mimo_schedule_variant_time(int64_t *out, const mimo_schedule *schedule,
+                                       int64_t encoder_group, int64_t encoder_alive,
+                                       const mimo_step_costs *costs)
 {
     mimo_schedule *variant;
     mimo_schedule_walk walk;
-    MIMO_TRY(mimo_schedule_variant(&variant, schedule, encoder_group, 0, costs));
-    mimo_status status = mimo_schedule_walk_open(&walk, variant, costs);
+    MIMO_TRY(mimo_schedule_variant(&variant, schedule, encoder_group, encoder_alive, costs));
+    mimo_status status = mimo_schedule_walk_open(&walk, variant, &variant->costs);
     if (status == MIMO_OK) {
         *out = mimo_schedule_walk_time(&walk);
         mimo_schedule_walk_close(&walk);
@@ -180,10 +180,11 @@ mimo_status mimo_schedule_report_of(mimo_schedule_report *out, const mimo_schedu
     MIMO_TRY(mimo_step_costs_read(&own, &schedule->desc, costs, &schedule->costs));
     MIMO_TRY(add_times(&report, schedule, &own));
     MIMO_TRY(add_memory(&report, schedule));
-    MIMO_TRY(time_variant(&report.llm_alone, schedule, 0, &own));
+    MIMO_TRY(mimo_schedule_variant_time(&report.llm_alone, schedule, 0, 0, &own));
     report.three_phases = report.llm_alone;
     if (schedule->groups > 0)
-        MIMO_TRY(time_variant(&report.three_phases, schedule, schedule->desc.micro_batches, &own));
+        MIMO_TRY(mimo_schedule_variant_time(&report.three_phases, schedule,
+                                            schedule->desc.micro_batches, 0, &own));
     report.least_alive = mimo_schedule_least_alive(schedule);
     return mimo_write_descriptor(out, &report, sizeof report, "mimo_schedule_report");
 }

@@ -32,6 +32,11 @@ mimo_status mimo_schedule_variant(mimo_schedule **out, const mimo_schedule *sche
                                   int64_t encoder_group, int64_t encoder_alive,
                                   const mimo_step_costs *costs);
 
+/* The time of such a schedule (schedule_report.c). */
+mimo_status mimo_schedule_variant_time(int64_t *out, const mimo_schedule *schedule,
+                                       int64_t encoder_group, int64_t encoder_alive,
+                                       const mimo_step_costs *costs);
+
 mimo_status mimo_stage_append(mimo_stage_list *list, mimo_schedule_step step);
 
 /* Read costs that a caller passed, NULL being `fallback`. They must suit the schedule's sizes. */
