@@ -79,6 +79,7 @@
 #include "nn/layers/nn_block.h"
 #include "nn/layers/nn_block_kind.h"
 #include "nn/layers/nn_embedding.h"
+#include "nn/layers/nn_experts.h"
 #include "nn/layers/nn_linear.h"
 #include "nn/layers/nn_lora.h"
 #include "nn/layers/nn_loss.h"

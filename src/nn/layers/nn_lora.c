@@ -47,31 +47,43 @@ static mimo_status check_desc(const char *layer, const nn_lora_desc *desc)
     return MIMO_OK;
 }
 
+/* The ranks that cut the layer. */
+static int64_t ranks_of(const nn_lora_place *place, const nn_params *params)
+{
+    return place->expert ? nn_params_experts(params)->etp_size : nn_params_tp_size(params);
+}
+
 /* The rule of the factor that tp does not cut: each rank sees a part of its gradient. */
 static nn_rule uncut_rule(const nn_lora_place *place)
 {
     return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
 }
 
+/* The same rule of an expert's parameter. */
+static nn_rule rule_at(const nn_lora_place *place, nn_rule rule)
+{
+    return place->expert ? (nn_rule)(rule + NN_EXPERT_REPLICATED) : rule;
+}
+
 static nn_rule rule_of_a(const nn_lora_place *place)
 {
-    if (place->cut == 0 && MIMO_MUTATED("adapter-a-whole"))
+    if (place->cut == 0 && !place->expert && MIMO_MUTATED("adapter-a-whole"))
         return NN_REPLICATED;
-    return place->cut == 1 ? NN_SHARDED : uncut_rule(place);
+    return rule_at(place, place->cut == 1 ? NN_SHARDED : uncut_rule(place));
 }
 
 static nn_rule rule_of_b(const nn_lora_place *place)
 {
-    if (place->cut == 1 && MIMO_MUTATED("adapter-b-whole"))
+    if (place->cut == 1 && !place->expert && MIMO_MUTATED("adapter-b-whole"))
         return NN_REPLICATED;
-    return place->cut == 0 ? NN_SHARDED : uncut_rule(place);
+    return rule_at(place, place->cut == 0 ? NN_SHARDED : uncut_rule(place));
 }
 
 static double bound_of(const nn_lora_place *place, const nn_params *params)
 {
     int64_t in = place->in;
     if (MIMO_MUTATED("init-local-fan-in") && place->cut == 1)
-        in /= nn_params_tp_size(params);
+        in /= ranks_of(place, params);
     return 1 / sqrt((double)in);
 }
 
@@ -108,13 +120,12 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
 mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
                          const nn_lora_desc *desc)
 {
-    int64_t ranks = nn_params_tp_size(params);
+    int64_t ranks = ranks_of(place, params), parts = place->expert ? 1 : nn_params_parts(params);
     MIMO_TRY(check_desc(place->layer, desc));
     MIMO_TRY(nn_check_size(place->layer, "max_rows, which an adapter needs,", place->max_rows));
     nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
     made.in = place->cut == 1 ? place->in / ranks : place->in;
     made.out = place->cut == 0 ? place->out / ranks : place->out;
-    int64_t parts = nn_params_parts(params);
     made.z_parts = place->cut == 1 ? parts : 1;
     made.dz_parts = place->cut == 0 ? parts : 1;
     made.scale = scale_of(desc);

@@ -64,6 +64,7 @@ typedef struct nn_lora_place {
     int64_t in, out;    /* global */
     int cut;            /* the dimension of W that tp cuts: 0, 1; -1: none */
     bool split_rows;    /* NN_SPLIT_NONE under sequence parallelism: both factors are partial */
+    bool expert;        /* of an expert: etp cuts it, not tp */
     int64_t max_rows;   /* of a product */
     nn_packing packing; /* of the rows of W, and so of B */
 } nn_lora_place;

@@ -25,11 +25,11 @@ uint64_t nn_hash_elements(const char *name, int64_t first, const nn_real *values
     return sum;
 }
 
-static uint64_t hash_param(const nn_param *param, int rank, const nn_real *values)
+static uint64_t hash_param(const nn_param *param, const nn_real *values)
 {
     uint64_t sum = 0;
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
-        nn_run run = nn_placement_run(&param->placement, rank, i);
+        nn_run run = nn_placement_run(&param->placement, param->rank, i);
         sum += nn_hash_elements(param->name, run.global, values + run.local, run.count);
     }
     return sum;
@@ -37,17 +37,17 @@ static uint64_t hash_param(const nn_param *param, int rank, const nn_real *value
 
 mimo_status nn_hash_tensors(uint64_t *hashes, const nn_params *params, nn_part part)
 {
-    int rank = nn_params_tp_rank(params);
     nn_real *room;
     MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
     mimo_status status = MIMO_OK;
     for (int i = 0; i < nn_params_count(params) && status == MIMO_OK; i++) {
         const nn_param *param = nn_params_at(params, i);
         hashes[i] = 0;
-        if (!param->held || !nn_param_has(param, part) || (param->placement.cut < 0 && rank > 0))
+        bool copy = param->placement.cut < 0 && param->rank > 0;
+        if (!param->held || !nn_param_has(param, part) || copy)
             continue;
         status = nn_params_read(params, i, part, room);
-        hashes[i] = status == MIMO_OK ? hash_param(param, rank, room) : 0;
+        hashes[i] = status == MIMO_OK ? hash_param(param, room) : 0;
     }
     mimo_release(room);
     return status;

@@ -51,13 +51,13 @@ static nn_real initial(const nn_param *param, uint64_t key, int64_t index)
     }
 }
 
-void nn_initial_values(nn_real *value, const nn_param *param, uint64_t seed, int tp_rank)
+void nn_initial_values(nn_real *value, const nn_param *param, uint64_t seed)
 {
     uint64_t key = element_key(seed, param->name);
     if (MIMO_MUTATED("init-by-rank"))
-        key = mimo_hash_int(key, tp_rank);
+        key = mimo_hash_int(key, param->rank);
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
-        nn_run run = nn_placement_run(&param->placement, tp_rank, i);
+        nn_run run = nn_placement_run(&param->placement, param->rank, i);
         for (int64_t j = 0; j < run.count; j++)
             value[run.local + j] = initial(param, key, run.global + j);
     }

@@ -11,8 +11,8 @@
 double nn_normal(uint64_t seed, const char *name, int64_t index);
 double nn_uniform(uint64_t seed, const char *name, int64_t index);
 
-/** Set value[param->count], in host memory, to what the tp rank's part of the parameter begins
+/** Set value[param->count], in host memory, to what this rank's part of the parameter begins
  *  with. */
-void nn_initial_values(nn_real *value, const nn_param *param, uint64_t seed, int tp_rank);
+void nn_initial_values(nn_real *value, const nn_param *param, uint64_t seed);
 
 #endif

@@ -14,6 +14,20 @@ static mimo_status check_order(const nn_params_desc *desc)
     return nn_order_check_ranks("tp", desc->tp_size, desc->shards > 0 ? desc->shards : 1);
 }
 
+/* A size of 0 counts as 1. */
+static mimo_status set_experts(nn_expert_place *to, const nn_params_desc *desc)
+{
+    nn_expert_place place = desc->experts;
+    place.etp_size += place.etp_size == 0;
+    place.ep_size += place.ep_size == 0;
+    MIMO_CHECK(place.etp_size >= 1 && place.etp_rank >= 0 && place.etp_rank < place.etp_size &&
+                   place.ep_size >= 1 && place.ep_rank >= 0 && place.ep_rank < place.ep_size,
+               MIMO_ERR_ARGUMENT, "parameter store \"%s\": rank %d of etp=%d, rank %d of ep=%d",
+               desc->name, place.etp_rank, place.etp_size, place.ep_rank, place.ep_size);
+    *to = place;
+    return MIMO_OK;
+}
+
 mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
 {
     MIMO_CHECK(out && desc && desc->name, MIMO_ERR_ARGUMENT,
@@ -25,6 +39,8 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     MIMO_CHECK(desc->pp_rank >= 0 && desc->pp_rank < stages, MIMO_ERR_ARGUMENT,
                "parameter store \"%s\": stage %d of %d", desc->name, desc->pp_rank, stages);
     MIMO_TRY(check_order(desc));
+    nn_expert_place experts;
+    MIMO_TRY(set_experts(&experts, desc));
     nn_params *params;
     MIMO_TRY(mimo_reserve(&params, 1, sizeof *params));
     mimo_status status = mimo_copy_string(&params->name, desc->name);
@@ -37,6 +53,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->tp_size = desc->tp_size;
     params->pp_rank = desc->pp_rank;
     params->pp_size = stages;
+    params->experts = experts;
     params->seed = desc->seed;
     params->frozen = desc->frozen;
     params->runtime = nn_runtime_or_host(desc->runtime);
@@ -86,11 +103,14 @@ static mimo_status check_desc(const nn_params *params, const nn_param_desc *desc
                "parameter \"%s\": unknown gradient rule %d", desc->name, (int)desc->rule);
     MIMO_CHECK((unsigned)desc->init <= NN_INIT_UNIFORM, MIMO_ERR_ARGUMENT,
                "parameter \"%s\": unknown init %d", desc->name, (int)desc->init);
-    if (desc->rule != NN_SHARDED)
+    if (!nn_rule_is_sharded(desc->rule))
         return MIMO_OK;
     MIMO_CHECK(desc->shard_dim >= 0 && desc->shard_dim < desc->ndim, MIMO_ERR_ARGUMENT,
                "parameter \"%s\": shard dimension %d of %d", desc->name, desc->shard_dim,
                desc->ndim);
+    if (nn_rule_is_expert(desc->rule))
+        return nn_check_divides(desc->name, "sharded dimension", desc->shape[desc->shard_dim],
+                                params->experts.etp_size);
     /* V is a multiple of tp. */
     return nn_check_divides(desc->name, "sharded dimension", desc->shape[desc->shard_dim],
                             nn_params_fixed(params) ? params->shards : params->tp_size);
@@ -106,13 +126,15 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         mimo_release(name);
         return status;
     }
+    bool expert = nn_rule_is_expert(desc->rule);
     nn_param *param = &params->list[params->n];
     *param = (nn_param){
         .name = name,
         .ndim = desc->ndim,
         .placement = {{desc->shape[0], desc->ndim == 2 ? desc->shape[1] : 1},
-                      desc->rule == NN_SHARDED ? desc->shard_dim : -1,
-                      params->tp_size},
+                      nn_rule_is_sharded(desc->rule) ? desc->shard_dim : -1,
+                      expert ? params->experts.etp_size : params->tp_size},
+        .rank = expert ? params->experts.etp_rank : params->tp_rank,
         .rule = desc->rule,
         .packing = desc->packing,
         .decay = desc->decay,
@@ -124,7 +146,7 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         .std = desc->std,
     };
     if (param->held)
-        nn_placement_local(&param->placement, params->tp_rank, param->local, &param->start);
+        nn_placement_local(&param->placement, param->rank, param->local, &param->start);
     param->count = param->local[0] * param->local[1];
     *index = params->n++;
     return MIMO_OK;
@@ -219,6 +241,11 @@ int nn_params_pp_rank(const nn_params *params)
 int nn_params_pp_size(const nn_params *params)
 {
     return params->pp_size;
+}
+
+const nn_expert_place *nn_params_experts(const nn_params *params)
+{
+    return &params->experts;
 }
 
 nn_params_counts *nn_params_exchanged(nn_params *params)

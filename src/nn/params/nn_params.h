@@ -27,8 +27,15 @@ typedef enum nn_rule {
     NN_REPLICATED = 0, /* the same elements and the whole gradient on every tp rank */
     NN_SHARDED = 1,    /* every tp rank holds its slice along one dimension */
     NN_PARTIAL = 2,    /* the same elements on every tp rank, a part of the gradient on each */
+    /* The same three of an expert's parameters, over the etp ranks that share the expert. Ranks
+     * along ep have other experts, those along edp the same ones for other tokens. The buckets name
+     * the grid NN_EXPERT_GRID, which mimo_gradient_add_grid brings, with data "edp", shard "ep". */
+    NN_EXPERT_REPLICATED = 3,
+    NN_EXPERT_SHARDED = 4,
+    NN_EXPERT_PARTIAL = 5,
 } nn_rule;
-enum { NN_RULES = 3 };
+enum { NN_RULES = 6 };
+#define NN_EXPERT_GRID "experts"
 
 typedef enum nn_init {
     NN_INIT_ZEROS = 0,
@@ -43,7 +50,7 @@ typedef struct nn_param_desc {
     int ndim;         /* 1 or 2 */
     int64_t shape[2];
     nn_rule rule;
-    int shard_dim;      /* NN_SHARDED: the dimension that tp splits into equal slices */
+    int shard_dim;      /* of a sharded one: the dimension that is split into equal slices */
     bool decay;         /* weight decay applies */
     nn_packing packing; /* of the rows; only files in another order need it */
     bool adapter;       /* trained also where the store is frozen */
@@ -58,7 +65,8 @@ typedef struct nn_param_desc {
 typedef struct nn_param {
     char *name;
     int ndim;
-    nn_placement placement; /* the global shape, and how tp cuts it */
+    nn_placement placement; /* the global shape, and how tp, or etp, cuts it */
+    int rank;               /* of this rank among those that it is cut over */
     int64_t local[2];       /* this rank's shape */
     int64_t start;          /* first global index along the cut; 0 where it is not sharded */
     int64_t count;          /* local elements */
@@ -73,11 +81,18 @@ typedef struct nn_param {
     int64_t *sums; /* the fixed order: the gradient's sums, of which nn_params_settle makes grad */
 } nn_param;
 
+/** This rank's coordinates in the grid of experts: t along etp, x along ep. It has a t-th part of
+ *  each expert [x * L, (x + 1) * L). Zeroed, it has all. */
+typedef struct nn_expert_place {
+    int etp_rank, etp_size, ep_rank, ep_size;
+} nn_expert_place;
+
 typedef struct nn_params_desc {
     const char *name; /* such as "encoder"; names of buckets begin with it; copied */
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the buckets */
     int tp_rank, tp_size;
     int pp_rank, pp_size; /* the stage, of this number; 0 counts as 1 */
+    nn_expert_place experts;
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
@@ -160,6 +175,7 @@ int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 int nn_params_pp_rank(const nn_params *params);
 int nn_params_pp_size(const nn_params *params);
+const nn_expert_place *nn_params_experts(const nn_params *params); /* sizes of 1 and more */
 
 /** What the layers of this store exchanged: over tp, and over the sequence's cp. The caller may set
  *  the counts to zero. */

@@ -18,7 +18,7 @@ static mimo_status write_initial(const nn_params *params)
         const nn_param *param = &params->list[i];
         if (!param->held)
             continue;
-        nn_initial_values(room, param, params->seed, params->tp_rank);
+        nn_initial_values(room, param, params->seed);
         status = nn_runtime_write(params->runtime, param->value, room,
                                   param->count * (int64_t)sizeof *room);
     }
@@ -46,18 +46,29 @@ static void place_param(nn_params *params, nn_param *param, arena_offsets *next)
     next->trained += param->count;
 }
 
+/* What each rule says to a bucket; `stages`: shard where there are several stages. */
+static const struct rule_words {
+    const char *name, *grid, *shard, *stages, *partial;
+} rule_words[NN_RULES] = {
+    [NN_REPLICATED] = {"replicated", NULL, "", "pp", ""},
+    [NN_SHARDED] = {"sharded", NULL, "tp", "tp,pp", ""},
+    [NN_PARTIAL] = {"partial", NULL, "", "pp", "tp"},
+    [NN_EXPERT_REPLICATED] = {"expert_replicated", NN_EXPERT_GRID, "ep", "ep,pp", ""},
+    [NN_EXPERT_SHARDED] = {"expert_sharded", NN_EXPERT_GRID, "etp,ep", "etp,ep,pp", ""},
+    [NN_EXPERT_PARTIAL] = {"expert_partial", NN_EXPERT_GRID, "ep", "ep,pp", "etp"},
+};
+
 /* The dimensions along which ranks hold different elements. */
 static const char *shard_of(const nn_params *params, nn_rule rule)
 {
-    if (params->pp_size == 1 || MIMO_MUTATED("shard-without-pp"))
-        return rule == NN_SHARDED ? "tp" : "";
-    return rule == NN_SHARDED ? "tp,pp" : "pp";
+    bool one = params->pp_size == 1 || MIMO_MUTATED("shard-without-pp");
+    return one ? rule_words[rule].shard : rule_words[rule].stages;
 }
 
 /* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
 static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
 {
-    static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
+    const struct rule_words *words = &rule_words[rule];
     int64_t begin = next->trained;
     bool trained = false; /* on any stage */
     for (int i = 0; i < params->n; i++) {
@@ -71,7 +82,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
     if (!trained)
         return MIMO_OK;
     char text[NN_NAME_CAPACITY];
-    MIMO_TRY(nn_join(text, params->name, names[rule]));
+    MIMO_TRY(nn_join(text, params->name, words->name));
     MIMO_TRY(mimo_copy_string(&params->bucket_names[rule], text));
     params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
         .size = sizeof(mimo_gradient_bucket),
@@ -82,7 +93,8 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
         .dtype = params->sums ? MIMO_I64 : NN_DTYPE,
         .module = params->module,
         .shard = shard_of(params, rule),
-        .partial = rule == NN_PARTIAL ? "tp" : "",
+        .partial = words->partial,
+        .grid = words->grid,
     };
     return MIMO_OK;
 }

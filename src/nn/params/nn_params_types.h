@@ -11,6 +11,7 @@ struct nn_params {
     int tp_rank, tp_size;
     int pp_rank, pp_size;
     int stage; /* of the parameters that are added next */
+    nn_expert_place experts;
     uint64_t seed;
     const nn_runtime *runtime;
     int n;
@@ -28,6 +29,16 @@ struct nn_params {
     int64_t steps;
     int merged; /* adapters in their weights */
 };
+
+static inline bool nn_rule_is_expert(nn_rule rule)
+{
+    return rule >= NN_EXPERT_REPLICATED;
+}
+
+static inline bool nn_rule_is_sharded(nn_rule rule)
+{
+    return rule == NN_SHARDED || rule == NN_EXPERT_SHARDED;
+}
 
 static inline bool nn_params_fixed(const nn_params *params)
 {

@@ -17,13 +17,14 @@ static mimo_status sum_fixed(const nn_params *params, int index, const nn_token_
     const nn_runtime *runtime = nn_params_runtime(params);
     if (MIMO_MUTATED("wgrad-whole"))
         tokens = (nn_tokens){tokens.rows, 1};
+    bool apart = tokens.rows == tokens.batch;
     nn_product product = {.sums = nn_params_at(params, index)->sums,
                           .stride = it->in,
                           .alpha = (nn_real)it->scale,
                           .a = nn_transpose(of_sample(it->dy, it->out, tokens)),
                           .b = of_sample(it->x, it->in, tokens),
                           .count = tokens.batch,
-                          .parts = nn_params_pairs(params),
+                          .parts = apart ? 1 : nn_params_pairs(params),
                           .folded = true};
     return runtime->ops->matmul(runtime, &product);
 }

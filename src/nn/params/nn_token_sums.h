@@ -10,7 +10,8 @@
 #include "nn/ops/nn_ops.h"
 #include "nn/params/nn_params.h"
 
-/** Rows of a tile, and the samples that they belong to. `batch` divides `rows`. */
+/** Rows of a tile, and the samples that they belong to. `batch` divides `rows`. As many samples as
+ *  rows: the rows have nothing in common, and in the fixed order each has a chain of its own. */
 typedef struct nn_tokens {
     int64_t rows, batch;
 } nn_tokens;

@@ -83,8 +83,9 @@ static void slice_of_rank(nn_real *local, const nn_real *whole, const nn_param *
 
 void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *params, int index)
 {
-    if (nn_params_at(params, index)->held)
-        slice_of_rank(local, whole, nn_params_at(params, index), nn_params_tp_rank(params));
+    const nn_param *param = nn_params_at(params, index);
+    if (param->held)
+        slice_of_rank(local, whole, param, param->rank);
 }
 
 /* ----------------------------------------- distribute ----------------------------------------- */

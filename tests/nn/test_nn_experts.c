@@ -1,0 +1,360 @@
+/* Experts: against finite differences, with and without adapters; as a plain sum; the parts of etp
+ * ranks add up to the whole; experts by their number; what is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "nn/params/nn_initial.h"
+#include "nn_gradient_check.h"
+
+enum { H = 5, F = 6, EXPERTS = 4, ROWS = 9 };
+
+/* Experts 0 to 3 have 4, none, 2 and 3 rows. */
+static const int32_t ends[EXPERTS] = {4, 4, 6, 9};
+
+typedef struct experts_pair {
+    nn_params *params;
+    nn_experts layer;
+    nn_experts_saved saved;
+    nn_room room;
+    int32_t *ends; /* in the tested memory */
+} experts_pair;
+
+/* Zeros hide mistakes. */
+static void set_biases(nn_params *params)
+{
+    nn_real bias[F];
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const nn_param *param = nn_params_at(params, i);
+        for (int64_t j = 0; j < param->count && param->ndim == 1; j++)
+            bias[j] = (nn_real)nn_normal(5, param->name, param->start + j);
+        if (param->ndim == 1)
+            NN_OK(nn_params_write(params, i, NN_VALUE, bias));
+    }
+}
+
+static void open_experts(experts_pair *p, const nn_expert_place *place, const int32_t *row_ends,
+                         const nn_lora_choice *adapters, bool frozen)
+{
+    nn_params_desc store = {.name = "test",
+                            .module = MIMO_DST,
+                            .tp_size = 1,
+                            .experts = *place,
+                            .seed = 7,
+                            .frozen = frozen,
+                            .runtime = nn_test_runtime()};
+    nn_experts_desc desc = {.name = "mlp",
+                            .hidden = H,
+                            .inner = F,
+                            .experts = EXPERTS,
+                            .max_rows = ROWS,
+                            .std = 0.4,
+                            .out_std = 0.4,
+                            .adapters = adapters};
+    NN_OK(nn_params_create(&p->params, &store));
+    NN_OK(nn_experts_init(&p->layer, p->params, &desc));
+    NN_OK(nn_params_seal(p->params));
+    set_biases(p->params);
+    NN_TEST_PLACE(p->room, nn_experts_saved_place(&p->saved, &p->layer, &p->room));
+    int64_t bytes = p->layer.count * (int64_t)sizeof *p->ends;
+    NN_OK(nn_runtime_reserve(nn_test_runtime(), &p->ends, p->layer.count, sizeof *p->ends));
+    NN_OK(nn_runtime_write(nn_test_runtime(), p->ends, row_ends, bytes));
+}
+
+static void close_experts(experts_pair *p)
+{
+    nn_runtime_free(nn_test_runtime(), p->ends);
+    nn_experts_release(&p->layer);
+    nn_room_release(&p->room);
+    nn_params_destroy(p->params);
+}
+
+static const nn_lora_choice adapters = {{.rank = 2, .alpha = 3, .b_std = 0.5}, NULL, 0};
+static const nn_expert_place alone = {0};
+
+#ifdef NN_REAL_F64
+
+/* The weights lie behind the rows, so that their gradients are checked as well. */
+static mimo_status forward_case(void *layer, nn_real *y, const nn_real *x)
+{
+    experts_pair *p = layer;
+    const nn_expert_rows rows = {x, x + ROWS * H, p->ends};
+    return nn_experts_forward(&p->layer, &p->saved, y, &rows);
+}
+
+static mimo_status backward_case(void *layer, nn_real *dx, nn_real *dy)
+{
+    experts_pair *p = layer;
+    MIMO_TRY(nn_experts_backward_input(&p->layer, &p->saved, dx, dx + ROWS * H, dy));
+    return nn_experts_backward_params(&p->layer, &p->saved);
+}
+
+static void check_gradients(const nn_lora_choice *choice)
+{
+    experts_pair p = {0};
+    open_experts(&p, &alone, ends, choice, false);
+    nn_case c = {.name = "experts",
+                 .layer = &p,
+                 .params = p.params,
+                 .inputs = ROWS * (H + 1),
+                 .outputs = ROWS * H,
+                 .forward = forward_case,
+                 .backward = backward_case};
+    nn_check_gradients(&c);
+    close_experts(&p);
+}
+
+Test(nn_experts, gradients)
+{
+    check_gradients(NULL);
+    check_gradients(&adapters);
+}
+#endif
+
+/* ------------------------------------- parts of etp ranks ------------------------------------ */
+
+/* The results of one rank, and of a plain loop. */
+typedef struct results {
+    nn_real y[ROWS * H], dx[ROWS * H], dw[ROWS];
+} results;
+
+static void run(results *to, experts_pair *p, const nn_real *x, const nn_real *w, const nn_real *dy,
+                int64_t rows)
+{
+    nn_real *y = nn_test_room(ROWS * H), *dx = nn_test_room(ROWS * H), *dw = nn_test_room(ROWS);
+    const nn_expert_rows brought = {nn_test_sent(x, rows * H), nn_test_sent(w, rows), p->ends};
+    NN_OK(nn_experts_forward(&p->layer, &p->saved, y, &brought));
+    NN_OK(nn_experts_backward_input(&p->layer, &p->saved, dx, dw, nn_test_sent(dy, rows * H)));
+    NN_OK(nn_experts_backward_params(&p->layer, &p->saved));
+    nn_test_read(to->y, y, rows * H);
+    nn_test_read(to->dx, dx, rows * H);
+    nn_test_read(to->dw, dw, rows);
+}
+
+static void add_to(nn_real *sum, const nn_real *part, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += part[i];
+}
+
+static void expect_near(const nn_real *got, const nn_real *expected, int64_t n, const char *what)
+{
+    const double tolerance = NN_DTYPE == MIMO_F64 ? 1e-13 : 1e-5;
+    for (int64_t i = 0; i < n; i++)
+        cr_assert(fabs((double)(got[i] - expected[i])) <= tolerance * (1 + fabs((double)got[i])),
+                  "%s[%lld] is %.9g, not %.9g", what, (long long)i, (double)got[i],
+                  (double)expected[i]);
+}
+
+/* Gradients of a rank's parameters, with their places in the whole tensor. */
+static void collect(const experts_pair *part, const experts_pair *whole, nn_real *sums, int index)
+{
+    const nn_param *param = nn_params_at(part->params, index);
+    int at = nn_params_find(whole->params, param->name);
+    cr_assert_geq(at, 0, "%s", param->name);
+    nn_real grad[F * H];
+    NN_OK(nn_params_read(part->params, index, NN_GRAD, grad));
+    bool copy = param->rule == NN_EXPERT_REPLICATED && param->rank > 0;
+    for (int64_t i = 0; i < nn_placement_runs(&param->placement) && !copy; i++) {
+        nn_run piece = nn_placement_run(&param->placement, param->rank, i);
+        add_to(sums + (ptrdiff_t)at * F * H + piece.global, grad + piece.local, piece.count);
+    }
+}
+
+enum { MOST_PARAMS = EXPERTS * 8 };
+
+/* What the combine adds over t, and mimo_gradient over etp. */
+Test(nn_experts, parts_add_up)
+{
+    static nn_real sums[MOST_PARAMS * F * H], grad[F * H];
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
+    results whole, part, sum = {0};
+    experts_pair one = {0};
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    open_experts(&one, &alone, ends, &adapters, false);
+    run(&whole, &one, x, w, dy, ROWS);
+    memset(sums, 0, sizeof sums);
+    for (int t = 0; t < 3; t++) {
+        experts_pair p = {0};
+        open_experts(&p, &(nn_expert_place){.etp_rank = t, .etp_size = 3}, ends, &adapters, false);
+        run(&part, &p, x, w, dy, ROWS);
+        add_to(sum.y, part.y, ROWS * H);
+        add_to(sum.dx, part.dx, ROWS * H);
+        add_to(sum.dw, part.dw, ROWS);
+        for (int i = 0; i < nn_params_count(p.params); i++)
+            collect(&p, &one, sums, i);
+        close_experts(&p);
+    }
+    expect_near(sum.y, whole.y, ROWS * H, "y");
+    expect_near(sum.dx, whole.dx, ROWS * H, "dx");
+    expect_near(sum.dw, whole.dw, ROWS, "dw");
+    cr_assert_eq(nn_params_count(one.params), MOST_PARAMS);
+    for (int i = 0; i < MOST_PARAMS; i++) {
+        NN_OK(nn_params_read(one.params, i, NN_GRAD, grad));
+        expect_near(sums + (ptrdiff_t)i * F * H, grad, nn_params_at(one.params, i)->count,
+                    nn_params_at(one.params, i)->name);
+    }
+    nn_test_free_rooms();
+    close_experts(&one);
+}
+
+/* A rank along ep has experts 2 and 3 as the whole has them: values and results. */
+Test(nn_experts, numbers_are_global)
+{
+    static const int32_t own_ends[] = {2, 5};
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], value[F * H], other[F * H];
+    results whole, part;
+    experts_pair one = {0}, half = {0};
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    open_experts(&one, &alone, ends, NULL, false);
+    open_experts(&half, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, NULL, false);
+    cr_assert_eq(nn_params_count(half.params), 8);
+    cr_assert_str_eq(nn_params_at(half.params, 0)->name, "mlp.expert2.up.weight");
+    for (int i = 0; i < 8; i++) {
+        const nn_param *param = nn_params_at(half.params, i);
+        NN_OK(nn_params_read(half.params, i, NN_VALUE, value));
+        NN_OK(nn_params_read(one.params, nn_params_find(one.params, param->name), NN_VALUE, other));
+        cr_assert_eq(memcmp(value, other, (size_t)param->count * sizeof *value), 0, "%s",
+                     param->name);
+    }
+    run(&whole, &one, x, w, dy, ROWS);
+    run(&part, &half, x + ends[1] * H, w + ends[1], dy + ends[1] * H, 5);
+    expect_near(part.y, whole.y + ends[1] * H, 5 * H, "y");
+    expect_near(part.dx, whole.dx + ends[1] * H, 5 * H, "dx");
+    expect_near(part.dw, whole.dw + ends[1], 5, "dw");
+    nn_test_free_rooms();
+    close_experts(&half);
+    close_experts(&one);
+}
+
+/* ------------------------------------------ the sum ------------------------------------------ */
+
+static double value_of(const experts_pair *p, int expert, const char *part, int64_t i)
+{
+    nn_real value[F * H];
+    char name[64];
+    snprintf(name, sizeof name, "mlp.expert%d.%s", expert, part);
+    NN_OK(nn_params_read(p->params, nn_params_find(p->params, name), NN_VALUE, value));
+    return (double)value[i];
+}
+
+static double plain_output(const experts_pair *p, int e, const nn_real *x, double w, int64_t column)
+{
+    double sum = value_of(p, e, "down.bias", column);
+    for (int64_t f = 0; f < F; f++) {
+        double u = value_of(p, e, "up.bias", f);
+        for (int64_t h = 0; h < H; h++)
+            u += value_of(p, e, "up.weight", f * H + h) * (double)x[h];
+        double gelu = 0.5 * u * (1 + tanh(0.7978845608028654 * (u + 0.044715 * u * u * u)));
+        sum += value_of(p, e, "down.weight", column * F + f) * gelu;
+    }
+    return w * sum;
+}
+
+Test(nn_experts, are_the_plain_sum)
+{
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
+    results got;
+    experts_pair p = {0};
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    open_experts(&p, &alone, ends, NULL, false);
+    run(&got, &p, x, w, dy, ROWS);
+    for (int64_t row = 0, e = 0; row < ROWS; row++) {
+        while (row >= ends[e])
+            e++;
+        for (int64_t h = 0; h < H; h++) {
+            double expected = plain_output(&p, (int)e, x + row * H, (double)w[row], h);
+            cr_assert_float_eq((double)got.y[row * H + h], expected,
+                               NN_DTYPE == MIMO_F64 ? 1e-13 : 1e-5, "row %lld: %.9g, not %.9g",
+                               (long long)row, (double)got.y[row * H + h], expected);
+        }
+    }
+    nn_test_free_rooms();
+    close_experts(&p);
+}
+
+/* ------------------------------------------ buckets ------------------------------------------ */
+
+Test(nn_experts, buckets_name_their_grid)
+{
+    static const char *const expected[][3] = {{"test.expert_replicated", "ep", ""},
+                                              {"test.expert_sharded", "etp,ep", ""},
+                                              {"test.expert_partial", "ep", "etp"}};
+    const mimo_gradient_bucket *buckets;
+    int n;
+    experts_pair p = {0};
+    open_experts(&p, &alone, ends, &adapters, false);
+    NN_OK(nn_params_buckets(p.params, &buckets, &n));
+    cr_assert_eq(n, 3);
+    for (int i = 0; i < n; i++) {
+        cr_assert_str_eq(buckets[i].name, expected[i][0]);
+        cr_assert_str_eq(buckets[i].shard, expected[i][1]);
+        cr_assert_str_eq(buckets[i].partial, expected[i][2]);
+        cr_assert_str_eq(buckets[i].grid, "experts");
+    }
+    close_experts(&p);
+}
+
+Test(nn_experts, merged_adapters_give_the_same)
+{
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], *y = nn_test_room(ROWS * H), after[ROWS * H];
+    results before;
+    experts_pair p = {0};
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    open_experts(&p, &alone, ends, &adapters, true);
+    run(&before, &p, x, w, dy, ROWS);
+    const nn_expert_rows rows = {nn_test_sent(x, ROWS * H), nn_test_sent(w, ROWS), p.ends};
+    NN_OK(nn_experts_merge(&p.layer));
+    NN_OK(nn_experts_forward(&p.layer, &p.saved, y, &rows));
+    nn_test_read(after, y, ROWS * H);
+    expect_near(after, before.y, ROWS * H, "y");
+    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE,
+             "mlp.expert0.down: the adapter is merged");
+    NN_OK(nn_experts_unmerge(&p.layer));
+    nn_test_free_rooms();
+    close_experts(&p);
+}
+
+static void refuse(const nn_expert_place *place, nn_experts_desc desc, const char *words)
+{
+    nn_params *params = NULL;
+    nn_experts layer = {0};
+    nn_params_desc store = {
+        .name = "test", .tp_size = 1, .experts = *place, .runtime = nn_test_runtime()};
+    NN_OK(nn_params_create(&params, &store));
+    NN_FAILS(nn_experts_init(&layer, params, &desc), MIMO_ERR_ARGUMENT, words);
+    nn_params_destroy(params);
+}
+
+Test(nn_experts, refuses)
+{
+    const nn_experts_desc desc = {
+        .name = "mlp", .hidden = H, .inner = F, .experts = EXPERTS, .max_rows = ROWS};
+    nn_experts_desc none = desc;
+    none.max_rows = 0;
+    refuse(&alone, none, "max_rows is 0");
+    refuse(&(nn_expert_place){.etp_size = 4}, desc, "inner 6 is not divisible by 4");
+    refuse(&(nn_expert_place){.ep_size = 3}, desc, "experts 4 is not divisible by 3");
+    nn_params *params = NULL;
+    nn_params_desc store = {.name = "test", .tp_size = 1, .experts = {2, 2, 0, 0}};
+    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank 2 of etp=2, rank 0 of ep");
+    store.experts = (nn_expert_place){0, 1, -1, 2};
+    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank -1 of ep=2");
+    experts_pair p = {0};
+    static const int32_t many[EXPERTS] = {4, 4, 6, ROWS + 1};
+    open_experts(&p, &alone, many, NULL, false);
+    const nn_expert_rows rows = {NULL, NULL, p.ends};
+    NN_FAILS(nn_experts_forward(&p.layer, &p.saved, NULL, &rows), MIMO_ERR_SHAPE, "10 rows");
+    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, NULL, NULL, NULL), MIMO_ERR_STATE,
+             "before forward");
+    NN_FAILS(nn_experts_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE, "before the input's");
+    close_experts(&p);
+}
