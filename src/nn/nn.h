@@ -73,6 +73,7 @@
 #ifndef MIMO_NN_NN_H
 #define MIMO_NN_NN_H
 
+#include "nn/exchange/nn_dispatch.h"
 #include "nn/exchange/nn_edge.h"
 #include "nn/exchange/nn_exchange.h"
 #include "nn/layers/nn_attention.h"
@@ -84,6 +85,7 @@
 #include "nn/layers/nn_lora.h"
 #include "nn/layers/nn_loss.h"
 #include "nn/layers/nn_mlp.h"
+#include "nn/layers/nn_moe.h"
 #include "nn/layers/nn_norm.h"
 #include "nn/layers/nn_router.h"
 #include "nn/layers/nn_sequence.h"

@@ -1,17 +1,18 @@
 #include "oracle_exchanges.h"
 
-/* Calls and bytes of every kind, of the four groups that exchange. */
+/* Calls and bytes of every kind, of the five groups that exchange. */
 typedef struct all_counts {
-    nn_exchange_counts encoder_tp, llm_tp, llm_cp, loss;
+    nn_exchange_counts encoder_tp, llm_tp, llm_cp, experts, loss;
 } all_counts;
 
-#define NAMES(group)                                                                          \
-    group " sums", group " maxima", group " gathers", group " sum-scatters",                  \
-        "bytes of " group " sums", "bytes of " group " maxima", "bytes of " group " gathers", \
-        "bytes of " group " sum-scatters"
+#define NAMES(group)                                                                        \
+    group " sums", group " maxima", group " gathers", group " sum-scatters", group " rows", \
+        group " combines", "bytes of " group " sums", "bytes of " group " maxima",          \
+        "bytes of " group " gathers", "bytes of " group " sum-scatters",                    \
+        "bytes of " group " rows", "bytes of " group " combines"
 
-const char *const oracle_exchange_names[ORACLE_EXCHANGES] = {NAMES("encoder tp"), NAMES("llm tp"),
-                                                             NAMES("llm cp"), NAMES("loss")};
+const char *const oracle_exchange_names[ORACLE_EXCHANGES] = {
+    NAMES("encoder tp"), NAMES("llm tp"), NAMES("llm cp"), NAMES("experts"), NAMES("loss")};
 
 static void add(nn_exchange_counts *counts, nn_exchange_kind kind, int64_t calls, int64_t bytes)
 {
@@ -72,7 +73,7 @@ void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *captu
     const nn_params_counts *llm = nn_params_exchanged(candidate->llm.params);
     all_counts formula = expected(candidate);
     all_counts counted = {nn_params_exchanged(candidate->encoder.params)->tp, llm->tp, llm->cp,
-                          candidate->llm.loss.exchanged};
+                          llm->experts, candidate->llm.loss.exchanged};
     const nn_exchange_counts *want = &formula.encoder_tp, *got = &counted.encoder_tp;
     for (int i = 0; i < ORACLE_EXCHANGES; i++) {
         int group = i / (2 * NN_EXCHANGE_KINDS), kind = i % NN_EXCHANGE_KINDS;

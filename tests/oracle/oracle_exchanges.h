@@ -5,7 +5,7 @@
 
 #include "oracle_candidate.h"
 
-enum { ORACLE_EXCHANGES = 2 * 4 * NN_EXCHANGE_KINDS };
+enum { ORACLE_EXCHANGES = 2 * 5 * NN_EXCHANGE_KINDS };
 
 extern const char *const oracle_exchange_names[ORACLE_EXCHANGES];
 

@@ -1,7 +1,7 @@
 /*
  * How layers talk to other ranks. An exchange is a communicator, and the runtime whose tensors it
- * moves. Nothing else in src/nn calls a communicator. So what a micro-batch costs can be counted
- * here, and a test holds it against a formula.
+ * moves. Nothing else in src/nn calls a communicator, except nn_dispatch. So what a micro-batch
+ * costs can be counted here, and a test holds it against a formula.
  *
  * On one rank (`comm` NULL, or of size 1) every call is MIMO_OK, moves nothing and counts nothing.
  * On more it is collective, ordered by the runtime's stream, and the rules of mimo_comm_* hold.
@@ -24,13 +24,16 @@ typedef enum nn_exchange_kind {
     NN_EXCHANGE_MAX = 1,         /* all-reduce */
     NN_EXCHANGE_GATHER = 2,      /* all-gather */
     NN_EXCHANGE_SUM_SCATTER = 3, /* reduce-scatter */
+    NN_EXCHANGE_ROWS = 4,        /* rows to experts (nn_dispatch.h) */
+    NN_EXCHANGE_COMBINE = 5,     /* their sums back */
 } nn_exchange_kind;
-enum { NN_EXCHANGE_KINDS = 4 };
+enum { NN_EXCHANGE_KINDS = 6 };
 
 /** What was exchanged since the counts were zero. `bytes` are those of the whole tensor: of a
  *  gather's result, of a scatter's input. `received` is what reaches this rank from others by the
- *  steps that are done here; where the backend reduces, by a ring. Only the owner of the counts
- *  sets them back to zero. */
+ *  steps that are done here; where the backend reduces, by a ring. Of the last two kinds `bytes`
+ *  are those of this rank's tokens, and `received` stays 0: the choices decide it. Only the owner
+ *  of the counts sets them back to zero. */
 typedef struct nn_exchange_counts {
     int64_t calls[NN_EXCHANGE_KINDS], bytes[NN_EXCHANGE_KINDS], received[NN_EXCHANGE_KINDS];
 } nn_exchange_counts;

@@ -67,12 +67,11 @@ static mimo_status init_edges(nn_linear *layer, nn_params *params, mimo_comm *tp
     return nn_edge_init(&layer->after, &after);
 }
 
-/* Rounded sums over parts that tp chooses differ between topologies. A router of experts would be
- * such a layer. It needs parts that do not depend on tp. */
+/* Rounded sums over parts that tp chooses differ between topologies. */
 static mimo_status check_order(const nn_params *params, const nn_linear_desc *desc)
 {
     int ranks = nn_params_tp_size(params);
-    bool fixed = nn_params_runtime(params)->order == NN_ORDER_FIXED;
+    bool fixed = nn_params_runtime(params)->order == NN_ORDER_FIXED && !desc->apart;
     MIMO_CHECK(!fixed || !desc->sp || desc->split != NN_SPLIT_NONE || ranks == 1,
                MIMO_ERR_UNSUPPORTED,
                "%s: under sequence parallelism each of %d tp ranks would sum its own rows of a "
@@ -102,7 +101,7 @@ mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
 {
     int64_t ranks = nn_comm_size(tp);
     MIMO_TRY(check_desc(params, tp, desc));
-    nn_linear made = {.params = params, .split = desc->split};
+    nn_linear made = {.params = params, .split = desc->split, .apart = desc->apart};
     made.in = desc->split == NN_SPLIT_ROWS ? desc->in / ranks : desc->in;
     made.out = desc->split == NN_SPLIT_COLUMNS ? desc->out / ranks : desc->out;
     made.max_rows = desc->max_rows > 0 ? desc->max_rows : INT_MAX;
@@ -215,9 +214,10 @@ mimo_status nn_linear_forward(const nn_linear *layer, nn_linear_saved *saved, nn
 {
     saved->stage = NN_STAGE_NONE; /* a failure leaves nothing for backward */
     MIMO_TRY(check_rows(layer, rows));
-    MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
+    if (!layer->apart)
+        MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
     saved->rows = rows * nn_edge_factor(&layer->before);
-    saved->batch = batch;
+    saved->batch = layer->apart ? saved->rows : batch;
     MIMO_TRY(nn_edge_enter(&layer->before, saved->entered_x, &saved->x, x, rows));
     MIMO_TRY(write_output(layer, saved, y));
     if (layer->lora.rank > 0 && MIMO_MUTATED("two-sums"))

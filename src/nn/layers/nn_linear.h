@@ -13,8 +13,9 @@
  * a row-parallel layer is gathered and y is scattered (nn_edge.h). Parameters that apply to this
  * rank's rows alone have partial gradients: b of NN_SPLIT_ROWS, W and b of NN_SPLIT_NONE.
  *
- * The fixed order of additions has no NN_SPLIT_NONE under sp on several tp ranks: tp would decide
- * which rows are summed apart, and a sum of rounded parts depends on that.
+ * The fixed order of additions has no NN_SPLIT_NONE under sp on several tp ranks, unless rows are
+ * `apart`: tp would decide which rows are summed together, and a sum of rounded parts depends on
+ * that.
  *
  * Without sp each tp rank has the whole gradient of a replicated parameter. W starts as
  * normal(std), b as zeros. Weight decay applies to W only. An adapter (nn_lora.h) adds its part
@@ -41,10 +42,12 @@ typedef struct nn_linear_desc {
     nn_split split;
     bool bias;
     double std;
-    int64_t max_rows;         /* most rows of a product, those of all ranks under sp; 0: no limit,
+    int64_t max_rows;   /* most rows of a product, those of all ranks under sp; 0: no limit,
                                  where there is neither sp nor an adapter */
-    bool sp;                  /* sequence parallelism */
-    nn_packing packing;       /* of the rows of W */
+    bool sp;            /* sequence parallelism */
+    bool apart;         /* in the fixed order each row has a chain of its own in gradients, not
+                                 each sample: `batch` is not read */
+    nn_packing packing; /* of the rows of W */
     const nn_lora_desc *lora; /* the adapter; NULL: none */
 } nn_linear_desc;
 
@@ -55,6 +58,7 @@ typedef struct nn_linear {
     int weight, bias; /* parameter indices; bias is -1 where there is none */
     int64_t in, out;  /* this rank's widths of x and y */
     nn_split split;
+    bool apart;
     int64_t max_rows;
 } nn_linear;
 

@@ -51,7 +51,8 @@ static mimo_status init_parts(nn_router *made, mimo_comm *tp, const nn_router_de
                              .split = NN_SPLIT_NONE,
                              .std = desc->std,
                              .max_rows = desc->max_rows,
-                             .sp = true};
+                             .sp = true,
+                             .apart = true};
     MIMO_TRY(nn_linear_init(&made->linear, made->params, tp, &linear));
     MIMO_TRY(nn_exchange_check(&made->cp, desc->name));
     MIMO_TRY(add_bias(made, desc));

@@ -177,10 +177,10 @@ int nn_params_pp_rank(const nn_params *params);
 int nn_params_pp_size(const nn_params *params);
 const nn_expert_place *nn_params_experts(const nn_params *params); /* sizes of 1 and more */
 
-/** What the layers of this store exchanged: over tp, and over the sequence's cp. The caller may set
- *  the counts to zero. */
+/** What the layers of this store exchanged: over tp, over the sequence's cp, and over the ranks
+ *  that share experts. The caller may set the counts to zero. */
 typedef struct nn_params_counts {
-    nn_exchange_counts tp, cp;
+    nn_exchange_counts tp, cp, experts;
 } nn_params_counts;
 nn_params_counts *nn_params_exchanged(nn_params *params);
 

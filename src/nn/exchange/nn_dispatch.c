@@ -1,0 +1,108 @@
+#include "nn/exchange/nn_dispatch.h"
+
+#include "core/memory.h"
+
+struct nn_dispatch {
+    mimo_dispatch *dispatch;
+    const nn_runtime *runtime;
+    nn_exchange_counts *counts;
+    int64_t hidden, top_k;
+    mimo_route **routes;
+    int64_t n;
+};
+
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_exchange *exchange,
+                               const mimo_dispatch_desc *desc)
+{
+    nn_dispatch *made;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    *made = (nn_dispatch){.runtime = exchange->runtime,
+                          .counts = exchange->counts,
+                          .hidden = desc->hidden,
+                          .top_k = desc->top_k};
+    mimo_status status = mimo_dispatch_create(&made->dispatch, exchange->comm, desc);
+    if (status != MIMO_OK) {
+        nn_dispatch_destroy(made);
+        return status;
+    }
+    *out = made;
+    return MIMO_OK;
+}
+
+void nn_dispatch_destroy(nn_dispatch *dispatch)
+{
+    if (!dispatch)
+        return;
+    for (int64_t i = 0; i < dispatch->n; i++)
+        mimo_route_destroy(dispatch->routes[i]);
+    mimo_dispatch_destroy(dispatch->dispatch);
+    mimo_release(dispatch->routes);
+    mimo_release(dispatch);
+}
+
+mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch)
+{
+    int64_t n = dispatch->n;
+    MIMO_TRY(mimo_regrow(&dispatch->routes, n, n + 1, sizeof *dispatch->routes));
+    MIMO_TRY(mimo_route_create(&dispatch->routes[n], dispatch->dispatch));
+    *out = dispatch->routes[dispatch->n++];
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
+                            int64_t tokens, int64_t capacity)
+{
+    mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    desc.ids = ids;
+    desc.tokens = tokens;
+    desc.capacity = capacity;
+    return mimo_route_set(route, &desc, dispatch->runtime->stream);
+}
+
+/* The views of a move: the rows, and the values of pairs behind them. */
+typedef struct move_views {
+    mimo_tensor tokens[2], experts[2];
+    int n;
+} move_views;
+
+static mimo_tensor view_of(const nn_dispatch *dispatch, nn_real *data, const char *letters,
+                           int64_t rows, int64_t columns)
+{
+    mimo_tensor view = mimo_tensor_2d(data, NN_DTYPE, letters, rows, columns);
+    view.memory = dispatch->runtime->memory;
+    return view;
+}
+
+static move_views views_of(const nn_dispatch *it, const nn_dispatch_move *move)
+{
+    return (move_views){{view_of(it, move->token_rows, "th", move->tokens, it->hidden),
+                         view_of(it, move->values, "tk", move->tokens, it->top_k)},
+                        {view_of(it, move->rows, "th", move->capacity, it->hidden),
+                         view_of(it, move->row_values, "t", move->capacity, 1)},
+                        move->values ? 2 : 1};
+}
+
+static void count_move(const nn_dispatch *it, nn_exchange_kind kind, const nn_dispatch_move *move)
+{
+    int64_t width = it->hidden + (move->values ? it->top_k : 0);
+    if (!it->counts)
+        return;
+    it->counts->calls[kind]++;
+    it->counts->bytes[kind] += move->tokens * width * (int64_t)sizeof *move->rows;
+}
+
+mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+{
+    const move_views views = views_of(dispatch, move);
+    count_move(dispatch, NN_EXCHANGE_ROWS, move);
+    return mimo_dispatch_rows(move->route, views.experts, views.tokens, views.n,
+                              dispatch->runtime->stream);
+}
+
+mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+{
+    const move_views views = views_of(dispatch, move);
+    count_move(dispatch, NN_EXCHANGE_COMBINE, move);
+    return mimo_dispatch_combine(move->route, views.tokens, views.experts, views.n,
+                                 dispatch->runtime->stream);
+}

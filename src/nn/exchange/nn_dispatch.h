@@ -1,0 +1,41 @@
+/*
+ * How rows of tokens go to experts and come back (<mimo/dispatch.h>), in the layers' own dtype and
+ * counted as the exchanges are. A dispatch owns its routes: one for each saved state, because a
+ * state owns nothing.
+ */
+#ifndef MIMO_NN_NN_DISPATCH_H
+#define MIMO_NN_NN_DISPATCH_H
+
+#include <mimo/dispatch.h>
+
+#include "nn/exchange/nn_exchange.h"
+
+typedef struct nn_dispatch nn_dispatch;
+
+/** Collective over the exchange's communicator, blocking. `hidden` of the descriptor is the width
+ *  of the rows. Errors: those of mimo_dispatch_create. */
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_exchange *exchange,
+                               const mimo_dispatch_desc *desc);
+/** NULL is fine. */
+void nn_dispatch_destroy(nn_dispatch *dispatch);
+
+/** A route that lives as long as the dispatch. Local; all ranks add routes in the same order. */
+mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
+
+/** Set a route: ids [tokens, k], -1 for none; `capacity` rows on this rank. Collective. */
+mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
+                            int64_t tokens, int64_t capacity);
+
+/** The tensors of a move. */
+typedef struct nn_dispatch_move {
+    mimo_route *route;
+    int64_t tokens, capacity;     /* of the route */
+    nn_real *token_rows, *values; /* [tokens, H], [tokens, k] */
+    nn_real *rows, *row_values;   /* of experts: [capacity, H], [capacity] */
+} nn_dispatch_move;
+
+/** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Collective. */
+mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move);
+mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move);
+
+#endif

@@ -1,0 +1,371 @@
+#include "nn/layers/nn_moe.h"
+
+#include <string.h>
+
+#include "core/checked.h"
+#include "device/device.h"
+#include "nn/params/nn_support.h"
+
+/* ------------------------------------------ creation ----------------------------------------- */
+
+static mimo_status check_group(const nn_params *params, const nn_moe_desc *desc)
+{
+    const nn_expert_place *place = nn_params_experts(params);
+    mimo_comm *group = desc->mixture->group;
+    int rank = place->etp_rank + place->etp_size * place->ep_rank;
+    MIMO_CHECK(group, MIMO_ERR_ARGUMENT, "%s: no group of ranks that share the experts",
+               desc->name);
+    MIMO_CHECK(nn_comm_size(group) == place->etp_size * place->ep_size &&
+                   nn_comm_rank(group) == rank,
+               MIMO_ERR_ARGUMENT,
+               "%s: the group is rank %d of %d, the store has rank %d of etp=%d and rank %d of "
+               "ep=%d",
+               desc->name, nn_comm_rank(group), nn_comm_size(group), place->etp_rank,
+               place->etp_size, place->ep_rank, place->ep_size);
+    nn_exchange exchange = {.comm = group, .runtime = nn_params_runtime(params)};
+    return nn_exchange_check(&exchange, desc->name);
+}
+
+/* In the fixed order a rank's experts are a subtree of all. */
+static mimo_status check_order(const nn_params *params, const nn_moe_desc *desc)
+{
+    int64_t ep = nn_params_experts(params)->ep_size;
+    MIMO_CHECK(nn_params_runtime(params)->order == NN_ORDER_FAST || (ep & (ep - 1)) == 0,
+               MIMO_ERR_UNSUPPORTED,
+               "%s: same bits need an ep that is a power of two, not ep=%" PRId64, desc->name, ep);
+    return MIMO_OK;
+}
+
+/* The most rows that the tokens of all ranks can bring to this rank's experts. */
+static mimo_status set_capacity(nn_moe *made, const nn_params *params, const nn_mixture *mixture)
+{
+    const nn_expert_place *place = nn_params_experts(params);
+    int64_t here = mixture->experts / place->ep_size;
+    int64_t pairs = mixture->top_k < here ? mixture->top_k : here;
+    made->capacity = mixture->capacity;
+    if (mixture->capacity > 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&made->capacity, made->max_own, pairs));
+    return mimo_mul(&made->capacity, made->capacity, nn_comm_size(mixture->group));
+}
+
+static mimo_status init_router(nn_moe *made, nn_params *params, mimo_comm *tp,
+                               const nn_moe_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    const nn_mixture *mixture = desc->mixture;
+    MIMO_TRY(nn_join(name, desc->name, "router"));
+    nn_router_desc router = {.name = name,
+                             .hidden = desc->hidden,
+                             .experts = mixture->experts,
+                             .top_k = mixture->top_k,
+                             .scores = mixture->scores,
+                             .scale = mixture->scale,
+                             .balance = mixture->balance,
+                             .bias_rate = mixture->bias_rate,
+                             .std = desc->std,
+                             .max_rows = made->max_own,
+                             .max_batch = desc->max_batch,
+                             .cp = mixture->cp,
+                             .replay = mixture->replay};
+    return nn_router_init(&made->router, params, tp, &router);
+}
+
+static mimo_status init_experts(nn_moe *made, nn_params *params, const nn_moe_desc *desc)
+{
+    const nn_mixture *mixture = desc->mixture;
+    MIMO_TRY(set_capacity(made, params, mixture));
+    nn_experts_desc experts = {.name = desc->name,
+                               .hidden = desc->hidden,
+                               .inner = mixture->inner,
+                               .experts = mixture->experts,
+                               .max_rows = made->capacity,
+                               .std = desc->std,
+                               .out_std = desc->out_std,
+                               .adapters = desc->adapters};
+    return nn_experts_init(&made->experts, params, &experts);
+}
+
+static mimo_status init_shared(nn_moe *made, nn_params *params, mimo_comm *tp,
+                               const nn_moe_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    if (desc->mixture->shared == 0)
+        return MIMO_OK;
+    MIMO_TRY(nn_join(name, desc->name, "shared"));
+    nn_mlp_desc shared = {name,           desc->hidden,  desc->mixture->shared,
+                          desc->max_rows, desc->std,     desc->out_std,
+                          desc->sp,       desc->adapters};
+    return nn_mlp_init(&made->shared, params, tp, &shared);
+}
+
+static mimo_status init_dispatch(nn_moe *made, nn_params *params, const nn_moe_desc *desc)
+{
+    nn_exchange group = {.comm = desc->mixture->group,
+                         .runtime = made->runtime,
+                         .counts = &nn_params_exchanged(params)->experts};
+    mimo_dispatch_desc dispatch = MIMO_DISPATCH_DESC_INIT;
+    dispatch.experts = desc->mixture->experts;
+    dispatch.top_k = desc->mixture->top_k;
+    dispatch.etp = nn_params_experts(params)->etp_size;
+    dispatch.max_tokens = made->max_own;
+    dispatch.hidden = desc->hidden;
+    dispatch.transport = desc->mixture->transport;
+    dispatch.name = desc->name;
+    return nn_dispatch_create(&made->dispatch, &group, &dispatch);
+}
+
+static mimo_status init_parts(nn_moe *made, nn_params *params, mimo_comm *tp,
+                              const nn_moe_desc *desc)
+{
+    int64_t ranks = nn_comm_size(tp);
+    MIMO_TRY(init_router(made, params, tp, desc));
+    MIMO_TRY(init_experts(made, params, desc));
+    MIMO_TRY(init_shared(made, params, tp, desc));
+    MIMO_TRY(nn_runtime_reserve(made->runtime, &made->gathered,
+                                ranks * made->max_own * made->hidden, sizeof *made->gathered));
+    return nn_runtime_reserve(made->runtime, &made->d_routed, made->max_own * made->hidden,
+                              sizeof *made->d_routed);
+}
+
+static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_moe_desc *desc)
+{
+    MIMO_TRY(nn_check_tp(desc->name, params, tp));
+    MIMO_TRY(nn_check_size(desc->name, "hidden", desc->hidden));
+    MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
+    MIMO_CHECK(desc->mixture->capacity >= 0, MIMO_ERR_ARGUMENT, "%s: capacity %" PRId64, desc->name,
+               desc->mixture->capacity);
+    MIMO_TRY(check_group(params, desc));
+    return check_order(params, desc);
+}
+
+mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc)
+{
+    MIMO_TRY(check_desc(params, tp, desc));
+    int64_t ranks = nn_comm_size(tp);
+    nn_moe made = {.runtime = nn_params_runtime(params),
+                   .tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
+                   .cut = ranks > 1 && !desc->sp,
+                   .hidden = desc->hidden,
+                   .top_k = desc->mixture->top_k,
+                   .max_rows = desc->max_rows,
+                   .max_own = (desc->max_rows + ranks - 1) / ranks};
+    mimo_status status = init_parts(&made, params, tp, desc);
+    nn_exchange group = {.comm = desc->mixture->group, .runtime = made.runtime};
+    status = nn_exchange_agree(&group, status);
+    if (status == MIMO_OK)
+        status = init_dispatch(&made, params, desc);
+    if (status != MIMO_OK) {
+        nn_moe_release(&made);
+        return status;
+    }
+    *layer = made;
+    return MIMO_OK;
+}
+
+void nn_moe_release(nn_moe *layer)
+{
+    nn_router_release(&layer->router);
+    nn_experts_release(&layer->experts);
+    nn_mlp_release(&layer->shared);
+    nn_dispatch_destroy(layer->dispatch);
+    nn_runtime_free(layer->runtime, layer->gathered);
+    nn_runtime_free(layer->runtime, layer->d_routed);
+    memset(layer, 0, sizeof *layer);
+}
+
+static bool has_shared(const nn_moe *layer)
+{
+    return layer->shared.max_rows > 0;
+}
+
+mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    int64_t rows, choices;
+    nn_real **const tiles[] = {&saved->expert_x, &saved->d_out, &saved->out};
+    *saved = (nn_moe_saved){0};
+    MIMO_TRY(mimo_mul(&rows, layer->capacity, layer->hidden));
+    MIMO_TRY(mimo_mul(&choices, layer->max_own, layer->top_k));
+    MIMO_TRY(nn_router_saved_place(&saved->router, &layer->router, room));
+    MIMO_TRY(nn_experts_saved_place(&saved->experts, &layer->experts, room));
+    if (has_shared(layer))
+        MIMO_TRY(nn_mlp_saved_place(&saved->shared, &layer->shared, room));
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        MIMO_TRY(nn_room_take(room, tiles[i], rows, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->weights, layer->capacity, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->d_choices, choices, sizeof(nn_real)));
+    return room->base ? nn_dispatch_add_route(&saved->route, layer->dispatch) : MIMO_OK;
+}
+
+/* ------------------------------------------- rows -------------------------------------------- */
+
+/* Rows of each tp rank's part of a tile that the layer cuts; the last parts may have fewer. */
+static int64_t rows_of_part(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    int64_t ranks = nn_exchange_size(&layer->tp);
+    return (saved->rows + ranks - 1) / ranks;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* This rank's tokens, numbered as the rows of all tp ranks together. */
+static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    int64_t rank = nn_exchange_rank(&layer->tp);
+    if (!layer->cut)
+        return (nn_row_range){rank * saved->rows, saved->rows, saved->batch};
+    int64_t part = rows_of_part(layer, saved), first = least(rank * part, saved->rows);
+    return (nn_row_range){first, least(part, saved->rows - first), saved->batch};
+}
+
+/* The first element of this rank's tokens in the caller's tile. */
+static int64_t own_element(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    return layer->cut ? saved->own.first * layer->hidden : 0;
+}
+
+/* Where a combine writes this rank's rows: into its part of the tile that is gathered, or beside
+ * the shared expert's, or to where they belong. */
+static nn_real *combined(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
+{
+    if (layer->cut)
+        return layer->gathered +
+               nn_exchange_rank(&layer->tp) * rows_of_part(layer, saved) * layer->hidden;
+    return has_shared(layer) ? layer->gathered : to;
+}
+
+/* From what was combined to all rows in `to`. With a shared expert `to` has its part already. */
+static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
+{
+    const nn_runtime *runtime = layer->runtime;
+    int64_t count = saved->rows * layer->hidden;
+    int64_t part = rows_of_part(layer, saved) * layer->hidden * (int64_t)sizeof *to;
+    if (layer->cut)
+        MIMO_TRY(nn_exchange_gather(&layer->tp, layer->gathered, combined(layer, saved, to), part));
+    if (has_shared(layer))
+        return runtime->ops->add(runtime, to, layer->gathered, count);
+    if (!layer->cut)
+        return MIMO_OK;
+    return runtime->device->copy(to, layer->gathered, count * (int64_t)sizeof *to, runtime->stream);
+}
+
+/* ------------------------------------------ forward ------------------------------------------ */
+
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_real *x,
+                                int64_t rows, int64_t batch)
+{
+    int64_t most = layer->cut ? layer->max_rows : layer->max_own;
+    saved->experts.stage = NN_STAGE_NONE;
+    MIMO_TRY(nn_check_forward("moe", layer->router.params, rows, most));
+    saved->x = x;
+    saved->rows = rows;
+    saved->batch = batch;
+    saved->own = own_rows(layer, saved);
+    return nn_router_forward(&layer->router, &saved->router, x + own_element(layer, saved),
+                             &saved->own);
+}
+
+mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved)
+{
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = (nn_real *)saved->x +
+                                                 own_element(layer, saved), /* only read */
+                                   .values = saved->router.weights,
+                                   .rows = saved->expert_x,
+                                   .row_values = saved->weights};
+    MIMO_TRY(nn_dispatch_set(layer->dispatch, saved->route, saved->router.ids, saved->own.count,
+                             layer->capacity));
+    return nn_dispatch_rows(layer->dispatch, &move);
+}
+
+mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved)
+{
+    nn_expert_rows rows = {.x = saved->expert_x, .weights = saved->weights};
+    MIMO_TRY(mimo_route_ends(&rows.ends, saved->route));
+    return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
+}
+
+mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
+{
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = combined(layer, saved, y),
+                                   .rows = saved->out};
+    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
+    if (has_shared(layer))
+        MIMO_TRY(
+            nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch));
+    return finish(layer, saved, y);
+}
+
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y, const nn_real *x,
+                           int64_t rows, int64_t batch)
+{
+    MIMO_TRY(nn_moe_pre_dispatch(layer, saved, x, rows, batch));
+    MIMO_TRY(nn_moe_dispatch(layer, saved));
+    MIMO_TRY(nn_moe_mlp(layer, saved));
+    return nn_moe_combine(layer, saved, y);
+}
+
+/* ------------------------------------------ backward ----------------------------------------- */
+
+mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy)
+{
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = dy + own_element(layer, saved),
+                                   .rows = saved->d_out};
+    MIMO_CHECK(saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+               "moe: backward before forward");
+    saved->dy = dy;
+    return nn_dispatch_rows(layer->dispatch, &move);
+}
+
+mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved)
+{
+    return nn_experts_backward_input(&layer->experts, &saved->experts, saved->out, saved->d_weights,
+                                     saved->d_out);
+}
+
+mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx)
+{
+    const nn_runtime *runtime = layer->runtime;
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = combined(layer, saved, dx),
+                                   .values = saved->d_choices,
+                                   .rows = saved->out,
+                                   .row_values = saved->d_weights};
+    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
+    MIMO_TRY(nn_router_backward_input(&layer->router, &saved->router, layer->d_routed,
+                                      saved->d_choices));
+    MIMO_TRY(runtime->ops->add(runtime, move.token_rows, layer->d_routed,
+                               saved->own.count * layer->hidden));
+    if (has_shared(layer))
+        MIMO_TRY(nn_mlp_backward_input(&layer->shared, &saved->shared, dx, saved->dy));
+    return finish(layer, saved, dx);
+}
+
+mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                  nn_real *dy)
+{
+    MIMO_TRY(nn_moe_backward_combine(layer, saved, dy));
+    MIMO_TRY(nn_moe_backward_mlp(layer, saved));
+    return nn_moe_backward_dispatch(layer, saved, dx);
+}
+
+mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved)
+{
+    MIMO_TRY(nn_experts_backward_params(&layer->experts, &saved->experts));
+    MIMO_TRY(nn_router_backward_params(&layer->router, &saved->router));
+    return has_shared(layer) ? nn_mlp_backward_params(&layer->shared, &saved->shared) : MIMO_OK;
+}

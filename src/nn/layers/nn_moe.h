@@ -1,0 +1,120 @@
+/*
+ * A mixture of experts, in place of an MLP. A router gives each token k experts with weights; the
+ * token's row goes to the ranks of these experts, and the sum of their results comes back:
+ *
+ *   y = sum over choices of expert(x, w), and with a shared expert + mlp(x)
+ *
+ * Ranks of a group {etp, ep} share E experts (nn_experts.h). Which tp, cp and dp they have plays no
+ * part. Rows are a rank's own: those of a tile that tp ranks all have are cut,
+ *
+ *   tp rank t has rows [t * c, (t + 1) * c),    c = ceil(rows / tp)
+ *
+ * and y, and dx in backward, are gathered over tp. Under sequence parallelism they are cut already.
+ * Uncut, every gradient of an expert would be tp times too large.
+ *
+ * Forward and backward are each made of parts, between which other work may run:
+ *
+ *   pre_dispatch   choose experts                  backward_combine    gradients of y to experts
+ *   dispatch       rows and weights to experts     backward_mlp        the experts
+ *   mlp            the experts                     backward_dispatch   back to dx
+ *   combine        sums back, shared expert        backward_params     gradients of parameters
+ *
+ * All ranks of a group make the calls of a layer in the same order. A rank without rows calls as
+ * well.
+ *
+ * Parameters: NAME.router.weight (and NAME.router.bias), NAME.expertG.*, NAME.shared.*.
+ */
+#ifndef MIMO_NN_NN_MOE_H
+#define MIMO_NN_NN_MOE_H
+
+#include "nn/exchange/nn_dispatch.h"
+#include "nn/layers/nn_experts.h"
+#include "nn/layers/nn_mlp.h"
+#include "nn/layers/nn_router.h"
+
+/** What a mixture has beside what an MLP has. */
+typedef struct nn_mixture {
+    int64_t experts, top_k;
+    int64_t inner;           /* width inside an expert */
+    int64_t shared;          /* width inside the shared expert; 0: there is none */
+    nn_router_scores scores; /* this and the next three: nn_router.h */
+    double scale, balance, bias_rate;
+    int64_t capacity;         /* most rows of this rank's experts in a call: more is an
+                                           error on all ranks. 0: any choice fits */
+    mimo_comm *group;         /* along "etp,ep"; rank t + etp * x */
+    mimo_comm *cp;            /* of the sequences, for the balance; NULL: one rank */
+    mimo_transport transport; /* of rows */
+    const nn_replay *replay;  /* borrowed; NULL: routers choose */
+} nn_mixture;
+
+typedef struct nn_moe_desc {
+    const char *name;
+    const nn_mixture *mixture;
+    int64_t hidden;
+    int64_t max_rows, max_batch;    /* rows of all tp ranks together */
+    double std, out_std;            /* of router and up; of down */
+    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_choice *adapters; /* NULL: none */
+} nn_moe_desc;
+
+typedef struct nn_moe {
+    const nn_runtime *runtime; /* the store's */
+    nn_router router;
+    nn_experts experts;
+    nn_mlp shared; /* zeroed where there is none */
+    nn_exchange tp;
+    nn_dispatch *dispatch;
+    bool cut; /* this layer cuts the rows */
+    int64_t hidden, top_k;
+    int64_t max_rows;          /* of the caller's tile */
+    int64_t max_own, capacity; /* rows of this rank's tokens, and of its experts */
+    nn_real *gathered;         /* workspace [tp * max_own, H] */
+    nn_real *d_routed;         /* workspace [max_own, H]: of the router's input */
+} nn_moe;
+
+typedef struct nn_moe_saved {
+    nn_router_saved router;
+    nn_experts_saved experts;
+    nn_mlp_saved shared;
+    mimo_route *route;         /* the layer's */
+    const nn_real *x;          /* borrowed until backward_params */
+    nn_real *dy;               /* lent */
+    int64_t rows, batch;       /* of the caller's tile */
+    nn_row_range own;          /* of these, this rank's tokens */
+    nn_real *expert_x, *d_out; /* [capacity, H]: rows of the experts, and the gradient of theirs */
+    nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
+    nn_real *weights;          /* [capacity]; in d_weights their gradient */
+    nn_real *d_weights;        /* [capacity] */
+    nn_real *d_choices;        /* [max_own, k] */
+} nn_moe_saved;
+
+/** Collective over mixture->group. Errors: those of the parts' inits and of mimo_dispatch_create;
+ *  MIMO_ERR_ARGUMENT (no group; one whose rank is not the store's place among the experts). */
+mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc);
+void nn_moe_release(nn_moe *layer);
+
+/** Place a saved state (nn_saved.h). It takes a route of the layer, which lasts as long as the
+ *  layer; all ranks of a group place states in the same order. Errors: those of nn_room_take and of
+ *  mimo_route_create. */
+mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
+
+/** y [rows, H] from x [rows, H], of `batch` samples "sbh". The parts are collective over tp, or
+ *  over the group, as the table above says of their work. */
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y, const nn_real *x,
+                           int64_t rows, int64_t batch);
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_real *x,
+                                int64_t rows, int64_t batch);
+mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
+
+/** dx [rows, H] from dy [rows, H], which is lent until backward_params. */
+mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                  nn_real *dy);
+mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy);
+mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx);
+/** Local. */
+mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved);
+
+#endif
