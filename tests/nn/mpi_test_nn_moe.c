@@ -208,6 +208,8 @@ static void set_values(layer_bed *it, whole_moe *whole)
     for (int i = 0; i < nn_params_count(it->params); i++) {
         const nn_param *param = nn_params_at(it->params, i);
         const double *from = whole_of(&whole->at, param->name);
+        if (!param->held)
+            continue;
         double *value = calloc((size_t)param->count, sizeof *value);
         for (int64_t r = 0; r < nn_placement_runs(&param->placement) && from; r++) {
             nn_run run = nn_placement_run(&param->placement, param->rank, r);
@@ -364,7 +366,7 @@ static void expect_gradients(const layer_bed *it, whole_values *grad, int64_t n)
 {
     for (int i = 0; i < nn_params_count(it->params); i++) {
         const nn_param *param = nn_params_at(it->params, i);
-        const double *wanted = whole_of(grad, param->name);
+        const double *wanted = param->held ? whole_of(grad, param->name) : NULL;
         double *got = calloc((size_t)param->count, sizeof *got);
         if (wanted) /* not the router's bias */
             MPI_EXPECT_OK(nn_params_read(it->params, i, NN_GRAD, got));

@@ -1,6 +1,6 @@
 /* In the fixed order of additions a mixture of experts has the same bits on every number of ranks:
- * outputs, gradients of the input, and sums of the gradients of all parameters, for every ep and tp
- * and for one and two micro-batches. */
+ * outputs, gradients of the input, those of all parameters after the step, and their norm, for
+ * every ep and tp and for one and two micro-batches. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +26,15 @@ typedef struct shape {
 
 /* What a step gives: of each token, and of each parameter of the whole layer. */
 typedef struct results {
-    float y[TOKENS * H], dx[TOKENS * H];
-    int64_t sums[MOST * LARGEST];
+    float y[TOKENS * H], dx[TOKENS * H], grads[MOST * LARGEST];
+    double norm;
 } results;
 
 typedef struct layer_bed {
     const shape *shape;
-    mimo_comm *tp, *group; /* NULL tp: one rank */
+    mimo_grid *encoder, *llm, *view;
+    mimo_comm *world, *tp, *group;
+    mimo_gradient *gradient;
     nn_runtime runtime;
     nn_params *params;
     nn_moe moe;
@@ -42,15 +44,27 @@ typedef struct layer_bed {
     int64_t first, rows; /* this rank's tokens, of all micro-batches */
 } layer_bed;
 
-/* Ranks in the order tp, dp; rank x along ep is rank x of each group of ep. */
-static void open_comms(layer_bed *it, mimo_comm *comm)
+static void open_grids(layer_bed *it, mimo_comm *world)
 {
     const shape *s = it->shape;
-    int rank = mimo_comm_rank(comm);
+    char text[40];
+    int rank = mimo_comm_rank(world), size = mimo_comm_size(world);
+    const mimo_dim dims[] = {{"etp", 1}, {"ep", s->ep}, {"edp", size / s->ep}};
+    it->world = world;
+    snprintf(text, sizeof text, "dp=%d", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->encoder, text, 0));
+    snprintf(text, sizeof text, "tp=%d,dp=%d", s->tp, size / s->tp);
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->llm, text, 0));
+    MPI_EXPECT_OK(mimo_grid_create_view(&it->view, it->llm, NN_EXPERT_GRID, dims, 3));
+    MPI_EXPECT_OK(mimo_grid_connect(it->llm, world));
+    MPI_EXPECT_OK(mimo_grid_create_group(it->llm, "tp"));
+    MPI_EXPECT_OK(mimo_grid_create_group(it->view, "etp,ep"));
+    MPI_EXPECT_OK(mimo_grid_group(&it->tp, it->llm, "tp"));
+    MPI_EXPECT_OK(mimo_grid_group(&it->group, it->view, "etp,ep"));
+    MPI_EXPECT_OK(mimo_gradient_create(&it->gradient, world, it->encoder, it->llm));
+    MPI_EXPECT_OK(mimo_gradient_add_grid(it->gradient, NN_EXPERT_GRID, it->view, "edp", "ep"));
     it->tp_rank = rank % s->tp;
-    MPI_EXPECT_OK(mimo_comm_split(&it->tp, comm, rank / s->tp, rank));
-    MPI_EXPECT_OK(mimo_comm_split(&it->group, comm, rank / s->ep, rank));
-    it->rows = TOKENS / (mimo_comm_size(comm) / s->tp);
+    it->rows = TOKENS / (size / s->tp);
     it->first = rank / s->tp * it->rows;
 }
 
@@ -96,8 +110,9 @@ static void close_bed(layer_bed *it)
     nn_room_release(&it->room);
     nn_params_destroy(it->params);
     nn_runtime_release(&it->runtime);
-    mimo_comm_destroy(it->group);
-    mimo_comm_destroy(it->tp);
+    mimo_gradient_destroy(it->gradient);
+    mimo_grid_destroy(it->encoder);
+    mimo_grid_destroy(it->llm);
 }
 
 /* Each token is a sample of its own, so that the balance of one knows no other. */
@@ -116,50 +131,57 @@ static void run(results *to, layer_bed *it)
     }
 }
 
-/* The names of all parameters, in the order of one rank. */
-static int number_of(const nn_params *whole, const char *name)
+static void finish(results *to, layer_bed *it)
 {
-    int at = nn_params_find(whole, name);
-    MPI_EXPECT(at >= 0 && at < MOST, "no parameter %s", name);
-    return at;
+    int64_t n = 0;
+    nn_gradients gradients = {.gradient = it->gradient, .world = it->world, .n = 1};
+    gradients.stores[0] = it->params;
+    gradients.tp[0] = it->tp;
+    gradients.experts[0] = it->group;
+    MPI_EXPECT_OK(mimo_gradient_add(it->gradient, 0, it->rows));
+    MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it->gradient));
+    MPI_EXPECT_OK(nn_gradients_finish(&to->norm, &gradients, n));
 }
 
-/* This rank's sums, at their places in the whole. Copies count once. */
-static void collect(results *to, const layer_bed *it, const nn_params *whole)
+static void step(results *to, layer_bed *it, mimo_comm *world)
 {
-    for (int i = 0; i < nn_params_count(it->params); i++) {
+    open_grids(it, world);
+    open_layer(it);
+    run(to, it);
+    finish(to, it);
+}
+
+/* This rank's gradients, to or from their places in the whole. */
+static void move_grads(float *whole, const layer_bed *it, bool out)
+{
+    for (int i = 0; i < nn_params_count(it->params); i++, whole += LARGEST) {
         const nn_param *param = nn_params_at(it->params, i);
-        int64_t *sums = to->sums + (ptrdiff_t)number_of(whole, param->name) * LARGEST;
-        if (param->rule == NN_REPLICATED && it->tp_rank > 0)
-            continue;
-        for (int64_t r = 0; r < nn_placement_runs(&param->placement); r++) {
+        for (int64_t r = 0; param->held && r < nn_placement_runs(&param->placement); r++) {
             nn_run run = nn_placement_run(&param->placement, param->rank, r);
-            memcpy(sums + run.global, param->sums + run.local, (size_t)run.count * sizeof *sums);
+            size_t bytes = (size_t)run.count * sizeof *whole;
+            if (out)
+                memcpy(whole + run.global, param->grad + run.local, bytes);
+            else
+                MPI_EXPECT(memcmp(whole + run.global, param->grad + run.local, bytes) == 0,
+                           "the gradient of %s under tp=%d, ep=%d, %d micro-batches", param->name,
+                           it->shape->tp, it->shape->ep, it->shape->micro);
         }
     }
 }
 
-static void step(results *to, layer_bed *it, mimo_comm *comm)
-{
-    open_comms(it, comm);
-    open_layer(it);
-    run(to, it);
-}
-
-static void expect_same_bits(const shape *s, const results *whole, const layer_bed *one)
+static void expect_same_bits(const shape *s, results *whole)
 {
     results *got = calloc(1, sizeof *got);
     layer_bed it = {.shape = s};
     step(got, &it, mpi_test_comm());
-    collect(got, &it, one->params);
     int64_t first = it.first * H * 4, bytes = it.rows * H * 4;
     MPI_EXPECT(memcmp((char *)got->y + first, (const char *)whole->y + first, (size_t)bytes) == 0,
                "y under tp=%d, ep=%d, %d micro-batches", s->tp, s->ep, s->micro);
     MPI_EXPECT(memcmp((char *)got->dx + first, (const char *)whole->dx + first, (size_t)bytes) == 0,
                "dx under tp=%d, ep=%d, %d micro-batches", s->tp, s->ep, s->micro);
-    MPI_Allreduce(MPI_IN_PLACE, got->sums, MOST * LARGEST, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
-    MPI_EXPECT(memcmp(got->sums, whole->sums, sizeof got->sums) == 0,
-               "sums under tp=%d, ep=%d, %d micro-batches", s->tp, s->ep, s->micro);
+    move_grads(whole->grads, &it, false);
+    MPI_EXPECT(got->norm == whole->norm, "norm %.17g, not %.17g, under tp=%d, ep=%d", got->norm,
+               whole->norm, s->tp, s->ep);
     close_bed(&it);
     free(got);
 }
@@ -173,11 +195,11 @@ MPI_TEST(nn_moe_bits, do_not_depend_on_ranks)
     int size = mpi_test_size();
     MPI_EXPECT_OK(mimo_comm_split(&self, mpi_test_comm(), mpi_test_rank(), 0));
     step(whole, &one, self);
-    collect(whole, &one, one.params);
+    move_grads(whole->grads, &one, true);
     for (int tp = 1; tp <= 2 && tp <= size; tp++)
         for (int ep = 1; ep <= size; ep *= 2)
             for (int micro = 1; micro <= 2; micro++)
-                expect_same_bits(&(shape){tp, ep, micro}, whole, &one);
+                expect_same_bits(&(shape){tp, ep, micro}, whole);
     close_bed(&one);
     mimo_comm_destroy(self);
     free(whole);

@@ -84,7 +84,7 @@ static int add_weight(nn_params *params, const golden *g)
 static void run_rank(parts *out, const golden *g, int rank)
 {
     nn_params *params = nn_test_store(rank, RANKS);
-    nn_lora_place place = {"up", g->in, g->out, g->cut, false, false, N, {0}};
+    nn_lora_place place = {"up", g->in, g->out, g->cut, false, false, false, N, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 2 * R};
     nn_lora lora;
     nn_lora_saved saved;
@@ -208,7 +208,7 @@ Test(nn_lora, initial_values_are_those_of_every_topology)
                                                 0xbe825a0d, 0xbe49c3f9, 0xbda096c1, 0x3e38adea}};
     nn_params_desc store = {
         .name = "llm", .module = MIMO_DST, .seed = 1, .tp_size = 1, .runtime = nn_test_runtime()};
-    nn_lora_place place = {"llm.block0.mlp.down", 8, 4, 1, false, false, 1, {0}};
+    nn_lora_place place = {"llm.block0.mlp.down", 8, 4, 1, false, false, false, 1, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 4};
     for (int rank = -1; rank < RANKS; rank++) { /* -1: alone */
         nn_params *params;
@@ -248,7 +248,7 @@ static nn_params *store_of_all(int rank, int size)
     for (int cut = -1; cut < 2; cut++) {
         nn_lora lora;
         nn_lora_place place = {
-            cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, false, 1, {0}};
+            cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, false, false, 1, {0}};
         NN_OK(nn_lora_init(&lora, params, &place, &(nn_lora_desc){.rank = 3, .alpha = 1}));
         nn_lora_release(&lora);
     }

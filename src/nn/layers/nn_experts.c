@@ -15,6 +15,7 @@ typedef struct linear_shape {
     int64_t in, out;
     int cut;
     double std;
+    bool elsewhere; /* other ranks have this expert: it is listed */
 } linear_shape;
 
 static mimo_status add_parameters(nn_expert_linear *linear, nn_params *params,
@@ -28,6 +29,7 @@ static mimo_status add_parameters(nn_expert_linear *linear, nn_params *params,
                             .rule = NN_EXPERT_SHARDED,
                             .shard_dim = shape->cut,
                             .decay = true,
+                            .elsewhere = shape->elsewhere,
                             .init = NN_INIT_NORMAL,
                             .std = shape->std};
     MIMO_TRY(nn_params_add(params, &weight, &linear->weight));
@@ -35,7 +37,8 @@ static mimo_status add_parameters(nn_expert_linear *linear, nn_params *params,
     nn_param_desc bias = {.name = name,
                           .ndim = 1,
                           .shape = {shape->out, 1},
-                          .rule = shape->cut == 0 ? NN_EXPERT_SHARDED : NN_EXPERT_REPLICATED};
+                          .rule = shape->cut == 0 ? NN_EXPERT_SHARDED : NN_EXPERT_REPLICATED,
+                          .elsewhere = shape->elsewhere};
     return nn_params_add(params, &bias, &linear->bias);
 }
 
@@ -48,22 +51,27 @@ static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const 
                            .out = shape->out,
                            .cut = shape->cut,
                            .expert = true,
+                           .elsewhere = shape->elsewhere,
                            .max_rows = made->max_rows};
     MIMO_TRY(add_parameters(linear, made->params, shape));
     return lora ? nn_lora_init(&linear->lora, made->params, &place, lora) : MIMO_OK;
 }
 
-static mimo_status add_expert(nn_experts *made, nn_expert *expert, int64_t number,
-                              const nn_experts_desc *desc)
+/* Expert `number`: one of this rank's, or one that is only listed. */
+static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts_desc *desc)
 {
+    nn_expert other;
+    int64_t own = number - made->first;
+    bool here = own >= 0 && own < made->count;
+    nn_expert *expert = here ? &made->list[own] : &other;
     char name[NN_NAME_CAPACITY], part[NN_NAME_CAPACITY];
     snprintf(part, sizeof part, "expert%" PRId64, number);
     MIMO_TRY(nn_join(name, desc->name, part));
     MIMO_TRY(nn_join(part, name, "up"));
-    linear_shape up = {part, desc->hidden, desc->inner, 0, desc->std};
+    linear_shape up = {part, desc->hidden, desc->inner, 0, desc->std, !here};
     MIMO_TRY(add_linear(made, &expert->up, &up, desc->adapters));
     MIMO_TRY(nn_join(part, name, "down"));
-    linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std};
+    linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std, !here};
     return add_linear(made, &expert->down, &down, desc->adapters);
 }
 
@@ -88,7 +96,8 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
     MIMO_TRY(check_desc(params, desc));
     const nn_expert_place *place = nn_params_experts(params);
     int64_t count = desc->experts / place->ep_size;
-    nn_experts made = {.runtime = nn_params_runtime(params),
+    nn_experts made = {.count = count,
+                       .runtime = nn_params_runtime(params),
                        .params = params,
                        .first = place->ep_rank * count,
                        .hidden = desc->hidden,
@@ -97,11 +106,8 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
     mimo_status status = mimo_reserve(&made.list, count, sizeof *made.list);
     if (status == MIMO_OK)
         status = mimo_reserve(&made.ends, count, sizeof *made.ends);
-    while (made.count < count && status == MIMO_OK) {
-        nn_expert *expert = &made.list[made.count];
-        status = add_expert(&made, expert, made.first + made.count, desc);
-        made.count++; /* release finds it, and what failed */
-    }
+    for (int64_t e = 0; e < desc->experts && status == MIMO_OK; e++)
+        status = add_expert(&made, e, desc);
     if (status != MIMO_OK) {
         nn_experts_release(&made);
         return status;
@@ -112,7 +118,7 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
 
 void nn_experts_release(nn_experts *layer)
 {
-    for (int64_t e = 0; e < layer->count; e++) {
+    for (int64_t e = 0; e < layer->count && layer->list; e++) {
         nn_lora_release(&layer->list[e].up.lora);
         nn_lora_release(&layer->list[e].down.lora);
     }

@@ -9,7 +9,7 @@
  * them.
  *
  * Parameters: NAME.expertG.up.weight and so on, with the expert's number G among all. So a file
- * does not depend on the grid. A rank has those of its experts.
+ * does not depend on the grid. A rank lists those of all experts and holds those of its own.
  *
  *                  up.weight, up.bias   down.weight   down.bias     up.lora_A   up.lora_B
  *                                                                   down.lora_B down.lora_A

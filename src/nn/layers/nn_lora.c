@@ -98,6 +98,7 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
                        .shard_dim = 1,
                        .decay = true,
                        .adapter = true,
+                       .elsewhere = place->elsewhere,
                        .init = NN_INIT_UNIFORM,
                        .std = bound_of(place, made->params)};
     MIMO_TRY(nn_params_add(made->params, &a, &made->a));
@@ -110,6 +111,7 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
                        .packing = place->packing,
                        .decay = true,
                        .adapter = true,
+                       .elsewhere = place->elsewhere,
                        .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,
                        .std = desc->b_std};
     if (MIMO_MUTATED("adapter-rows-apart"))

@@ -65,6 +65,7 @@ typedef struct nn_lora_place {
     int cut;            /* the dimension of W that tp cuts: 0, 1; -1: none */
     bool split_rows;    /* NN_SPLIT_NONE under sequence parallelism: both factors are partial */
     bool expert;        /* of an expert: etp cuts it, not tp */
+    bool elsewhere;     /* of an expert of other ranks: its factors are listed alone */
     int64_t max_rows;   /* of a product */
     nn_packing packing; /* of the rows of W, and so of B */
 } nn_lora_place;

@@ -110,10 +110,18 @@ static nn_matrix blocks_of_gradient(const nn_param *param, int64_t blocks)
     return x;
 }
 
-/* Write the squares of the blocks that this rank speaks for, of its stage's parameters: its parts
- * of what tp cuts, and on tp rank 0 the rest. The other blocks stay 0, so the sum over tp and pp
- * adds to each one number. */
-static mimo_status square_blocks(double *room, const nn_params *params)
+/* Whether this rank speaks for a parameter: all do for their parts of what tp cuts, and for their
+ * experts; for the rest tp rank 0. */
+static bool speaks_for(const nn_params *params, const nn_param *param)
+{
+    bool own = param->rule == NN_SHARDED || param->rule >= NN_EXPERT_REPLICATED;
+    return param->held && !param->frozen && (own || nn_params_tp_rank(params) == 0);
+}
+
+/* Write the squares of the blocks that this rank speaks for, of its stage's parameters. Those of
+ * experts lie behind those of all others. The other blocks stay 0, so the sums over tp, or over the
+ * ranks that share experts, and over pp add to each one number. */
+static mimo_status square_blocks(double *room, const nn_params *params, int64_t count)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
     int64_t parts = nn_params_parts(params), rank = nn_params_tp_rank(params);
@@ -121,15 +129,26 @@ static mimo_status square_blocks(double *room, const nn_params *params)
         parts = 1;
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
-        bool cut = param->rule == NN_SHARDED, speaks = param->held && (cut || rank == 0);
-        if (!param->frozen && speaks) {
+        bool cut = param->rule == NN_SHARDED, expert = param->rule >= NN_EXPERT_REPLICATED;
+        if (speaks_for(params, param)) {
             nn_matrix x = blocks_of_gradient(param, cut ? parts : 1);
-            MIMO_TRY(runtime->ops->block_squares(runtime, room + (cut ? rank * parts : 0), &x,
-                                                 cut ? parts : 1));
+            int64_t first = cut ? rank * parts : expert ? count : 0;
+            MIMO_TRY(runtime->ops->block_squares(runtime, room + first, &x, cut ? parts : 1));
         }
         room += blocks_of(params, param);
     }
     return MIMO_OK;
+}
+
+static mimo_status sum_blocks(double *room, int64_t count, const nn_gradients *step, int store)
+{
+    const nn_runtime *runtime = nn_params_runtime(step->stores[store]);
+    nn_exchange tp = {.comm = step->tp[store], .runtime = runtime};
+    nn_exchange pp = {.comm = step->pp[store], .runtime = runtime};
+    nn_exchange experts = {.comm = step->experts[store], .runtime = runtime};
+    MIMO_TRY(nn_exchange_sum_f64(&tp, room, count));
+    MIMO_TRY(nn_exchange_sum_f64(&experts, room + count, count));
+    return MIMO_MUTATED("norm-misses-stages") ? MIMO_OK : nn_exchange_sum_f64(&pp, room, 2 * count);
 }
 
 /* The blocks of all stages, in the order of the module: stage by stage the sum would be another. */
@@ -141,20 +160,17 @@ static mimo_status add_squares(double *squares, const nn_gradients *step, int st
     int64_t count = 0;
     for (int i = 0; i < nn_params_count(params); i++)
         count += blocks_of(params, nn_params_at(params, i));
-    nn_exchange tp = {.comm = step->tp[store], .runtime = runtime};
-    nn_exchange pp = {.comm = step->pp[store], .runtime = runtime};
     block_rooms rooms = {0};
-    mimo_status status = nn_exchange_agree(world, reserve_blocks(&rooms, params, count));
+    mimo_status status = nn_exchange_agree(world, reserve_blocks(&rooms, params, 2 * count));
     if (status == MIMO_OK)
-        status = square_blocks(rooms.room, params);
+        status = square_blocks(rooms.room, params, count);
     if (status == MIMO_OK)
-        status = nn_exchange_sum_f64(&tp, rooms.room, count);
-    if (status == MIMO_OK && !MIMO_MUTATED("norm-misses-stages"))
-        status = nn_exchange_sum_f64(&pp, rooms.room, count);
+        status = sum_blocks(rooms.room, count, step, store);
     if (status == MIMO_OK)
-        status = nn_runtime_read(runtime, rooms.host, rooms.room, count * (int64_t)sizeof(double));
+        status =
+            nn_runtime_read(runtime, rooms.host, rooms.room, 2 * count * (int64_t)sizeof(double));
     for (int64_t b = 0; b < count && status == MIMO_OK; b++)
-        *squares += rooms.host[b];
+        *squares += rooms.host[b] + rooms.host[count + b];
     mimo_release(rooms.host);
     return status;
 }

@@ -141,7 +141,7 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         .adapter = desc->adapter,
         .frozen = desc->untrained || (params->frozen && !desc->adapter),
         .stage = params->stage,
-        .held = params->stage == params->pp_rank,
+        .held = params->stage == params->pp_rank && !desc->elsewhere,
         .init = desc->init,
         .std = desc->std,
     };

@@ -5,8 +5,9 @@
  * says what values a store begins with.
  *
  * Over pipeline stages every stage lists all parameters of the module, in one order, and holds its
- * own ones (nn_params_set_stage). So a parameter has one index on all ranks, all stages have the
- * same buckets, and what is added over all parameters is added in the order of the module.
+ * own ones (nn_params_set_stage). The same holds for experts, which several ranks share. So a
+ * parameter has one index on all ranks, all have the same buckets, and what is added over all
+ * parameters is added in the order of the module.
  */
 #ifndef MIMO_NN_NN_PARAMS_H
 #define MIMO_NN_NN_PARAMS_H
@@ -55,6 +56,7 @@ typedef struct nn_param_desc {
     nn_packing packing; /* of the rows; only files in another order need it */
     bool adapter;       /* trained also where the store is frozen */
     bool untrained;     /* frozen in any store: its layer alone sets it */
+    bool elsewhere;     /* ranks beside this one hold it: another's expert */
     nn_init init;
     double std; /* of NN_INIT_NORMAL; the bound of NN_INIT_UNIFORM */
 } nn_param_desc;
@@ -74,7 +76,7 @@ typedef struct nn_param {
     nn_packing packing;
     bool decay, frozen, adapter;
     int stage; /* that holds it */
-    bool held; /* this one does; otherwise local and count are 0, and it has no array here */
+    bool held; /* this rank does; otherwise local and count are 0, and it has no array here */
     nn_init init;
     double std;
     nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */

@@ -184,6 +184,8 @@ mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, n
     MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
                params->list[index].name, (int)part);
     const nn_param *param = &params->list[index];
+    MIMO_CHECK(param->held || param->stage != params->pp_rank, MIMO_ERR_STATE,
+               "parameter \"%s\" is of an expert of other ranks", param->name);
     MIMO_CHECK(param->held, MIMO_ERR_STATE, "parameter \"%s\" is of stage %d, and this is stage %d",
                param->name, param->stage, params->pp_rank);
     MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
