@@ -318,13 +318,13 @@ Test(nn_experts, merged_adapters_give_the_same)
     open_experts(&p, &alone, ends, &adapters, true);
     run(&before, &p, x, w, dy, ROWS);
     const nn_expert_rows rows = {nn_test_sent(x, ROWS * H), nn_test_sent(w, ROWS), p.ends};
-    NN_OK(nn_experts_merge(&p.layer));
+    NN_OK(nn_experts_visit(&p.layer, nn_lora_merge));
     NN_OK(nn_experts_forward(&p.layer, &p.saved, y, &rows));
     nn_test_read(after, y, ROWS * H);
     expect_near(after, before.y, ROWS * H, "y");
     NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE,
              "mlp.expert0.down: the adapter is merged");
-    NN_OK(nn_experts_unmerge(&p.layer));
+    NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
     nn_test_free_rooms();
     close_experts(&p);
 }
@@ -337,6 +337,17 @@ static void refuse(const nn_expert_place *place, nn_experts_desc desc, const cha
         .name = "test", .tp_size = 1, .experts = *place, .runtime = nn_test_runtime()};
     NN_OK(nn_params_create(&params, &store));
     NN_FAILS(nn_experts_init(&layer, params, &desc), MIMO_ERR_ARGUMENT, words);
+    nn_params_destroy(params);
+}
+
+Test(nn_experts, a_mixed_block_needs_a_mixture)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_block block = {0};
+    nn_block_desc desc = {
+        .name = "block", .hidden = H, .heads = 1, .inner = F, .max_rows = 1, .max_batch = 1};
+    NN_FAILS(nn_block_mixed.init(&block, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+             "block: no mixture of experts");
     nn_params_destroy(params);
 }
 

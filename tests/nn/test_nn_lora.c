@@ -603,9 +603,9 @@ Test(nn_lora, merging_can_be_undone)
     NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
     NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(y, f.y_room, ROWS * OUT);
-    NN_FAILS(nn_linear_unmerge(&f.p.layer), MIMO_ERR_STATE, "not merged");
-    NN_OK(nn_linear_merge(&f.p.layer));
-    NN_FAILS(nn_linear_merge(&f.p.layer), MIMO_ERR_STATE, "merged already");
+    NN_FAILS(nn_linear_visit(&f.p.layer, nn_lora_unmerge), MIMO_ERR_STATE, "not merged");
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
+    NN_FAILS(nn_linear_visit(&f.p.layer, nn_lora_merge), MIMO_ERR_STATE, "merged already");
     NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(merged, f.y_room, ROWS * OUT);
     double difference = 0, scale = 0;
@@ -629,7 +629,7 @@ Test(nn_lora, merging_can_be_undone)
              "up.weight: adapters are merged");
     const nn_param_part weight = {.params = f.params, .index = f.p.layer.weight, .part = NN_VALUE};
     NN_FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
-    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
     NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
     NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
@@ -648,13 +648,13 @@ Test(nn_lora, backward_takes_the_last_forward)
     const nn_real *other_sent = nn_test_sent(other, ROWS * IN);
     nn_real *dy = nn_test_sent(f.y, ROWS * OUT);
     NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_merge(&f.p.layer));
-    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
     NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
     NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, expected));
-    NN_OK(nn_linear_merge(&f.p.layer));
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
     NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, other_sent, ROWS, 1));
-    NN_OK(nn_linear_unmerge(&f.p.layer));
+    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
     NN_FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy), MIMO_ERR_STATE,
              "up: the adapter was merged in the last forward: backward needs another one");
     NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));

@@ -342,7 +342,7 @@ static mimo_status doubling_backward_params(const void *layer, void *saved)
     return MIMO_OK;
 }
 
-static mimo_status doubling_visit(void *layer, nn_linear_visit *visit)
+static mimo_status doubling_visit(void *layer, nn_lora_visit *visit)
 {
     (void)layer, (void)visit;
     return MIMO_OK;

@@ -2,12 +2,12 @@
 
 #include "core/check.h"
 
-static mimo_status visit_linears(oracle_candidate *candidate, nn_linear_visit *visit)
+static mimo_status visit_linears(oracle_candidate *candidate, nn_lora_visit *visit)
 {
     oracle_llm *llm = &candidate->llm;
     MIMO_TRY(encoder_visit(&candidate->encoder, visit));
     MIMO_TRY(nn_stack_visit(&llm->blocks, visit));
-    return visit(&llm->head);
+    return nn_linear_visit(&llm->head, visit);
 }
 
 static mimo_status hash_values(uint64_t *hash, const oracle_candidate *candidate)
@@ -26,12 +26,12 @@ mimo_status oracle_merge_run(oracle_candidate *candidate, const synthetic_step *
 {
     uint64_t before, after;
     MIMO_TRY(hash_values(&before, candidate));
-    MIMO_TRY(visit_linears(candidate, nn_linear_merge));
+    MIMO_TRY(visit_linears(candidate, nn_lora_merge));
     for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
         MIMO_TRY(oracle_candidate_forward(candidate, step, m));
         oracle_candidate_capture_logits(candidate, capture, "merged llm.logits", m);
     }
-    MIMO_TRY(visit_linears(candidate, nn_linear_unmerge));
+    MIMO_TRY(visit_linears(candidate, nn_lora_unmerge));
     MIMO_TRY(hash_values(&after, candidate));
     capture_scalar(capture, "all bits as before merging", before == after);
     return MIMO_OK;

@@ -305,25 +305,25 @@ model_saved model_count_saved(const captioner_model *model)
                          encoder->blocks.room.bytes + language->blocks.room.bytes};
 }
 
-static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
+static mimo_status visit_adapters(captioner_model *model, nn_lora_visit *visit)
 {
     language_model *language = &model->language;
     TRY(encoder_visit(&model->encoder, visit));
     TRY(nn_stack_visit(&language->blocks, visit));
-    return language->last ? visit(&language->head) : MIMO_OK;
+    return language->last ? nn_linear_visit(&language->head, visit) : MIMO_OK;
 }
 
-static mimo_status unmerge_merged(nn_linear *layer)
+static mimo_status unmerge_merged(nn_lora *lora, int weight)
 {
-    return layer->lora.unmerged ? nn_linear_unmerge(layer) : MIMO_OK;
+    return lora->unmerged ? nn_lora_unmerge(lora, weight) : MIMO_OK;
 }
 
 mimo_status model_merge(captioner_model *model)
 {
-    return visit_linears(model, nn_linear_merge);
+    return visit_adapters(model, nn_lora_merge);
 }
 
 mimo_status model_unmerge(captioner_model *model)
 {
-    return visit_linears(model, unmerge_merged);
+    return visit_adapters(model, unmerge_merged);
 }

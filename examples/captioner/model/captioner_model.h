@@ -67,7 +67,7 @@ mimo_status model_forward(captioner_model *model, const language_text *text);
 mimo_status model_backward(captioner_model *model, const language_text *text);
 
 /** Merge all adapters into the weights, and those back that are merged: also after a merge that
- *  failed between two layers. Local. The errors of nn_linear_merge. */
+ *  failed between two layers. Local. The errors of nn_lora_merge. */
 mimo_status model_merge(captioner_model *model);
 mimo_status model_unmerge(captioner_model *model);
 

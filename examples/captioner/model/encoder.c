@@ -130,9 +130,9 @@ mimo_status encoder_backward(vision_encoder *encoder, nn_real *d_rows)
     return nn_linear_backward(&encoder->patch, &saved->patch, NULL, first);
 }
 
-mimo_status encoder_visit(vision_encoder *encoder, nn_linear_visit *visit)
+mimo_status encoder_visit(vision_encoder *encoder, nn_lora_visit *visit)
 {
-    TRY(visit(&encoder->patch));
+    TRY(nn_linear_visit(&encoder->patch, visit));
     TRY(nn_stack_visit(&encoder->blocks, visit));
-    return visit(&encoder->project);
+    return nn_linear_visit(&encoder->project, visit);
 }

@@ -57,6 +57,6 @@ mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_rea
 mimo_status encoder_backward(vision_encoder *encoder, nn_real *d_rows);
 
 /** Visit the linear layers. */
-mimo_status encoder_visit(vision_encoder *encoder, nn_linear_visit *visit);
+mimo_status encoder_visit(vision_encoder *encoder, nn_lora_visit *visit);
 
 #endif

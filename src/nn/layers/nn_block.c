@@ -37,6 +37,17 @@ static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_com
     MIMO_TRY(nn_join(name, desc->name, "norm2"));
     MIMO_TRY(nn_norm_init(&block->norm2, params, name, desc->hidden, rows, norm_rule(desc)));
     MIMO_TRY(nn_join(name, desc->name, "mlp"));
+    nn_moe_desc moe = {.name = name,
+                       .mixture = desc->mixture,
+                       .hidden = desc->hidden,
+                       .max_rows = rows,
+                       .max_batch = desc->max_batch,
+                       .std = desc->std,
+                       .out_std = desc->out_std,
+                       .sp = desc->sp,
+                       .adapters = desc->adapters};
+    if (desc->mixture)
+        return nn_moe_init(&block->moe, params, tp, &moe);
     nn_mlp_desc mlp = {name,      desc->hidden,  desc->inner, rows,
                        desc->std, desc->out_std, desc->sp,    desc->adapters};
     return nn_mlp_init(&block->mlp, params, tp, &mlp);
@@ -45,7 +56,9 @@ static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_com
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
                           const nn_block_desc *desc)
 {
-    nn_block made = {.hidden = desc->hidden, .runtime = nn_params_runtime(params)};
+    nn_block made = {.hidden = desc->hidden,
+                     .mixed = desc->mixture != NULL,
+                     .runtime = nn_params_runtime(params)};
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
     MIMO_TRY(nn_check_size(desc->name, "max_batch", desc->max_batch));
     made.max_rows = desc->max_rows * desc->max_batch;
@@ -68,6 +81,7 @@ void nn_block_release(nn_block *block)
     nn_norm_release(&block->norm2);
     nn_attention_release(&block->attention);
     nn_mlp_release(&block->mlp);
+    nn_moe_release(&block->moe);
     nn_runtime_free(block->runtime, block->d_normed);
     memset(block, 0, sizeof *block);
 }
@@ -78,10 +92,25 @@ mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, n
     MIMO_TRY(nn_norm_saved_place(&saved->norm1, &block->norm1, room));
     MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
     MIMO_TRY(nn_attention_saved_place(&saved->attention, &block->attention, room));
-    MIMO_TRY(nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+    MIMO_TRY(block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room)
+                          : nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
     MIMO_TRY(nn_room_take(room, &saved->normed1, elements, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->normed2, elements, sizeof(nn_real)));
     return nn_room_take(room, &saved->middle, elements, sizeof(nn_real));
+}
+
+/* The stage of the second half. */
+static nn_stage *stage_of(const nn_block *block, nn_block_saved *saved)
+{
+    return block->mixed ? &saved->moe.experts.stage : &saved->mlp.down.stage;
+}
+
+static mimo_status second_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                                  int64_t rows, int64_t batch)
+{
+    if (block->mixed)
+        return nn_moe_forward(&block->moe, &saved->moe, y, saved->normed2, rows, batch);
+    return nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows, batch);
 }
 
 mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
@@ -90,13 +119,13 @@ mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_re
     MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
     int64_t rows = sequence->rows * sequence->batch / nn_edge_factor(&block->attention.qkv.before);
     int64_t elements = rows * block->hidden;
-    saved->mlp.down.stage = NN_STAGE_NONE;
+    *stage_of(block, saved) = NN_STAGE_NONE;
     MIMO_TRY(nn_norm_forward(&block->norm1, &saved->norm1, saved->normed1, x, rows));
     MIMO_TRY(nn_attention_forward(&block->attention, &saved->attention, saved->middle,
                                   saved->normed1, sequence));
     MIMO_TRY(block->runtime->ops->add(block->runtime, saved->middle, x, elements));
     MIMO_TRY(nn_norm_forward(&block->norm2, &saved->norm2, saved->normed2, saved->middle, rows));
-    MIMO_TRY(nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows, sequence->batch));
+    MIMO_TRY(second_forward(block, saved, y, rows, sequence->batch));
     return block->runtime->ops->add(block->runtime, y, saved->middle, elements);
 }
 
@@ -104,9 +133,10 @@ mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved
                                     nn_real *dy)
 {
     nn_real *d_normed = block->d_normed, *d_middle = saved->middle;
-    MIMO_CHECK(saved->mlp.down.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(*stage_of(block, saved) >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "block: backward before forward");
-    MIMO_TRY(nn_mlp_backward_input(&block->mlp, &saved->mlp, d_normed, dy));
+    MIMO_TRY(block->mixed ? nn_moe_backward_input(&block->moe, &saved->moe, d_normed, dy)
+                          : nn_mlp_backward_input(&block->mlp, &saved->mlp, d_normed, dy));
     MIMO_TRY(nn_norm_backward_input(&block->norm2, &saved->norm2, d_middle, d_normed, dy));
     MIMO_TRY(nn_attention_backward_input(&block->attention, &saved->attention, d_normed, d_middle));
     return nn_norm_backward_input(&block->norm1, &saved->norm1, dx, d_normed, d_middle);
@@ -114,14 +144,14 @@ mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved
 
 mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved)
 {
-    MIMO_TRY(nn_mlp_backward_params(&block->mlp, &saved->mlp));
+    MIMO_TRY(block->mixed ? nn_moe_backward_params(&block->moe, &saved->moe)
+                          : nn_mlp_backward_params(&block->mlp, &saved->mlp));
     return nn_attention_backward_params(&block->attention, &saved->attention);
 }
 
-mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit)
+mimo_status nn_block_visit(nn_block *block, nn_lora_visit *visit)
 {
-    MIMO_TRY(visit(&block->attention.qkv));
-    MIMO_TRY(visit(&block->attention.out));
-    MIMO_TRY(visit(&block->mlp.up));
-    return visit(&block->mlp.down);
+    MIMO_TRY(nn_linear_visit(&block->attention.qkv, visit));
+    MIMO_TRY(nn_linear_visit(&block->attention.out, visit));
+    return block->mixed ? nn_moe_visit(&block->moe, visit) : nn_mlp_visit(&block->mlp, visit);
 }

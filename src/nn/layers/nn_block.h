@@ -1,11 +1,12 @@
-/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). The sequence
- * makes it an encoder's or an LLM's (causal or not, cp or not). Parameters: NAME.norm1.*,
- * NAME.attention.*, NAME.norm2.*, NAME.mlp.*. */
+/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). In place of the
+ * MLP may be a mixture of experts. The sequence makes it an encoder's or an LLM's (causal or not,
+ * cp or not). Parameters: NAME.norm1.*, NAME.attention.*, NAME.norm2.*, NAME.mlp.*. */
 #ifndef MIMO_NN_NN_BLOCK_H
 #define MIMO_NN_NN_BLOCK_H
 
 #include "nn/layers/nn_attention.h"
 #include "nn/layers/nn_mlp.h"
+#include "nn/layers/nn_moe.h"
 #include "nn/layers/nn_norm.h"
 
 typedef struct nn_block_desc {
@@ -16,6 +17,7 @@ typedef struct nn_block_desc {
     double out_std; /* of the two projections back to the residual; often std / sqrt(2 * layers) */
     bool sp;        /* sequence parallelism: outside of the products, each tp rank has its rows */
     const nn_lora_choice *adapters; /* of the linear layers; NULL: none */
+    const nn_mixture *mixture;      /* in place of the MLP; NULL: none. Its cp is the sequence's */
 } nn_block_desc;
 
 typedef struct nn_block {
@@ -23,6 +25,8 @@ typedef struct nn_block {
     nn_norm norm1, norm2;
     nn_attention attention;
     nn_mlp mlp;
+    nn_moe moe;
+    bool mixed;               /* moe is there, and not mlp */
     int64_t hidden, max_rows; /* max_rows: of all samples */
     nn_real *d_normed;        /* [max_rows, H], workspace of backward */
 } nn_block;
@@ -31,6 +35,7 @@ typedef struct nn_block_saved {
     nn_norm_saved norm1, norm2;
     nn_attention_saved attention;
     nn_mlp_saved mlp;
+    nn_moe_saved moe;
     nn_real *normed1, *normed2; /* [max_rows, H] */
     nn_real *middle;            /* a; in backward its gradient, which is attention's dy */
 } nn_block_saved;
@@ -53,7 +58,7 @@ mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved
                                     nn_real *dy);
 mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved);
 
-/** Visit the block's linear layers. */
-mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit);
+/** Visit the adapters. */
+mimo_status nn_block_visit(nn_block *block, nn_lora_visit *visit);
 
 #endif

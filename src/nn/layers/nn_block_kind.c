@@ -1,7 +1,19 @@
 #include "nn/layers/nn_block_kind.h"
 
-static mimo_status init(void *layer, nn_params *params, mimo_comm *tp, const nn_block_desc *desc)
+#include "core/check.h"
+
+static mimo_status init_dense(void *layer, nn_params *params, mimo_comm *tp,
+                              const nn_block_desc *desc)
 {
+    nn_block_desc dense = *desc;
+    dense.mixture = NULL;
+    return nn_block_init(layer, params, tp, &dense);
+}
+
+static mimo_status init_mixed(void *layer, nn_params *params, mimo_comm *tp,
+                              const nn_block_desc *desc)
+{
+    MIMO_CHECK(desc->mixture, MIMO_ERR_ARGUMENT, "%s: no mixture of experts", desc->name);
     return nn_block_init(layer, params, tp, desc);
 }
 
@@ -31,17 +43,17 @@ static mimo_status backward_params(const void *layer, void *saved)
     return nn_block_backward_params(layer, saved);
 }
 
-static mimo_status visit(void *layer, nn_linear_visit *each)
+static mimo_status visit(void *layer, nn_lora_visit *each)
 {
     return nn_block_visit(layer, each);
 }
 
-const nn_block_kind nn_block_dense = {.layer_size = sizeof(nn_block),
-                                      .saved_size = sizeof(nn_block_saved),
-                                      .init = init,
-                                      .release = release,
-                                      .saved_place = saved_place,
-                                      .forward = forward,
-                                      .backward_input = backward_input,
-                                      .backward_params = backward_params,
-                                      .visit = visit};
+#define KIND(begin)                                                                            \
+    {                                                                                          \
+        .layer_size = sizeof(nn_block), .saved_size = sizeof(nn_block_saved), .init = (begin), \
+        .release = release, .saved_place = saved_place, .forward = forward,                    \
+        .backward_input = backward_input, .backward_params = backward_params, .visit = visit   \
+    }
+
+const nn_block_kind nn_block_dense = KIND(init_dense);
+const nn_block_kind nn_block_mixed = KIND(init_mixed);

@@ -15,10 +15,11 @@ typedef struct nn_block_kind {
                            const nn_sequence *sequence);
     mimo_status (*backward_input)(const void *layer, void *saved, nn_real *dx, nn_real *dy);
     mimo_status (*backward_params)(const void *layer, void *saved);
-    mimo_status (*visit)(void *layer, nn_linear_visit *visit);
+    mimo_status (*visit)(void *layer, nn_lora_visit *visit);
 } nn_block_kind;
 
-/** nn_block.h: attention and an MLP that all tokens go through. */
-extern const nn_block_kind nn_block_dense;
+/** nn_block.h: attention and an MLP that all tokens go through; or a mixture of experts, that of
+ *  the descriptor, which the first one does not read. */
+extern const nn_block_kind nn_block_dense, nn_block_mixed;
 
 #endif

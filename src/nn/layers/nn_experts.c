@@ -392,24 +392,12 @@ mimo_status nn_experts_backward_params(const nn_experts *layer, nn_experts_saved
     return MIMO_OK;
 }
 
-/* ------------------------------------------ adapters ----------------------------------------- */
-
-static mimo_status each_adapter(nn_experts *layer, mimo_status (*change)(nn_lora *, int))
+mimo_status nn_experts_visit(nn_experts *layer, nn_lora_visit *visit)
 {
     for (int64_t e = 0; e < layer->count; e++) {
         nn_expert *expert = &layer->list[e];
-        MIMO_TRY(change(&expert->up.lora, expert->up.weight));
-        MIMO_TRY(change(&expert->down.lora, expert->down.weight));
+        MIMO_TRY(visit(&expert->up.lora, expert->up.weight));
+        MIMO_TRY(visit(&expert->down.lora, expert->down.weight));
     }
     return MIMO_OK;
-}
-
-mimo_status nn_experts_merge(nn_experts *layer)
-{
-    return each_adapter(layer, nn_lora_merge);
-}
-
-mimo_status nn_experts_unmerge(nn_experts *layer)
-{
-    return each_adapter(layer, nn_lora_unmerge);
 }

@@ -87,8 +87,7 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
                                       nn_real *d_weights, nn_real *dy);
 mimo_status nn_experts_backward_params(const nn_experts *layer, nn_experts_saved *saved);
 
-/** Merge the adapters of all experts into their weights, and back (nn_lora.h). */
-mimo_status nn_experts_merge(nn_experts *layer);
-mimo_status nn_experts_unmerge(nn_experts *layer);
+/** Visit the adapters of this rank's experts. */
+mimo_status nn_experts_visit(nn_experts *layer, nn_lora_visit *visit);
 
 #endif

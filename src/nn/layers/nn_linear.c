@@ -288,12 +288,7 @@ mimo_status nn_linear_backward(const nn_linear *layer, nn_linear_saved *saved, n
     return nn_linear_backward_params(layer, saved);
 }
 
-mimo_status nn_linear_merge(nn_linear *layer)
+mimo_status nn_linear_visit(nn_linear *layer, nn_lora_visit *visit)
 {
-    return nn_lora_merge(&layer->lora, layer->weight);
-}
-
-mimo_status nn_linear_unmerge(nn_linear *layer)
-{
-    return nn_lora_unmerge(&layer->lora, layer->weight);
+    return visit(&layer->lora, layer->weight);
 }

@@ -99,11 +99,7 @@ mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *s
 mimo_status nn_linear_backward(const nn_linear *layer, nn_linear_saved *saved, nn_real *dx,
                                nn_real *dy);
 
-/** What a walk over linear layers does with each. The first error ends the walk. */
-typedef mimo_status nn_linear_visit(nn_linear *layer);
-
-/** Merge the adapter into the weight, and back (nn_lora.h). Without an adapter they do nothing. */
-mimo_status nn_linear_merge(nn_linear *layer);
-mimo_status nn_linear_unmerge(nn_linear *layer);
+/** Visit the adapter. */
+mimo_status nn_linear_visit(nn_linear *layer, nn_lora_visit *visit);
 
 #endif

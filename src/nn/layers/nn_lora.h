@@ -104,4 +104,8 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_lora_saved *sa
 mimo_status nn_lora_merge(nn_lora *lora, int weight);
 mimo_status nn_lora_unmerge(nn_lora *lora, int weight);
 
+/** What a walk over layers does with the adapter of each weight, such as these two. A layer without
+ *  an adapter has one of rank 0. The first error ends the walk. */
+typedef mimo_status nn_lora_visit(nn_lora *lora, int weight);
+
 #endif

@@ -91,3 +91,9 @@ mimo_status nn_mlp_backward_params(const nn_mlp *layer, nn_mlp_saved *saved)
     MIMO_TRY(nn_linear_backward_params(&layer->down, &saved->down));
     return nn_linear_backward_params(&layer->up, &saved->up);
 }
+
+mimo_status nn_mlp_visit(nn_mlp *layer, nn_lora_visit *visit)
+{
+    MIMO_TRY(nn_linear_visit(&layer->up, visit));
+    return nn_linear_visit(&layer->down, visit);
+}

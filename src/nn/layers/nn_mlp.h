@@ -43,4 +43,7 @@ mimo_status nn_mlp_backward_input(const nn_mlp *layer, nn_mlp_saved *saved, nn_r
                                   nn_real *dy);
 mimo_status nn_mlp_backward_params(const nn_mlp *layer, nn_mlp_saved *saved);
 
+/** Visit the adapters. */
+mimo_status nn_mlp_visit(nn_mlp *layer, nn_lora_visit *visit);
+
 #endif

@@ -369,3 +369,9 @@ mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved)
     MIMO_TRY(nn_router_backward_params(&layer->router, &saved->router));
     return has_shared(layer) ? nn_mlp_backward_params(&layer->shared, &saved->shared) : MIMO_OK;
 }
+
+mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit)
+{
+    MIMO_TRY(nn_experts_visit(&layer->experts, visit));
+    return has_shared(layer) ? nn_mlp_visit(&layer->shared, visit) : MIMO_OK;
+}

@@ -117,4 +117,7 @@ mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, n
 /** Local. */
 mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved);
 
+/** Visit the adapters of this rank's experts and of the shared one. */
+mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit);
+
 #endif

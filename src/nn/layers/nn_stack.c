@@ -183,7 +183,7 @@ mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *save
     return MIMO_OK;
 }
 
-mimo_status nn_stack_visit(const nn_stack *stack, nn_linear_visit *visit)
+mimo_status nn_stack_visit(const nn_stack *stack, nn_lora_visit *visit)
 {
     for (int64_t i = 0; i < stack->count; i++)
         MIMO_TRY(stack->kinds[i]->visit(stack->layers[i], visit));

@@ -57,7 +57,7 @@ mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved);
 mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved);
 
-/** Visit the linear layers. */
-mimo_status nn_stack_visit(const nn_stack *stack, nn_linear_visit *visit);
+/** Visit the adapters. */
+mimo_status nn_stack_visit(const nn_stack *stack, nn_lora_visit *visit);
 
 #endif
