@@ -20,9 +20,10 @@ typedef struct checked_tensor {
     double *base;            /* the start that both are measured from; zeros by default */
     unsigned char *seen;     /* [rows, columns] */
     double scale, got_scale; /* L2 norms of the reference and of the candidate */
-    double error;            /* relative L2 */
+    double error;            /* relative L2; of `zeros` absolute */
     double moved;            /* relative L2 of the reference from the base */
     double limit;   /* of the error: the phase's, or less where the reference moved little */
+    bool zeros;     /* the reference is all zeros, and the candidate must be */
     char fault[96]; /* "": none; otherwise why it fails, whatever the error */
 } checked_tensor;
 
@@ -40,6 +41,9 @@ typedef struct oracle_comparison {
  * fails. */
 void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
                        const ref_tensor *expected, const ref_tensor *base);
+/* Expect zeros of this shape: the gradient of an expert that no token with a label chose. */
+void comparison_expect_zeros(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
+                             const ref_tensor *shape);
 void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
                               double value);
 /* A capture_visitor; context is the comparison. */

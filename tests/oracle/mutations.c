@@ -6,40 +6,40 @@
 #include "core/mutation.h"
 #include "oracle_options.h"
 
-#define FAN_IN                                                             \
-    {                                                                      \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0, 0, 0 \
+#define FAN_IN                                                                         \
+    {                                                                                  \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
     }
-#define FAN_IN_SP                                                         \
-    {                                                                     \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0, 0, 0 \
+#define FAN_IN_SP                                                                     \
+    {                                                                                 \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
     }
-#define FAN_OUT                                                            \
-    {                                                                      \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0, 0, 0 \
+#define FAN_OUT                                                                        \
+    {                                                                                  \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
     }
-#define ROUTED                                                         \
-    {                                                                  \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0, 0, 0 \
-    }
-
-#define ROUTED_FAN_OUT                                                 \
-    {                                                                  \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0, 0, 0 \
-    }
-#define ZERO_COPY                                                         \
-    {                                                                     \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0, 0, 0 \
+#define ROUTED                                                                     \
+    {                                                                              \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0, 0, 0, 0, 0, NULL \
     }
 
-#define ADAPTERS                                                           \
-    {                                                                      \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0 \
+#define ROUTED_FAN_OUT                                                             \
+    {                                                                              \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0, 0, 0, 0, 0, NULL \
+    }
+#define ZERO_COPY                                                                     \
+    {                                                                                 \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0, 0, 0, 0, 0, NULL \
     }
 
-#define ADAPTERS_UNEQUAL                                                   \
-    {                                                                      \
-        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0 \
+#define ADAPTERS                                                                       \
+    {                                                                                  \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
+    }
+
+#define ADAPTERS_UNEQUAL                                                               \
+    {                                                                                  \
+        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
     }
 
 static const oracle_mutation table[] = {
@@ -141,12 +141,12 @@ static const oracle_mutation table[] = {
     {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
      ADAPTERS_UNEQUAL, false},
     {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0}, false},
+    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},
 };
 
-#define FIXED(encoder, llm, adapters)                      \
-    {                                                      \
-        encoder, llm, false, EXECUTOR_AUTO, adapters, 8, 4 \
+#define FIXED(encoder, llm, adapters)                                  \
+    {                                                                  \
+        encoder, llm, false, EXECUTOR_AUTO, adapters, 8, 4, 0, 0, NULL \
     }
 
 /* Topologies on which each bug shows: several hide on others. */
@@ -162,7 +162,7 @@ static const oracle_order_mutation order_table[] = {
     {"loss-float", "token losses are not rounded", "loss", FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
     {"norm-by-rank", "the norm adds the squares of a rank's slice", "norm",
      FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 0)},
-    {NULL, NULL, NULL, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0}},
+    {NULL, NULL, NULL, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}},
 };
 
 /* Bugs that no run of mimo-oracle meets. A test with each of them fails, as its meson.build
@@ -224,9 +224,13 @@ bool mutation_exists(const char *name)
 
 static const char *flags_of(const oracle_spec *spec)
 {
-    static char adapters[32];
-    snprintf(adapters, sizeof adapters, " --adapters %d", spec->adapters);
-    return spec->adapters > 0 ? adapters : spec->sp ? " --sp" : "";
+    static char flags[80];
+    if (spec->experts > 0)
+        snprintf(flags, sizeof flags, " --experts %d,%d --expert-grid %s", (int)spec->experts,
+                 (int)spec->top_k, spec->expert_grid);
+    else
+        snprintf(flags, sizeof flags, " --adapters %d", spec->adapters);
+    return spec->experts > 0 || spec->adapters > 0 ? flags : spec->sp ? " --sp" : "";
 }
 
 void mutation_list(FILE *stream)

@@ -31,6 +31,8 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
     int64_t unit = mimo_comm_size(topology->world);
     ref_sizes sizes = synthetic_sizes(unit > topology->shards ? unit : topology->shards, seed);
     oracle_set_adapters(&sizes, topology, shape->micro_batches > 1);
+    sizes.experts = topology->experts;
+    sizes.top_k = topology->top_k;
     return sizes;
 }
 
@@ -91,7 +93,7 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     MIMO_TRY(
         nn_runtime_reserve(out->topology->runtime, &out->patches, patches, sizeof *out->patches));
     MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
-    MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
+    MIMO_TRY(mimo_reserve(&out->losses, positions * (1 + sizes->top_k), sizeof *out->losses));
     MIMO_TRY(create_tiles(out));
     return mimo_reserve(&out->row_of, positions + 6 * sizes->vocabulary, sizeof *out->row_of);
 }
@@ -139,7 +141,7 @@ static mimo_status reset_param(const oracle_candidate *candidate, nn_params *par
 {
     const nn_param *param = nn_params_at(params, index);
     nn_real *to = candidate->on_host;
-    if (param->init == NN_INIT_NORMAL || param->init == NN_INIT_UNIFORM)
+    if (!param->held || param->init == NN_INIT_NORMAL || param->init == NN_INIT_UNIFORM)
         return MIMO_OK;
     for (int64_t i = 0; i < param->local[0]; i++)
         for (int64_t j = 0; j < param->local[1]; j++) {
@@ -166,6 +168,8 @@ static void capture_param(const oracle_candidate *candidate, oracle_capture *cap
 {
     char name[64];
     const nn_param *param = nn_params_at(params, index);
+    if (!param->held)
+        return;
     snprintf(name, sizeof name, "%s%s", prefix, param->name);
     for (int64_t i = 0; i < param->local[0]; i++)
         candidate->row_of[i] = i + (param->placement.cut == 0 ? param->start : 0);
@@ -215,7 +219,7 @@ static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *param
     const nn_param *param = nn_params_at(params, index);
     int64_t count = param->count;
     nn_real *value = candidate->on_host, *grad = value + count;
-    if (param->frozen)
+    if (param->frozen || !param->held)
         return MIMO_OK;
     MIMO_TRY(nn_params_read(params, index, NN_VALUE, value));
     MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
@@ -333,6 +337,47 @@ void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_c
     capture_tile(candidate, capture, name, &share, logits, llm->saved.logits);
 }
 
+static const nn_moe *mixture_at(const oracle_llm *llm, int64_t block)
+{
+    const nn_stack *blocks = &llm->blocks;
+    return blocks->kinds[block] == &nn_block_mixed ? &((const nn_block *)blocks->layers[block])->moe
+                                                   : NULL;
+}
+
+/* What a router chose for this rank's tokens, and the weights. Columns are the choices; rows of its
+ * tile are numbered as those of all tp ranks together. */
+static void capture_choices(const oracle_candidate *candidate, oracle_capture *capture, int64_t m,
+                            int64_t block)
+{
+    const oracle_llm *llm = &candidate->llm;
+    const nn_runtime *runtime = candidate->topology->runtime;
+    const nn_block_saved *state = llm->saved.blocks.blocks[block];
+    const nn_router_saved *router = &state->moe.router;
+    const nn_row_range *own = &router->rows;
+    int64_t k = candidate->sizes.top_k, count = own->count * k;
+    int32_t *ids = (int32_t *)(void *)candidate->losses; /* room for as many numbers */
+    char name[32];
+    for (int64_t i = 0; i < own->count; i++) {
+        int64_t row = own->first + i;
+        int64_t sample =
+            m * candidate->shape.micro_batch + candidate->first_sentence + row % own->batch;
+        bool exists = sample < candidate->shape.samples;
+        int64_t position = llm->share_positions[row / own->batch];
+        candidate->row_of[i] = exists ? sample * candidate->sizes.seq + position : -1;
+    }
+    capture_block it = {name, candidate->row_of, own->count, 0, k, candidate->on_host};
+    snprintf(name, sizeof name, "llm.weights%d", (int)block);
+    MIMO_KEEP_FIRST(capture->status, nn_runtime_read(runtime, candidate->on_host, router->weights,
+                                                     count * (int64_t)sizeof(nn_real)));
+    capture_add(capture, &it);
+    snprintf(name, sizeof name, "llm.choices%d", (int)block);
+    MIMO_KEEP_FIRST(capture->status,
+                    nn_runtime_read(runtime, ids, router->chosen, count * (int64_t)sizeof *ids));
+    for (int64_t i = 0; i < count; i++)
+        candidate->on_host[i] = (nn_real)ids[i];
+    capture_add(capture, &it);
+}
+
 static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
 {
     const oracle_llm *llm = &candidate->llm;
@@ -350,6 +395,8 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     for (int64_t i = 0; i < sizes->llm_layers; i++) {
         snprintf(name, sizeof name, "llm.block%d", (int)i);
         capture_tile(candidate, capture, name, &own, all, x[i + 1]);
+        if (mixture_at(llm, i))
+            capture_choices(candidate, capture, m, i);
     }
     capture_tile(candidate, capture, "llm.norm", &own, all, llm->saved.normed);
     oracle_candidate_capture_logits(candidate, capture, "llm.logits", m);
@@ -429,7 +476,8 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                                     .world = topology->world,
                                     .n = ORACLE_STORES,
                                     .stores = {candidate->stores[0], candidate->stores[1]},
-                                    .tp = {topology->encoder_tp, topology->tp}};
+                                    .tp = {topology->encoder_tp, topology->tp},
+                                    .experts = {NULL, topology->group}};
     MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->gradient));
     MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
     if (capture) {

@@ -28,6 +28,25 @@ static void add_loss(nn_exchange_counts *counts, int64_t micro, int64_t rows, bo
     add(counts, NN_EXCHANGE_SUM, fixed ? 2 * micro : micro, fixed ? bytes : 2 * bytes);
 }
 
+/* Each mixture sends this rank's tokens to experts and back, forward and backward; and weights once
+ * each way. Where it cuts the rows, it gathers them both ways. */
+static void add_mixtures(all_counts *counts, const oracle_candidate *candidate, int64_t mixtures)
+{
+    const oracle_topology *topology = candidate->topology;
+    int64_t width = candidate->sizes.hidden * (int64_t)sizeof(nn_real);
+    int64_t rows = candidate->llm.share * candidate->sentences, tp = topology->tp_size;
+    int64_t micro = candidate->shape.micro_batches * mixtures;
+    int64_t part = (rows + tp - 1) / tp, first = part * topology->tp_rank;
+    int64_t own = first >= rows ? 0 : first + part <= rows ? part : rows - first;
+    int64_t weights = candidate->sizes.top_k * (int64_t)sizeof(nn_real);
+    for (int kind = NN_EXCHANGE_ROWS; kind <= NN_EXCHANGE_COMBINE; kind++) {
+        add(&counts->experts, (nn_exchange_kind)kind, micro, own * width);
+        add(&counts->experts, (nn_exchange_kind)kind, micro, own * (width + weights));
+    }
+    if (topology->tp && !topology->sp)
+        add(&counts->llm_tp, NN_EXCHANGE_GATHER, 2 * micro, tp * part * width);
+}
+
 /* A block has a column-parallel and a row-parallel layer in each of its halves. Each of the four
  * exchanges its rows once, forward or backward. Under sp it does so both ways. */
 static all_counts expected(const oracle_candidate *candidate)
@@ -38,9 +57,11 @@ static all_counts expected(const oracle_candidate *candidate)
             micro = candidate->shape.micro_batches;
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
-    int64_t linears = 4 * sizes->llm_layers + 1; /* and the head */
+    int64_t mixtures = sizes->experts > 0 ? sizes->llm_layers / 2 : 0;
+    int64_t linears = 4 * sizes->llm_layers - 2 * mixtures + 1; /* and the head */
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
+    add_mixtures(&counts, candidate, mixtures);
     if (topology->encoder_tp)
         add(&counts.encoder_tp, NN_EXCHANGE_SUM, micro * 4 * sizes->encoder_layers,
             pictures * width);

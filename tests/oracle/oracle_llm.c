@@ -7,6 +7,8 @@
 #include "core/memory.h"
 #include "device/device.h"
 
+enum { MOST_BLOCKS = 2 }; /* of synthetic_sizes */
+
 /* ----------------------------------------- creation ----------------------------------------- */
 
 static mimo_status find_positions(oracle_llm *out)
@@ -35,6 +37,7 @@ static mimo_status create_store(oracle_llm *out)
                             .module = MIMO_DST,
                             .tp_rank = (int)out->topology->tp_rank,
                             .tp_size = (int)out->topology->tp_size,
+                            .experts = out->topology->place,
                             .seed = out->sizes.seed,
                             .frozen = out->sizes.frozen,
                             .runtime = out->topology->runtime,
@@ -46,13 +49,23 @@ static mimo_status create_store(oracle_llm *out)
 static mimo_status add_blocks(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
+    const nn_mixture mixture = {.experts = sizes->experts,
+                                .top_k = sizes->top_k,
+                                .inner = sizes->hidden,
+                                .group = out->topology->group,
+                                .cp = out->topology->cp};
+    const nn_block_kind *kinds[MOST_BLOCKS];
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        kinds[i] = sizes->experts > 0 && i % 2 == 1 ? &nn_block_mixed : &nn_block_dense;
     nn_stack_desc blocks = {.name = "llm.block",
                             .count = sizes->llm_layers,
+                            .kinds = kinds,
                             .block = block_of(sizes->hidden, sizes->heads, sizes->llm_layers)};
     blocks.block.max_rows = out->share;
     blocks.block.max_batch = out->batch;
     blocks.block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
     blocks.block.sp = out->topology->sp;
+    blocks.block.mixture = &mixture;
     blocks.block.adapters = oracle_adapters(&out->adapters, sizes);
     return nn_stack_init(&out->blocks, out->params, out->topology->tp, &blocks);
 }

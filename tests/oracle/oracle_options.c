@@ -15,6 +15,8 @@ enum {
     KEY_LLM,
     KEY_SP,
     KEY_ADAPTERS,
+    KEY_EXPERTS,
+    KEY_EXPERT_GRID,
     KEY_EXECUTOR,
     KEY_DEVICE,
     KEY_MUTATE,
@@ -33,13 +35,15 @@ enum {
     KEY_HELP
 };
 
-enum { MOST_RANK = 64 };
+enum { MOST_RANK = 64, MOST_EXPERTS = 16 };
 
 static const struct option table[] = {
     {"encoder", required_argument, NULL, KEY_ENCODER},
     {"llm", required_argument, NULL, KEY_LLM},
     {"sp", no_argument, NULL, KEY_SP},
     {"adapters", required_argument, NULL, KEY_ADAPTERS},
+    {"experts", required_argument, NULL, KEY_EXPERTS},
+    {"expert-grid", required_argument, NULL, KEY_EXPERT_GRID},
     {"executor", required_argument, NULL, KEY_EXECUTOR},
     {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
@@ -72,6 +76,9 @@ void oracle_options_help(FILE *stream)
         "  --sp              sequence parallelism over the LLM's tp\n"
         "  --adapters RANK   on every linear layer, and the rest frozen in the second case\n"
         "                    (default: one adapter, on the head, and nothing is frozen)\n"
+        "  --experts E,K     in place of the MLP of every second block of the LLM a mixture of E\n"
+        "                    experts, of which each token has K\n"
+        "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
         "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
         "                    zero-copy with the tiles in a buffer\n"
         "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
@@ -163,6 +170,16 @@ static const char *read_order(oracle_spec *spec, const char *text)
                : "--same-bits is not V,C";
 }
 
+static const char *read_experts(oracle_spec *spec, const char *text)
+{
+    int used = 0;
+    int numbers = sscanf(text, "%" SCNd64 ",%" SCNd64 "%n", &spec->experts, &spec->top_k, &used);
+    bool read = numbers == 2 && !text[used];
+    return read && spec->top_k > 0 && spec->top_k <= spec->experts && spec->experts <= MOST_EXPERTS
+               ? NULL
+               : "--experts is not E,K with K from 1 to E, and E at most 16";
+}
+
 static const char *read_parts(int64_t *out, const char *text)
 {
     uint64_t parts = 0;
@@ -185,6 +202,11 @@ static const char *read_option(oracle_options *out, int key)
         return NULL;
     case KEY_ADAPTERS:
         return read_rank(&out->spec.adapters, optarg);
+    case KEY_EXPERTS:
+        return read_experts(&out->spec, optarg);
+    case KEY_EXPERT_GRID:
+        out->spec.expert_grid = optarg;
+        return NULL;
     case KEY_EXECUTOR:
         return read_executor(&out->spec.executor, optarg);
     case KEY_DEVICE:
@@ -235,6 +257,7 @@ static const char *read_option(oracle_options *out, int key)
 const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
 {
     *out = (oracle_options){.seed = 1, .micro_batches = 1, .log = "mimo-oracle.log"};
+    out->spec.expert_grid = "etp=1,ep=1";
     opterr = 0;
     optind = 0; /* start again, as other arguments may have been read before */
     for (int key; (key = getopt_long(argc, argv, "", table, NULL)) != -1;) {
@@ -247,5 +270,7 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     bool is_run = !out->help && !out->list_mutations && !out->list_order_mutations && !out->runs;
     if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
+    if (out->spec.experts > 0 && out->spec.adapters > 0)
+        return "--experts with --adapters: files of adapters have no experts";
     return NULL;
 }

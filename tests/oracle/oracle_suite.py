@@ -9,6 +9,8 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        adapters   adapters on every linear layer, on 4 topologies
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
+       experts    mixtures of experts on 16 topologies: each cut alone, several together, edp > 1
+                  with and without ep, 9 experts over 3
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, 10 steps, and
                   every bug of --list-order-mutations differs from one rank
        every-same-bits   the same bits on 20 topologies, 100 steps
@@ -36,8 +38,8 @@ import typing
 
 import oracle_same_bits
 
-PARTS = {"small", "eight", "every", "adapters", "every-adapters", "same-bits", "every-same-bits",
-         "curves", "mutations", "self-test", "arguments", "effects"}
+PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "same-bits",
+         "every-same-bits", "curves", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -50,6 +52,23 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 ADAPTED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=2,dp=4", "tp=4,cp=1,dp=2", True),
            ("tp=8,dp=1", "tp=1,cp=4,dp=2", False), ("tp=1,dp=6", "tp=3,cp=2,dp=1", True)]
+# The encoder's grid, the LLM's, whether with sp, E,K, and the grid of the experts.
+MIXED = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1"),
+         ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1"),
+         ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2"),
+         ("dp=2", "cp=2", False, "8,2", "etp=1,ep=2"),
+         ("dp=2", "dp=2", False, "8,2", "etp=2,ep=1"),
+         ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1"),
+         ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2"),
+         ("tp=2,dp=2", "tp=2,cp=2", False, "8,2", "etp=1,ep=4"),
+         ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=1,ep=4"),
+         ("dp=4", "tp=2,cp=2", False, "8,2", "etp=2,ep=2"),
+         ("dp=4", "tp=2,cp=2", True, "8,2", "etp=2,ep=2"),
+         ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3"),
+         ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4"),
+         ("tp=2,dp=4", "tp=4,cp=1,dp=2", False, "8,2", "etp=2,ep=2"),
+         ("tp=4,dp=2", "tp=4,cp=1,dp=2", False, "8,2", "etp=1,ep=8"),
+         ("dp=8", "tp=4,cp=1,dp=2", True, "8,2", "etp=2,ep=1")]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
@@ -69,6 +88,14 @@ REFUSED = [
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
     (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
+    (["--experts", "8"], "--experts is not E,K with K from 1 to E, and E at most 16"),
+    (["--experts", "2,3"], "--experts is not E,K with K from 1 to E, and E at most 16"),
+    (["--experts", "8,2", "--expert-grid", "etp=3,ep=2"],
+     "experts etp=3,ep=2 do not divide 2 ranks"),
+    (["--experts", "8,2", "--expert-grid", "edp=2"],
+     "--expert-grid edp=2 has edp=2: the oracle models no edp there"),
+    (["--experts", "8,2", "--adapters", "4"],
+     "--experts with --adapters: files of adapters have no experts"),
     (["--same-bits", "8"], "--same-bits is not V,C"),
     (["--same-bits", "16,1", "--train", "3"],
      "--same-bits with V 16: 8 heads do not divide into 16 parts"),
@@ -246,18 +273,23 @@ class Run(typing.NamedTuple):
     seed: int = 1
     adapters: int = 0
     same_bits: bool = False
+    experts: tuple = ()
 
     def text(self):
         encoder, llm, sp = self.pair
         text = f"{encoder} -> {llm}{' sp' if sp else ''} {self.executor}"
         text += f" adapters {self.adapters}" if self.adapters else ""
         text += " same bits" if self.same_bits else ""
+        text += f" experts {' '.join(self.experts)}" if self.experts else ""
         return text + (f" seed {self.seed}" if self.seed != 1 else "")
 
     def options(self):
         adapters = ["--adapters", str(self.adapters)] if self.adapters else []
         order = oracle_same_bits.ORDER if self.same_bits else []
-        return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order]
+        flags = zip(["--experts", "--expert-grid"], self.experts)
+        experts = [word for flag in flags for word in flag]
+        return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order,
+                *experts]
 
 
 def judge_pair(text, result, outcome):
@@ -410,6 +442,8 @@ def rows_of(part):
         return in_turn(dealt_pairs(8, 0))
     if part == "adapters":
         return in_turn(ADAPTED, RANK)
+    if part == "experts":
+        return [Run(tuple(row[:3]), "routed", experts=tuple(row[3:])) for row in MIXED]
     if part == "every-adapters":
         pairs = all_pairs(2) + dealt_pairs(4, 1) + dealt_pairs(6, 0) + dealt_pairs(8, 1)
         return in_turn(pairs, RANK - 1)

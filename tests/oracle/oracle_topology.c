@@ -38,19 +38,51 @@ static mimo_status check_spec(const char *flag, const char *spec, const char *co
     return status;
 }
 
+/* The sizes of a grid of experts: edp is derived. */
+static mimo_status read_experts(mimo_dim dims[3], const oracle_spec *spec, int64_t ranks)
+{
+    static const char *const modelled[] = {"etp", "ep", NULL};
+    mimo_grid *grid;
+    MIMO_TRY(mimo_grid_create_text(&grid, spec->expert_grid, 0));
+    int64_t etp = mimo_grid_dim_size(grid, "etp"), ep = mimo_grid_dim_size(grid, "ep");
+    mimo_status status = check_dims(grid, "--expert-grid", spec->expert_grid, modelled);
+    mimo_grid_destroy(grid);
+    MIMO_TRY(status);
+    MIMO_CHECK(ranks % (etp * ep) == 0, MIMO_ERR_GRID, "experts %s do not divide %" PRId64 " ranks",
+               spec->expert_grid, ranks);
+    dims[0] = (mimo_dim){"etp", etp};
+    dims[1] = (mimo_dim){"ep", ep};
+    dims[2] = (mimo_dim){"edp", ranks / (etp * ep)};
+    return MIMO_OK;
+}
+
+static mimo_status check_experts(const oracle_spec *spec)
+{
+    mimo_dim dims[3];
+    mimo_grid *grid;
+    if (spec->experts == 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_create_text(&grid, spec->llm, 0));
+    mimo_status status = read_experts(dims, spec, mimo_grid_size(grid));
+    mimo_grid_destroy(grid);
+    return status;
+}
+
 mimo_status oracle_spec_check(const oracle_spec *spec)
 {
     MIMO_TRY(check_spec("--encoder", spec->encoder, encoder_dims));
-    return check_spec("--llm", spec->llm, llm_dims);
+    MIMO_TRY(check_spec("--llm", spec->llm, llm_dims));
+    return check_experts(spec);
 }
 
+/* Before it is connected. */
 static mimo_status parse(mimo_grid **out, const char *flag, const char *spec, mimo_comm *world)
 {
     MIMO_TRY(mimo_grid_create_text(out, spec, 0));
     MIMO_CHECK(mimo_grid_size(*out) == mimo_comm_size(world), MIMO_ERR_GRID,
                "%s %s is a grid of %" PRId64 " ranks, and %d were started", flag, spec,
                mimo_grid_size(*out), mimo_comm_size(world));
-    return mimo_grid_connect(*out, world);
+    return MIMO_OK;
 }
 
 static mimo_status group_along(mimo_comm **out, mimo_grid *grid, const char *dim)
@@ -74,6 +106,44 @@ static mimo_status make_partition(oracle_topology *out)
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
+static mimo_status coordinate(int *out, const mimo_grid *view, int rank, const char *dim)
+{
+    int64_t at;
+    MIMO_TRY(mimo_grid_coord(&at, view, rank, dim));
+    *out = (int)at;
+    return MIMO_OK;
+}
+
+/* The ranks that share the experts, and their gradients' grid. */
+static mimo_status add_experts(oracle_topology *out, const oracle_spec *spec)
+{
+    mimo_dim dims[3];
+    mimo_grid *view;
+    int rank = mimo_comm_rank(out->world);
+    if (spec->experts == 0)
+        return MIMO_OK;
+    out->experts = spec->experts;
+    out->top_k = spec->top_k;
+    MIMO_TRY(read_experts(dims, spec, mimo_comm_size(out->world)));
+    out->place.etp_size = (int)dims[0].size;
+    out->place.ep_size = (int)dims[1].size;
+    MIMO_TRY(mimo_grid_create_view(&view, out->llm, NN_EXPERT_GRID, dims, 3));
+    MIMO_TRY(coordinate(&out->place.etp_rank, view, rank, "etp"));
+    MIMO_TRY(coordinate(&out->place.ep_rank, view, rank, "ep"));
+    return MIMO_OK;
+}
+
+static mimo_status connect_experts(oracle_topology *out)
+{
+    mimo_grid *view;
+    if (out->experts == 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_view(&view, out->llm, NN_EXPERT_GRID));
+    MIMO_TRY(mimo_grid_create_group(view, "etp,ep"));
+    MIMO_TRY(mimo_grid_group(&out->group, view, "etp,ep"));
+    return mimo_gradient_add_grid(out->gradient, NN_EXPERT_GRID, view, "edp", "ep");
+}
+
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
                                    const compute_place *place, const oracle_spec *spec)
 {
@@ -83,6 +153,9 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     out->runtime = &place->runtime;
     MIMO_TRY(parse(&out->encoder, "--encoder", spec->encoder, world));
     MIMO_TRY(parse(&out->llm, "--llm", spec->llm, world));
+    MIMO_TRY(add_experts(out, spec));
+    MIMO_TRY(mimo_grid_connect(out->encoder, world));
+    MIMO_TRY(mimo_grid_connect(out->llm, world));
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
@@ -98,7 +171,8 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     desc.dst = out->llm;
     desc.executor = executor_of(spec->executor);
     MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
-    return mimo_gradient_create(&out->gradient, world, out->encoder, out->llm);
+    MIMO_TRY(mimo_gradient_create(&out->gradient, world, out->encoder, out->llm));
+    return connect_experts(out);
 }
 
 void oracle_topology_destroy(oracle_topology *topology)

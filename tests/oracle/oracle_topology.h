@@ -7,13 +7,16 @@
 
 #include "captioner/model/compute_place.h"
 #include "executors.h"
+#include "nn/params/nn_params.h"
 
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
     executor_id executor;
-    int adapters;          /* rank of adapters on every linear layer; 0: one on the head alone */
-    int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
+    int adapters;            /* rank of adapters on every linear layer; 0: one on the head alone */
+    int64_t shards, pairs;   /* V and C of the fixed order of additions; 0: the fast order */
+    int64_t experts, top_k;  /* of the mixtures in blocks 1, 3, ... of the LLM; 0: there are none */
+    const char *expert_grid; /* "etp=2,ep=4"; edp is what is left */
 } oracle_spec;
 
 typedef struct oracle_topology {
@@ -23,7 +26,10 @@ typedef struct oracle_topology {
     bool sp;                   /* only set where the LLM's tp > 1 */
     int adapters;              /* of the spec, as the next two */
     int64_t shards, pairs;
-    bool zero_copy; /* tiles of the bridge lie in a buffer */
+    int64_t experts, top_k;
+    nn_expert_place place; /* among the experts */
+    mimo_comm *group;      /* of ranks that share them; NULL: there are none */
+    bool zero_copy;        /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp; /* tp and cp are the LLM's; NULL where of size 1 */
     int64_t tp_rank, tp_size;        /* of the LLM */

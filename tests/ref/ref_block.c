@@ -39,6 +39,23 @@ void ref_block_free(ref_block *block)
                        attention->d_projected};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         free(rooms[i]);
+    ref_moe_free(&block->moe);
+}
+
+static void mlp_forward(const ref_block *block, double *y, int64_t rows)
+{
+    ref_linear_forward(&block->up, block->u, block->normed2, rows);
+    for (int64_t i = 0; i < rows * block->inner; i++)
+        block->activated[i] = ref_gelu(block->u[i]);
+    ref_linear_forward(&block->down, y, block->activated, rows);
+}
+
+static void mlp_backward(const ref_block *block, const double *dy, int64_t rows)
+{
+    ref_linear_backward(&block->down, block->d_inner, dy, block->activated, rows);
+    for (int64_t i = 0; i < rows * block->inner; i++)
+        block->d_inner[i] *= ref_gelu_slope(block->u[i]);
+    ref_linear_backward(&block->up, block->d_normed, block->d_inner, block->normed2, rows);
 }
 
 void ref_block_forward(const ref_block *block, double *y, const double *x, int64_t rows)
@@ -48,10 +65,10 @@ void ref_block_forward(const ref_block *block, double *y, const double *x, int64
     for (int64_t i = 0; i < rows * block->hidden; i++)
         block->middle[i] += x[i];
     ref_norm_forward(&block->norm2, block->normed2, block->middle, rows);
-    ref_linear_forward(&block->up, block->u, block->normed2, rows);
-    for (int64_t i = 0; i < rows * block->inner; i++)
-        block->activated[i] = ref_gelu(block->u[i]);
-    ref_linear_forward(&block->down, y, block->activated, rows);
+    if (block->moe.experts > 0)
+        ref_moe_forward(&block->moe, y, block->normed2, rows);
+    else
+        mlp_forward(block, y, rows);
     for (int64_t i = 0; i < rows * block->hidden; i++)
         y[i] += block->middle[i];
 }
@@ -59,10 +76,10 @@ void ref_block_forward(const ref_block *block, double *y, const double *x, int64
 void ref_block_backward(const ref_block *block, double *dx, const double *dy, const double *x,
                         int64_t rows)
 {
-    ref_linear_backward(&block->down, block->d_inner, dy, block->activated, rows);
-    for (int64_t i = 0; i < rows * block->inner; i++)
-        block->d_inner[i] *= ref_gelu_slope(block->u[i]);
-    ref_linear_backward(&block->up, block->d_normed, block->d_inner, block->normed2, rows);
+    if (block->moe.experts > 0)
+        ref_moe_backward(&block->moe, block->d_normed, dy, block->normed2, rows);
+    else
+        mlp_backward(block, dy, rows);
     ref_norm_backward(&block->norm2, block->d_middle, block->d_normed, block->middle, rows);
     for (int64_t i = 0; i < rows * block->hidden; i++)
         block->d_middle[i] += dy[i];

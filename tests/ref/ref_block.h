@@ -1,13 +1,15 @@
-/* A pre-norm transformer block: a = x + attention(norm1(x)), y = a + down(gelu(up(norm2(a)))). */
+/* A pre-norm transformer block: a = x + attention(norm1(x)), y = a + down(gelu(up(norm2(a)))),
+ * or with a mixture of experts in place of the two layers. */
 #ifndef REF_BLOCK_H
 #define REF_BLOCK_H
 
-#include "ref_layers.h"
+#include "ref_moe.h"
 
 typedef struct ref_block {
     ref_norm norm1, norm2;
     ref_attention attention;
     ref_linear up, down;
+    ref_moe moe; /* experts 0: there is none */
     int64_t hidden, inner;
     double *normed1, *middle, *normed2; /* [rows, H] of the last forward */
     double *u, *activated, *d_inner;    /* [rows, inner] */

@@ -103,6 +103,23 @@ static ref_norm add_norm(ref_model *model, const char *name)
     return layer;
 }
 
+static void add_moe(ref_model *model, ref_moe *moe, const char *name, int64_t layers)
+{
+    char part[64];
+    int64_t hidden = model->sizes.hidden;
+    double std = 0.5 / sqrt((double)hidden), out_std = std / sqrt(2.0 * (double)layers);
+    snprintf(part, sizeof part, "%s.mlp.router", name);
+    moe->router = add_matrix(model, part, "weight", moe->experts, hidden, (spread){0, std, false});
+    for (int64_t e = 0; e < moe->experts; e++) {
+        moe->up[e] = (ref_linear){.in = hidden, .out = moe->inner};
+        snprintf(part, sizeof part, "%s.mlp.expert%d.up", name, (int)e);
+        add_linear(model, &moe->up[e], part, std);
+        moe->down[e] = (ref_linear){.in = moe->inner, .out = hidden};
+        snprintf(part, sizeof part, "%s.mlp.expert%d.down", name, (int)e);
+        add_linear(model, &moe->down[e], part, out_std);
+    }
+}
+
 static void add_block(ref_model *model, ref_block *block, const char *name, int64_t layers)
 {
     char part[48];
@@ -121,12 +138,25 @@ static void add_block(ref_model *model, ref_block *block, const char *name, int6
     add_linear(model, &block->attention.out, part, out_std);
     snprintf(part, sizeof part, "%s.norm2", name);
     block->norm2 = add_norm(model, part);
+    if (block->moe.experts > 0) {
+        add_moe(model, &block->moe, name, layers);
+        return;
+    }
     snprintf(part, sizeof part, "%s.mlp.up", name);
     block->up = (ref_linear){.in = hidden, .out = 4 * hidden};
     add_linear(model, &block->up, part, std);
     snprintf(part, sizeof part, "%s.mlp.down", name);
     block->down = (ref_linear){.in = 4 * hidden, .out = hidden};
     add_linear(model, &block->down, part, out_std);
+}
+
+static void reserve_moe(const ref_model *model, ref_moe *moe, int64_t rows)
+{
+    const ref_sizes *sizes = &model->sizes;
+    moe->hidden = moe->inner = sizes->hidden;
+    moe->experts = sizes->experts;
+    moe->top_k = sizes->top_k;
+    ref_moe_reserve(moe, rows);
 }
 
 static void add_tower(ref_model *model, ref_tower *tower, const char *name)
@@ -137,6 +167,8 @@ static void add_tower(ref_model *model, ref_tower *tower, const char *name)
     tower->x = calloc((size_t)tower->layers + 2, sizeof *tower->x);
     for (int64_t i = 0; i < tower->layers; i++) {
         snprintf(part, sizeof part, "%s.block%d", name, (int)i);
+        if (tower == &model->llm && i % 2 == 1 && model->sizes.experts > 0)
+            reserve_moe(model, &tower->blocks[i].moe, tower->rows);
         add_block(model, &tower->blocks[i], part, tower->layers);
         ref_block_reserve(&tower->blocks[i], tower->rows);
     }
@@ -343,6 +375,24 @@ static void keep_tower(const ref_model *model, ref_result *result, const char *n
     }
 }
 
+/* What the routers chose, and the weights of that. */
+static void keep_choices(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
+{
+    char name[40];
+    for (int64_t i = 0; i < model->llm.layers; i++) {
+        const ref_moe *moe = &model->llm.blocks[i].moe;
+        ref_tensor matrix = {.rows = model->llm.rows, .columns = moe->top_k};
+        if (moe->experts == 0)
+            continue;
+        matrix.data = moe->ids;
+        snprintf(name, sizeof name, "llm.choices%d", (int)i);
+        keep(result, name, n, sample, &matrix);
+        matrix.data = moe->weights;
+        snprintf(name, sizeof name, "llm.weights%d", (int)i);
+        keep(result, name, n, sample, &matrix);
+    }
+}
+
 static void keep_sample(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
 {
     int64_t image = model->sizes.image_tokens, seq = model->sizes.seq, hidden = model->sizes.hidden;
@@ -354,6 +404,7 @@ static void keep_sample(const ref_model *model, ref_result *result, int64_t n, i
     keep(result, "encoder.rows", n, sample, &rows);
     keep(result, "encoder.d_rows", n, sample, &d_rows);
     keep(result, "llm.merged", n, sample, &merged);
+    keep_choices(model, result, n, sample);
     keep_tower(model, result, "llm", n, sample);
     keep(result, "llm.logits", n, sample, &logits);
 }

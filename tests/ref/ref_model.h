@@ -26,6 +26,8 @@ typedef struct ref_sizes {
     int64_t adapter;                     /* rank of the low-rank adapters; 0: there are none */
     bool adapt_all, frozen;              /* not the head alone; adapters alone are trained */
     double adapter_alpha;                /* their scale is alpha / rank */
+    int64_t experts, top_k; /* of the mixtures in blocks 1, 3, ... of the LLM, whose experts are H
+                               wide inside; experts 0: there are none */
     uint64_t seed;
 } ref_sizes;
 

@@ -28,7 +28,7 @@ typedef struct fixture {
     ref_model *model;
 } fixture;
 
-static void set_up(fixture *f)
+static void set_up_experts(fixture *f, int64_t experts)
 {
     ref_sizes sizes = {.hidden = 8,
                        .heads = 2,
@@ -41,6 +41,8 @@ static void set_up(fixture *f)
                        .vocabulary = VOCABULARY,
                        .image_id = IMAGE_ID,
                        .adapter = 2,
+                       .experts = experts,
+                       .top_k = 2,
                        .seed = 5};
     uint64_t key = ref_key(1, "fixture");
     for (int64_t b = 0; b < SAMPLES; b++) {
@@ -53,6 +55,11 @@ static void set_up(fixture *f)
         f->samples[b] = (ref_sample){f->patches[b], f->ids[b], f->labels[b]};
     }
     f->model = ref_model_create(&sizes);
+}
+
+static void set_up(fixture *f)
+{
+    set_up_experts(f, 0);
 }
 
 static ref_result run(fixture *f)
@@ -83,10 +90,10 @@ static double difference(fixture *f, double *at)
 
 /* A few elements of every parameter. A key bias has gradient 0, so the bound has an absolute
  * part. */
-Test(reference, gradients_are_finite_differences)
+static void check_gradients(int64_t experts)
 {
     fixture f;
-    set_up(&f);
+    set_up_experts(&f, experts);
     loss_of(&f);
     ref_table grads = ref_like(ref_model_grads(f.model), 1), *values = ref_model_values(f.model);
     for (int t = 0; t < values->count; t++) {
@@ -101,6 +108,16 @@ Test(reference, gradients_are_finite_differences)
     }
     ref_free(&grads);
     ref_model_destroy(f.model);
+}
+
+Test(reference, gradients_are_finite_differences)
+{
+    check_gradients(0);
+}
+
+Test(reference, gradients_of_experts_are_finite_differences)
+{
+    check_gradients(3);
 }
 
 /* Summed over all rows, the gradient of the sum of the losses is the gradient of the projection's
