@@ -30,7 +30,8 @@ class Emoji:
             at += name_length
             images.append(torch.frombuffer(bytearray(data[at:at + size * size * 3]), dtype=torch.uint8))
             at += size * size * 3
-        grid = torch.stack(images).reshape(count, size // PATCH, PATCH, size // PATCH, PATCH, 3)
+        self.side, self.pixels = size, torch.stack(images)  # u8 [count, size * size * 3]
+        grid = self.pixels.reshape(count, size // PATCH, PATCH, size // PATCH, PATCH, 3)
         self.images = grid.transpose(2, 3).reshape(count, -1, PATCH * PATCH * 3) / 127.5 - 1
         self.patches = self.images.shape[1]
 
