@@ -308,6 +308,23 @@ static void wrong_tiles(const bridge_bed *bed)
     test_tile_free(&target);
 }
 
+/* Both sides hold items, of a bridge without partition. */
+static void wrong_on_the_other_side(const bridge_bed *its)
+{
+    bridge_bed bed = *its;
+    small_update it;
+    const mimo_item fewer[] = {{0, 0, 3}, {1, 0, 1}};
+    const int64_t first[] = {0, 1, 2};
+    small_update_of(&it)->items.dst = fewer;
+    it.items.dst_first = first;
+    it.desc.span_count = 0;
+    REFUSED(MIMO_ERR_SHAPE, "sample 1 has 2 rows in src items and 1 in dst items");
+    it.items.dst = fewer + 1;
+    it.items.dst_first = (const int64_t[]){0, 1, 1};
+    it.desc.span_count = 0;
+    REFUSED(MIMO_ERR_SHAPE, "update: sample 0 has 3 rows in src items and 0 in dst items");
+}
+
 BED_TEST(items, that_are_wrong)
 {
     bed_case c = {.src = {.grid = "tp=2,dp=2"},
@@ -322,5 +339,9 @@ BED_TEST(items, that_are_wrong)
     wrong_everywhere(&bed);
     different_on_one_rank(&bed);
     wrong_tiles(&bed);
+    bed_destroy(&bed);
+    c.dst.partition = false;
+    bed_create(&bed, &c);
+    wrong_on_the_other_side(&bed);
     bed_destroy(&bed);
 }
