@@ -42,6 +42,13 @@
         "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
     }
 
+#define EXPERTS(encoder, llm, grid)                               \
+    {                                                             \
+        encoder, llm, false, EXECUTOR_ROUTED, 0, 0, 0, 8, 2, grid \
+    }
+#define EXPERTS_APART EXPERTS("tp=1,dp=2", "tp=1,cp=1,dp=2", "etp=1,ep=2")
+#define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", "etp=2,ep=1")
+
 static const oracle_mutation table[] = {
     /* the bridge */
     {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN,
@@ -140,6 +147,18 @@ static const oracle_mutation table[] = {
      PHASE_ADAPTER, ADAPTERS, false},
     {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
      ADAPTERS_UNEQUAL, false},
+    /* experts */
+    {"weight-twice", "an expert multiplies by the weight twice", PHASE_LAYERS, EXPERTS_APART,
+     false},
+    {"weight-not-on-bias", "an expert adds its last bias without the weight", PHASE_LAYERS,
+     EXPERTS_APART, false},
+    {"bias-on-every-t", "each rank that shares an expert adds its last bias", PHASE_LAYERS,
+     EXPERTS_SHARED, false},
+    {"pair-gradient-of-t0",
+     "a weight gets its gradient from one rank of those that share an expert", PHASE_ROWS_BACK,
+     EXPERTS_SHARED, false},
+    {"router-whole", "the router's gradient of a rank's own tokens counts as whole",
+     PHASE_GRADIENTS, EXPERTS_SHARED, false},
     {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "device/device.h"
 #include "nn/params/nn_support.h"
 
@@ -259,6 +260,8 @@ static mimo_status read_ends(const nn_experts *layer, const int32_t *ends)
 /* Only the first of the ranks that share an expert adds the bias of down. */
 static bool adds_bias(const nn_experts *layer)
 {
+    if (MIMO_MUTATED("bias-on-every-t"))
+        return true;
     return nn_params_experts(layer->params)->etp_rank == 0;
 }
 
@@ -286,6 +289,9 @@ static mimo_status go_down(const nn_experts *layer, nn_experts_saved *saved, nn_
                                  .a = weights_of(saved, at),
                                  .b = nn_matrix_of(bias, 1, layer->hidden, layer->hidden)};
     MIMO_TRY(product_forward(layer, &down, y, saved->down, at));
+    if (MIMO_MUTATED("weight-not-on-bias"))
+        return layer->runtime->ops->add_bias(layer->runtime, y + at->begin * layer->hidden, bias,
+                                             at->rows, layer->hidden);
     return adds_bias(layer)
                ? nn_add_product(layer->runtime, y + at->begin * layer->hidden, &weighted)
                : MIMO_OK;
@@ -311,6 +317,9 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
         ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u, count * layer->inner));
     MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->activated, rows->weights, count,
                              layer->inner));
+    if (MIMO_MUTATED("weight-twice"))
+        MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->down, rows->weights, count,
+                                 layer->inner));
     for (int64_t e = 0; e < layer->count; e++) {
         const expert_rows at = rows_of(layer, e);
         MIMO_TRY(go_down(layer, saved, y, &at));
@@ -332,6 +341,8 @@ static mimo_status back_through_down(const nn_experts *layer, nn_experts_saved *
                                 .b = nn_matrix_of(bias, layer->hidden, 1, 1)};
     int64_t first = at->begin * layer->inner;
     MIMO_TRY(product_backward(layer, &down, saved->du, saved->dy, at));
+    if (MIMO_MUTATED("pair-gradient-of-t0") && nn_params_experts(layer->params)->etp_rank > 0)
+        return MIMO_OK;
     MIMO_TRY(runtime->ops->row_dots(runtime, d_weights + at->begin, saved->activated + first,
                                     saved->du + first, at->rows, layer->inner));
     return adds_bias(layer) ? nn_add_product(runtime, d_weights + at->begin, &of_bias) : MIMO_OK;

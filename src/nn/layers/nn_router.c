@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "nn/params/nn_support.h"
 
 static mimo_status check_number(const char *name, const char *what, double number)
@@ -51,7 +52,7 @@ static mimo_status init_parts(nn_router *made, mimo_comm *tp, const nn_router_de
                              .split = NN_SPLIT_NONE,
                              .std = desc->std,
                              .max_rows = desc->max_rows,
-                             .sp = true,
+                             .sp = !MIMO_MUTATED("router-whole"),
                              .apart = true};
     MIMO_TRY(nn_linear_init(&made->linear, made->params, tp, &linear));
     MIMO_TRY(nn_exchange_check(&made->cp, desc->name));
