@@ -11,7 +11,7 @@ import torch as _torch  # first: it loads CUDA and NCCL, which the library then 
 from ._load import VERSION as _VERSION
 from .alignment import Alignment, Span, spans_of
 from .assignment import BalanceReport, balance, balance_report, image_cost
-from .balanced import Balanced
+from .balanced_encoder import Balanced
 from .bridge import Batch, Bridge, Items
 from .buffer import Buffer
 from .choice import top_k

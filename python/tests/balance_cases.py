@@ -4,7 +4,7 @@ import copy
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import balanced as module
+from mimo_bridge import balanced_encoder as module
 from rank_runner import case, gather, raises, same
 from tile_model import Side, dice
 
@@ -154,6 +154,12 @@ def lanes_are_even(comm):
     assert sum(encoder.calls[0]) == 8, encoder.calls
     report = balanced.report()
     assert report.longest_home == 32 and report.longest == 8 and report.rows_moved == 24, report
+    loaded_here = Encoder()
+    as_loaded = mb.Balanced(loaded_here, mb.Grid("dp=4"), mb.Grid("dp=4"), special=IMAGE, comm=comm, merge=MERGE,
+                            assign=lambda cost, lanes, rows, home: home)
+    as_loaded(torch.ones(sum(counts), C, dtype=F64), counts, ids=ids)
+    assert loaded_here.calls == [counts or [MERGE]] and as_loaded.report().rows_moved == 0
+    as_loaded.close()
     counts = [4] if comm.rank == 0 else []
     ids = torch.tensor([[IMAGE, IMAGE] + [0] * 14]) if comm.rank == 0 else ids
     y = balanced(torch.ones(sum(counts), C, dtype=F64), counts, ids=ids)

@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced, communicator
+from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced_encoder, communicator
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
@@ -280,11 +280,11 @@ MUTATIONS = {
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
     "lanes by rank": (wrap(mb.Balanced, "_lane_of", lane_by_rank), ["balance/as_without_balance"]),
     "an image of zeros kept": (wrap(mb.Balanced, "_encode", dummy_kept), ["balance/lanes_are_even"]),
-    "merge forgotten": (wrap(balanced, "_images_of", merge_forgotten), ["balance/micro_batches"]),
+    "merge forgotten": (wrap(balanced_encoder, "_images_of", merge_forgotten), ["balance/micro_batches"]),
     "images by number": (wrap(mb.Balanced, "_costs", by_number), ["balance/lanes_are_even"]),
-    "images as loaded": (wrap(balanced, "balance", as_loaded), ["balance/lanes_are_even"]),
+    "images as loaded": (wrap(balanced_encoder, "balance", as_loaded), ["balance/lanes_are_even"]),
     "one pair of bridges": (wrap(mb.Balanced, "__init__", one_pair), ["balance/micro_batches"]),
-    "images by size": (wrap(balanced, "_images_of", images_of_other_samples), ["balance/micro_batches"]),
+    "images by size": (wrap(balanced_encoder, "_images_of", images_of_other_samples), ["balance/micro_batches"]),
 }
 
 

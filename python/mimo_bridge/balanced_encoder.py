@@ -78,6 +78,8 @@ class Balanced(torch.nn.Module):
     empty       patches [n * merge, C] for a rank without images; None: `merge` zeros
     max_patches the most patches that a lane has memory for; 0: no limit
     slack_permille  of balance
+    assign      another planner: called as assign(cost, lanes, rows=patches, home=lanes that have loaded them),
+                it gives the lane of each image. The same on every rank, as it sees the same numbers
     dst_layout  "sbh" or "bsh"
     executor    of the moves: see Bridge
     name        of the bridges in sentences
@@ -92,12 +94,13 @@ class Balanced(torch.nn.Module):
                  comm: Communicator | None = None, partition: Partition | None = None, merge: int = 1,
                  cost: int | Callable[[int], int] | None = None, home: str = "dst",
                  empty: torch.Tensor | None = None, max_patches: int = 0, slack_permille: int = 10,
-                 dst_layout: str = "sbh", executor: str = "auto", name: str = "balanced") -> None:
+                 assign: Callable[..., list[int]] | None = None, dst_layout: str = "sbh",
+                 executor: str = "auto", name: str = "balanced") -> None:
         super().__init__()
         self.encoder = encoder
         self.comm = comm or default_communicator()
         self._empty = empty
-        self._most, self._slack = max_patches, slack_permille
+        self._most, self._slack, self._assign = max_patches, slack_permille, assign
 
         def check() -> None:
             self._special = _c.whole("Balanced: special", special)
@@ -272,8 +275,11 @@ class Balanced(torch.nn.Module):
         cost = self._costs(patches)
         home = self._homes(images, cost)
         count = self.src.dim("dp")
-        lane = balance(cost, count, rows=patches, home=home, max_rows=self._most,
-                       slack_permille=self._slack)
+        if self._assign is not None:
+            lane = self._assign(cost, count, rows=patches, home=home)
+        else:
+            lane = balance(cost, count, rows=patches, home=home, max_rows=self._most,
+                           slack_permille=self._slack)
         of_lane: list[list[_Image]] = [[] for _ in range(count)]
         for image, taken in zip(images, lane):
             of_lane[taken].append(image)
