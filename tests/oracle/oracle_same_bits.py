@@ -50,6 +50,13 @@ ADAPTED_MANY = ADAPTED_FEW + [Topology("tp=1,dp=8", "tp=8,cp=1,dp=1", "--sp"),
                               Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--micro-batches 2")]
 
 
+# Experts: ep 1, 2, 4 and 8, with and without tp, cp and several micro-batches.
+MIXED_FEW = [Topology("tp=1,dp=2", "tp=1,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
+             Topology("tp=2,dp=2", "tp=2,cp=2,dp=1", "--expert-grid etp=1,ep=4 --micro-batches 2"),
+             Topology("tp=2,dp=4", "tp=2,cp=2,dp=2", "--expert-grid etp=1,ep=8 --sp"),
+             Topology("tp=1,dp=8", "tp=4,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
+             Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--expert-grid etp=1,ep=1")]
+
 # Encoder and LLM are split alike, and no dp.
 SPLIT = [Topology(f"tp={tp},dp=1", f"tp={tp},cp=1,dp=1") for tp in (2, 4, 8)]
 
@@ -101,6 +108,7 @@ def check(launch_all, every):
     steps = 100 if every else 10
     return (compare(launch_all, MANY if every else FEW, steps, [], True)
             + compare(launch_all, ADAPTED_MANY if every else ADAPTED_FEW, steps, adapters, True)
+            + compare(launch_all, MIXED_FEW, steps, ["--experts", "8,2"], True)
             + compare(launch_all, MANY if every else FEW, 2, ["--fast"], False))
 
 

@@ -11,8 +11,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
        experts    mixtures of experts on 16 topologies: each cut alone, several together, edp > 1
                   with and without ep, 9 experts over 3
-       same-bits  the fixed order of additions: the bits of one rank on 6 topologies, 10 steps, and
-                  every bug of --list-order-mutations differs from one rank
+       same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
+                  experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
+                  rank
        every-same-bits   the same bits on 20 topologies, 100 steps
        curves     losses of 20 steps with adapters at tp 1, 2, 4 and 8, by SGD and by AdamW
        mutations  every bug of --list-mutations must fail, in its phase, on its topology

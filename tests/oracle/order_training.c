@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/memory.h"
 
 #include "oracle_candidate.h"
 
@@ -16,30 +17,34 @@ enum { ROUND = 5, UNIT = 8 };
 static const nn_adamw rule = {
     .lr = 0.003, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1, .clip = 0.2};
 
-/* How many ranks hold the same part of a module, and whether this rank is the first of them. */
+/* How many ranks hold the same part of a grid's parameters, which is cut over the dimensions of
+ * `cut` (ends with NULL), and whether this rank is the first of them. */
 static mimo_status find_copies(int64_t *copies, bool *first, const oracle_topology *topology,
-                               const mimo_grid *grid)
+                               const mimo_grid *grid, const char *const *cut)
 {
-    *copies = mimo_grid_size(grid) / mimo_grid_dim_size(grid, "tp");
+    *copies = 1;
     *first = true;
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
-        const char *name = mimo_grid_dim(grid, i).name;
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        bool is_cut = false;
         int64_t place;
-        MIMO_TRY(mimo_grid_coord(&place, grid, mimo_comm_rank(topology->world), name));
-        *first = *first && (place == 0 || strcmp(name, "tp") == 0);
+        for (int c = 0; cut[c]; c++)
+            is_cut = is_cut || strcmp(dim.name, cut[c]) == 0;
+        MIMO_TRY(mimo_grid_coord(&place, grid, mimo_comm_rank(topology->world), dim.name));
+        *first = *first && (place == 0 || is_cut);
+        *copies *= is_cut ? 1 : dim.size;
     }
     return MIMO_OK;
 }
 
-/* The hash of one array of a module: of its first copy, after a look at the others. */
-static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
-                               const nn_params *params, const mimo_grid *grid, nn_part part)
+/* Add the hash of what `own` is this rank's summand of: of its first copy, after a look at the
+ * others. */
+static mimo_status add_hash(uint64_t *hash, const oracle_topology *topology, uint64_t own,
+                            const mimo_grid *grid, const char *const *cut)
 {
     int64_t copies, sums[2]; /* over the first copy; over all */
     bool first;
-    uint64_t own;
-    MIMO_TRY(find_copies(&copies, &first, topology, grid));
-    MIMO_TRY(nn_hash_params(&own, params, part));
+    MIMO_TRY(find_copies(&copies, &first, topology, grid, cut));
     sums[0] = first ? (int64_t)own : 0;
     sums[1] = (int64_t)own;
     MIMO_TRY(mimo_comm_allreduce(topology->host, sums, 2, MIMO_I64, MIMO_SUM, NULL));
@@ -47,6 +52,34 @@ static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
                "the %" PRId64 " copies of a module differ", copies);
     *hash += (uint64_t)sums[0];
     return MIMO_OK;
+}
+
+/* The hashes of one array of a module's parameters: of those of experts, and of all others. */
+static mimo_status hash_store(uint64_t *others, uint64_t *experts, const nn_params *params,
+                              nn_part part)
+{
+    uint64_t *hashes;
+    *others = *experts = 0;
+    MIMO_TRY(mimo_reserve(&hashes, nn_params_count(params), sizeof *hashes));
+    mimo_status status = nn_hash_tensors(hashes, params, part);
+    for (int i = 0; i < nn_params_count(params) && status == MIMO_OK; i++)
+        *(nn_params_at(params, i)->rule >= NN_EXPERT_REPLICATED ? experts : others) += hashes[i];
+    mimo_release(hashes);
+    return status;
+}
+
+static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
+                               const nn_params *params, const mimo_grid *grid, nn_part part)
+{
+    static const char *const over_tp[] = {"tp", NULL}, *const over_all[] = {"etp", "ep", NULL};
+    uint64_t others, experts;
+    mimo_grid *view;
+    MIMO_TRY(hash_store(&others, &experts, params, part));
+    MIMO_TRY(add_hash(hash, topology, others, grid, over_tp));
+    if (topology->experts == 0 || grid != topology->llm)
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_view(&view, topology->llm, NN_EXPERT_GRID));
+    return add_hash(hash, topology, experts, view, over_all);
 }
 
 static mimo_status hash_all(uint64_t *hash, const oracle_candidate *candidate, nn_part part)
@@ -103,6 +136,8 @@ mimo_status order_training_run(const oracle_topology *topology, const oracle_cas
     synthetic_step data[ROUND];
     ref_sizes sizes = synthetic_sizes(UNIT, run->seed);
     oracle_set_adapters(&sizes, topology, false);
+    sizes.experts = topology->experts;
+    sizes.top_k = topology->top_k;
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
     mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape);
