@@ -5,6 +5,7 @@
 
 #include "comm/calls.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "device/profile.h"
 #include "gradient/gradient_state.h"
 
@@ -111,6 +112,8 @@ mimo_status mimo_gradient_add_grid(mimo_gradient *gradient, const char *name, co
         release_texts(&own);
         return status;
     }
+    if (MIMO_MUTATED("no-edp-sum"))
+        ((char *)own.data)[0] = '\0';
     gradient->grids[gradient->grid_count++] = own;
     mimo_grids_retain(grid, grid, MIMO_GRID_GRADIENT);
     return MIMO_OK;

@@ -47,6 +47,7 @@
         encoder, llm, false, EXECUTOR_ROUTED, 0, 0, 0, 8, 2, grid \
     }
 #define EXPERTS_APART EXPERTS("tp=1,dp=2", "tp=1,cp=1,dp=2", "etp=1,ep=2")
+#define EXPERTS_COPIED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", "etp=1,ep=2")
 #define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", "etp=2,ep=1")
 
 static const oracle_mutation table[] = {
@@ -157,6 +158,8 @@ static const oracle_mutation table[] = {
     {"pair-gradient-of-t0",
      "a weight gets its gradient from one rank of those that share an expert", PHASE_ROWS_BACK,
      EXPERTS_SHARED, false},
+    {"no-edp-sum", "copies of an expert are not summed over edp", PHASE_GRADIENTS, EXPERTS_COPIED,
+     false},
     {"router-whole", "the router's gradient of a rank's own tokens counts as whole",
      PHASE_GRADIENTS, EXPERTS_SHARED, false},
     {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
