@@ -203,6 +203,8 @@ static const char *const unit_table[] = {
     "copy-row-before",    /* a further pair of a token gets the row before */
     "first-pair-only",    /* a further pair of a token gets no row */
     "padding-kept",       /* rows between experts keep what was there */
+    "balance-of-rank",    /* a balance loss takes the counts of one rank's rows */
+    "rows-not-cut",       /* each tp rank sends the rows of all to experts */
     "weights-by-slot",    /* values of pairs come in the order of the experts */
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */

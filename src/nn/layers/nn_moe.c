@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "device/device.h"
 #include "nn/params/nn_support.h"
 
@@ -143,6 +144,8 @@ mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const n
 {
     MIMO_TRY(check_desc(params, tp, desc));
     int64_t ranks = nn_comm_size(tp);
+    if (MIMO_MUTATED("rows-not-cut"))
+        ranks = 1;
     nn_moe made = {.runtime = nn_params_runtime(params),
                    .tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
                    .cut = ranks > 1 && !desc->sp,
