@@ -83,9 +83,8 @@ typedef struct nn_moe_saved {
     nn_row_range own;          /* of these, this rank's tokens */
     nn_real *expert_x, *d_out; /* [capacity, H]: rows of the experts, and the gradient of theirs */
     nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
-    nn_real *weights;          /* [capacity]; in d_weights their gradient */
-    nn_real *d_weights;        /* [capacity] */
-    nn_real *d_choices;        /* [max_own, k] */
+    nn_real *weights, *d_weights; /* [capacity]: of the experts' rows */
+    nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
 } nn_moe_saved;
 
 /** Collective over mixture->group. Errors: those of the parts' inits and of mimo_dispatch_create;

@@ -71,11 +71,11 @@ typedef struct nn_router {
 typedef struct nn_router_saved {
     nn_linear_saved linear;
     nn_row_range rows;
-    nn_real *logits;             /* [rows, E]; in backward their gradient */
-    int32_t *chosen, *ids;       /* [rows, top_k]: by the scores; in use */
-    nn_real *weights, *d_logits; /* [rows, top_k]; [rows, E] */
-    int64_t *counts;             /* [batch, E], of whole sequences; NULL: no balance */
-    double *losses;              /* [rows] */
+    nn_real *logits, *d_logits; /* [rows, E] */
+    int32_t *chosen, *ids;      /* [rows, top_k]: by the scores; those in use */
+    nn_real *weights;           /* [rows, top_k], of ids */
+    int64_t *counts;            /* [batch, E], of whole sequences; NULL: no balance */
+    double *losses;             /* [rows] */
 } nn_router_saved;
 
 /** Errors: those of every init; MIMO_ERR_ARGUMENT (top_k > E, a scale, rate or c below 0 or not
