@@ -36,6 +36,7 @@ python3-venv            | test    | the environment of the tests of the Python p
 python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows
 abigail-tools           | extra   | abidiff: the binary interface against the stored one
+iproute2                | extra   | ip: the links between hosts in namespaces
 valgrind                | extra   | watches the life of a bridge
 yamllint                | extra   | looks over the workflow
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it

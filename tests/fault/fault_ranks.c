@@ -9,16 +9,20 @@
  * known to have come. With END "sleep" it does nothing for longer than the others wait, and then
  * goes on. The others print the status and the time of each call, and release everything. Then they
  * go on by themselves on a new communicator, say so, and leave without MPI_Finalize, which could
- * wait for the dead rank.
+ * wait for the dead rank. With END "cut" no rank ends: rank 2 cuts its host's link (on_hosts.sh),
+ * and goes on. No new communicator is made, for its ranks could not reach each other.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <mimo/mpi.h>
@@ -33,10 +37,25 @@ enum { VICTIM = 2, DEADLINE = 1000 };
 static const char *moment; /* of the end of this rank; NULL: it lives */
 static const char *end_by; /* how it ends then */
 
+/* The link to the ranks of other hosts. Nothing tells the two ends that it is cut. */
+static void cut_link(void)
+{
+    struct ifreq link = {.ifr_name = "data"};
+    int any = socket(AF_INET, SOCK_DGRAM, 0);
+    if (ioctl(any, SIOCGIFFLAGS, &link) != 0)
+        _exit(1);
+    link.ifr_flags = (short)(link.ifr_flags & ~IFF_UP);
+    if (ioctl(any, SIOCSIFFLAGS, &link) != 0)
+        _exit(1);
+    (void)close(any);
+}
+
 static void end_here(const char *how)
 {
     if (strcmp(how, "sleep") == 0)
         sleep(3 * DEADLINE / 1000);
+    else if (strcmp(how, "cut") == 0)
+        cut_link();
     else
         dead_rank_end(how);
 }
@@ -151,7 +170,7 @@ static int live(const char *const *arguments, int rank)
     fault_bed_end(&bed);
     mimo_comm_destroy(comm);
     bed.rank = rank;
-    if (rank != VICTIM)
+    if (rank != VICTIM && strcmp(arguments[2], "cut") != 0)
         (void)timed(&bed, "new", go_on);
     return 0;
 }

@@ -24,7 +24,7 @@ DEADLINE_MS, VICTIM, RANKS, LIMIT_S = 1000, 2, 4, 60
 AT_A_TIME = 2
 LINE = re.compile(r"rank (\d) (call|next|new) (MIMO_\w+) (\d+) ms: (.*)")
 PROCESS = re.compile(r"rank \d process (\d+)")
-SHARED_MEMORY = pathlib.Path("/dev/shm")
+SHARED_MEMORY = pathlib.Path("/dev/shm")  # that of hosts (on_hosts.sh) lies below
 
 # Call, when the rank dies, how, the bridge's executor, words of the sentence.
 LAUNCHES = [
@@ -68,6 +68,11 @@ GPU_LAUNCHES = [
 ]
 
 
+def lines_in(text):
+    """Status, milliseconds and sentence of the ranks' lines, by (rank, what)."""
+    return {(int(m[1]), m[2]): (m[3], int(m[4]), m[5]) for m in LINE.finditer(text)}
+
+
 def run(mpirun, ranks, command):
     """The lines of the ranks, by (rank, what); None where the launch did not end by itself."""
     command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(ranks), *command]
@@ -79,15 +84,14 @@ def run(mpirun, ranks, command):
             process.terminate()
             output, _ = process.communicate()
             return None, output
-    lines = {(int(m[1]), m[2]): (m[3], int(m[4]), m[5]) for m in LINE.finditer(output)}
-    return lines, output
+    return lines_in(output), output
 
 
-def names_victim(sentence):
-    """Whether a sentence names the dead rank, or says that another rank reported one missing. On a
-    busy machine a rank that lives can be late as well, and is then named beside it."""
+def names_rank(rank, sentence):
+    """Whether a sentence names the rank, or says that another rank reported one missing. On a busy
+    machine a rank that lives can be late as well, and is then named beside it."""
     missing = re.search(r"no sign of ranks? ([\d, ]+)", sentence)
-    return "gave up" in sentence or (missing and str(VICTIM) in re.findall(r"\d+", missing[1]))
+    return "gave up" in sentence or (missing and str(rank) in re.findall(r"\d+", missing[1]))
 
 
 def told(lines, rank, what):
@@ -119,7 +123,7 @@ def faults(lines, launch, ranks):
             yield f"rank {rank}: {status}, {sentence}"
         if ms > 2 * DEADLINE_MS:
             yield f"rank {rank} gave up after {ms} ms"
-        if not names_victim(sentence):
+        if not names_rank(VICTIM, sentence):
             yield f"rank {rank} does not name the dead one: {sentence}"
     if launch[2] == "sleep":  # it gets the error as soon as it comes
         status, ms, sentence = told(lines, VICTIM, "call")
@@ -134,7 +138,7 @@ def memory_left(output, named):
     """What the processes of a launch left in shared memory, in words. A rank that died when it had
     made a name (`named`) leaves that name, without memory. It is removed here."""
     for process in PROCESS.findall(output):
-        for left in SHARED_MEMORY.glob(f"mimo-*-{process}-*"):
+        for left in SHARED_MEMORY.rglob(f"mimo-*-{process}-*"):
             bytes_left = 512 * left.stat().st_blocks
             left.unlink()
             if bytes_left > 0 or not named:
@@ -151,6 +155,16 @@ def gpu_faults(lines, launch, ranks):
         if (status not in ended and not had_all) or ms > 2 * DEADLINE_MS:
             yield f"rank {rank}: {status} after {ms} ms, {sentence}"
     yield from later_faults(lines, living, ended)
+
+
+def report(launch, lines, wrong, output):
+    """Print the verdict on a launch. Whether anything is wrong."""
+    slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
+                  default=0)
+    print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+    if wrong:
+        print("\n".join(wrong), output, sep="\n", flush=True)
+    return bool(wrong)
 
 
 def count_gpus():
@@ -177,12 +191,7 @@ def main():
             else:
                 wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
             wrong += memory_left(output, launch[1] == "name")
-            slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
-                          default=0)
-            print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
-            if wrong:
-                failed += 1
-                print("\n".join(wrong), output, sep="\n", flush=True)
+            failed += report(launch, lines, wrong, output)
     sys.exit(1 if failed else 0)
 
 

@@ -12,6 +12,7 @@ ORDER = ["--same-bits", "8,4"]
 QUANTITIES = ["loss", "grads", "norm", "params"]  # in the order in which a step makes them
 CURVE_STEPS = 20
 CURVES = [("SGD", ["--sgd"], 1e-5), ("AdamW", [], 1e-4)]
+HOST_STEPS = 5
 BUG_STEPS = 6  # the norm's bug needs five
 
 
@@ -56,6 +57,11 @@ MIXED_FEW = [Topology("tp=1,dp=2", "tp=1,cp=1,dp=2", "--expert-grid etp=1,ep=2")
              Topology("tp=2,dp=4", "tp=2,cp=2,dp=2", "--expert-grid etp=1,ep=8 --sp"),
              Topology("tp=1,dp=8", "tp=4,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
              Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--expert-grid etp=1,ep=1")]
+
+# Four ranks on two hosts. Groups of tp and of cp lie within a host, and across both.
+ON_HOSTS = [Topology("tp=2,dp=2", "tp=1,cp=2,dp=2", "--executor collective"),
+            Topology("tp=4,dp=1", "tp=2,cp=1,dp=2", "--sp --executor routed"),
+            Topology("tp=1,dp=4", "tp=2,cp=2,dp=1", "--sp --executor zero-copy")]
 
 # Encoder and LLM are split alike, and no dp.
 SPLIT = [Topology(f"tp={tp},dp=1", f"tp={tp},cp=1,dp=1") for tp in (2, 4, 8)]
@@ -110,6 +116,16 @@ def check(launch_all, every):
             + compare(launch_all, ADAPTED_MANY if every else ADAPTED_FEW, steps, adapters, True)
             + compare(launch_all, MIXED_FEW, steps, ["--experts", "8,2"], True)
             + compare(launch_all, MANY if every else FEW, 2, ["--fast"], False))
+
+
+def check_hosts(launch_all, launch_alone):
+    """On two hosts of two ranks, where rows of a zero-copy bridge go partly through shared memory and
+    partly over the network. Without a sign of that the ranks were on one host."""
+    alone = launch_alone(run_options(ON_HOSTS[-1], 1, []))
+    apart = "rank 0 reaches the buffers of 2 ranks out of 4" in alone.complaint
+    print(f"{'' if apart else 'WRONG: '}buffers {'partly' if apart else 'not'} out of reach"
+          f"{'' if apart else ': ' + alone.said + alone.complaint}", flush=True)
+    return [apart] + compare(launch_all, ON_HOSTS, HOST_STEPS, [], True)
 
 
 def losses_of(outcome):

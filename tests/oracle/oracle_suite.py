@@ -15,6 +15,7 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
        every-same-bits   the same bits on 20 topologies, 100 steps
+       hosts      the bits of one rank on two hosts of two ranks (tests/support/on_hosts.sh)
        curves     losses of 20 steps with adapters at tp 1, 2, 4 and 8, by SGD and by AdamW
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
@@ -40,7 +41,7 @@ import typing
 import oracle_same_bits
 
 PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "same-bits",
-         "every-same-bits", "curves", "mutations", "self-test", "arguments", "effects"}
+         "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -456,6 +457,10 @@ def check_part(programs, runs, part):
         return check_mutations(programs)
     if part in ("same-bits", "every-same-bits"):
         return check_same_bits(programs, runs, part == "every-same-bits")
+    if part == "hosts":
+        os.environ["MIMO_LOG"] = "warn"  # says what is out of reach
+        return oracle_same_bits.check_hosts(lambda rows: launch_all(programs, rows),
+                                            lambda options: launch_alone(programs, options))
     if part == "curves":
         return oracle_same_bits.check_curves(lambda rows: launch_all(programs, rows))
     if part == "self-test":
