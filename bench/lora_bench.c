@@ -104,7 +104,7 @@ static void make_subject(bench *b, int kind)
                             .seed = 1,
                             .frozen = kind != FULL,
                             .runtime = &b->runtime};
-    nn_lora_choice adapters = {.adapter = {.rank = b->s.rank, .alpha = 16, .b_std = 0.1}};
+    nn_lora_selection adapters = {.adapter = {.rank = b->s.rank, .alpha = 16, .b_std = 0.1}};
     nn_block_desc block = {.name = "block",
                            .hidden = b->s.hidden,
                            .heads = HEADS,

@@ -21,7 +21,7 @@ typedef struct mimo_staged_pass {
 
 /* Bytes of the areas of one pass. */
 typedef struct mimo_staging_bytes {
-    int64_t full, joined, contributions; /* by mimo_staging_slot */
+    int64_t full, joined, contributions; /* by mimo_staging_use */
     int64_t arriving, leaving;           /* the backend's: rows of messages and gathers, packed */
 } mimo_staging_bytes;
 

@@ -111,7 +111,7 @@ static inline mimo_side mimo_op_to(const mimo_op *op)
  * operation's own, as several may be in flight. On a device it is the stream's, which runs its
  * operations one after the other: so its size depends on the largest operation, not on their
  * number. */
-mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
+mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_use use, int64_t bytes);
 
 /* --------------------------- the call in words (op_words.c) --------------------------------- */
 

@@ -64,7 +64,7 @@ static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, one_class
 }
 
 /* A view like one of the call's, of tags in staging. They begin as `tags`. */
-static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
+static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_use use,
                             const mimo_tile *like, const row_tag *tags)
 {
     int64_t bytes = rows_of(like) * (int64_t)sizeof(row_tag);
@@ -74,7 +74,7 @@ static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slo
     out->data = NULL;
     if (bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_op_get_staging(&out->data, op, slot, bytes));
+    MIMO_TRY(mimo_op_get_staging(&out->data, op, use, bytes));
     return op->mover->comm->device->upload(out->data, tags, bytes, op->call.stream);
 }
 

@@ -16,7 +16,7 @@ struct mimo_staging_area {
 static bool is_of(const mimo_staging_area *area, const mimo_staging_key *key)
 {
     return !area->replaced && area->key.device == key->device && area->key.stream == key->stream &&
-           area->key.slot == key->slot;
+           area->key.use == key->use;
 }
 
 static mimo_staging_area *find(const mimo_staging *staging, const mimo_staging_key *key)

@@ -1,5 +1,5 @@
 /*
- * Staging that outlives a call: one area of memory for each (stream, slot). An area grows where a
+ * Staging that outlives a call: one area of memory for each (stream, use). An area grows where a
  * call needs more. Calls on one stream share its areas, as the stream runs them one after the
  * other; calls on different streams never use the same one. Growing blocks until the device is idle
  * (mimo_device.release), unless an allocator gives the memory. A call of a shape that was seen
@@ -11,8 +11,8 @@
 
 #include "device/device.h"
 
-/* What an area is for. Two uses that overlap in time on one stream have different slots. */
-typedef enum mimo_staging_slot {
+/* What an area is for. Areas that are in use at one time on one stream have different uses. */
+typedef enum mimo_staging_use {
     MIMO_STAGING_GATHERED, /* a backend: rows of other ranks before they go where they belong */
     MIMO_STAGING_PACKED,   /* a backend: own rows made contiguous; numbers in a wider dtype */
     MIMO_STAGING_SHARDS,   /* the partition's adjoint: the shards of all tp ranks */
@@ -21,7 +21,7 @@ typedef enum mimo_staging_slot {
     MIMO_STAGING_CONTRIBUTIONS, /* a bridge, routed: also the sums between two phases */
     MIMO_STAGING_TAGS_SENT,     /* a bridge's samples check: tags that it sends */
     MIMO_STAGING_TAGS_RECEIVED, /* a bridge's samples check: tags that it received */
-} mimo_staging_slot;
+} mimo_staging_use;
 
 typedef struct mimo_staging_area mimo_staging_area;
 
@@ -40,11 +40,11 @@ typedef struct mimo_staging {
     const mimo_allocator *allocator; /* borrowed; NULL: none */
 } mimo_staging;
 
-/* Where to look: the device that the areas lie on, the stream and the slot. */
+/* Where to look: the device that the areas lie on, the stream and the use. */
 typedef struct mimo_staging_key {
     const mimo_device *device;
     mimo_stream stream;
-    mimo_staging_slot slot;
+    mimo_staging_use use;
 } mimo_staging_key;
 
 /* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. It does

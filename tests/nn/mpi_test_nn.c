@@ -160,7 +160,7 @@ static mimo_status place(model *m)
 }
 
 /* A model, with adapters on every linear layer where there are some to choose. */
-static void make_model(model *m, const team *t, bool causal, const nn_lora_choice *adapters)
+static void make_model(model *m, const team *t, bool causal, const nn_lora_selection *adapters)
 {
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
@@ -328,9 +328,9 @@ MPI_TEST(nn, every_split_equals_one_rank)
     mimo_comm *comm = mpi_test_comm();
     results *mine = calloc(1, sizeof *mine), *whole = calloc(1, sizeof *whole);
     team alone = make_alone();
-    const nn_lora_choice choice = {.adapter = {.rank = 3, .alpha = 6, .b_std = 0.1}};
+    const nn_lora_selection choice = {.adapter = {.rank = 3, .alpha = 6, .b_std = 0.1}};
     for (int kind = 0; kind < 3; kind++) {
-        const nn_lora_choice *adapters = kind == 2 ? &choice : NULL;
+        const nn_lora_selection *adapters = kind == 2 ? &choice : NULL;
         bool causal = kind > 0;
         model one;
         int splits = 0;
@@ -662,7 +662,7 @@ MPI_TEST(nn, sizes_of_adapters)
     enum { BLOCKS = 4, BASE = 198272, CUT = 1536 * 8, UNCUT = 512 * 8 };
     int size = mpi_test_size(), n = 0;
     team t = make_team(mpi_test_comm(), size, 1);
-    const nn_lora_choice adapters = {.adapter = {.rank = 8, .alpha = 16}};
+    const nn_lora_selection adapters = {.adapter = {.rank = 8, .alpha = 16}};
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_rank = t.tp_rank,

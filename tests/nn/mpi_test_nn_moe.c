@@ -35,7 +35,7 @@ static const variant variants[] = {
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0], MICRO = 2 };
 
-static const nn_lora_choice adapters = {{.rank = LOW, .alpha = 3, .b_std = 0.5}, NULL, 0};
+static const nn_lora_selection adapters = {{.rank = LOW, .alpha = 3, .b_std = 0.5}, NULL, 0};
 
 static int ranks_of(const topology *g)
 {

@@ -34,7 +34,7 @@ static void set_biases(nn_params *params)
 }
 
 static void open_experts(experts_pair *p, const nn_expert_place *place, const int32_t *row_ends,
-                         const nn_lora_choice *adapters, bool frozen)
+                         const nn_lora_selection *adapters, bool frozen)
 {
     nn_params_desc store = {.name = "test",
                             .module = MIMO_DST,
@@ -69,7 +69,7 @@ static void close_experts(experts_pair *p)
     nn_params_destroy(p->params);
 }
 
-static const nn_lora_choice adapters = {{.rank = 2, .alpha = 3, .b_std = 0.5}, NULL, 0};
+static const nn_lora_selection adapters = {{.rank = 2, .alpha = 3, .b_std = 0.5}, NULL, 0};
 static const nn_expert_place alone = {0};
 
 #ifdef NN_REAL_F64
@@ -89,7 +89,7 @@ static mimo_status backward_case(void *layer, nn_real *dx, nn_real *dy)
     return nn_experts_backward_params(&p->layer, &p->saved);
 }
 
-static void check_gradients(const nn_lora_choice *choice)
+static void check_gradients(const nn_lora_selection *choice)
 {
     experts_pair p = {0};
     open_experts(&p, &alone, ends, choice, false);

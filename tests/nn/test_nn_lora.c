@@ -670,7 +670,7 @@ Test(nn_lora, backward_takes_the_last_forward)
 Test(nn_lora, is_chosen_by_the_end_of_a_name)
 {
     const char *const targets[] = {"out", "mlp.up"};
-    nn_lora_choice choice = {
+    nn_lora_selection choice = {
         .adapter = {.rank = 1, .alpha = 1}, .targets = targets, .n_targets = 2};
     cr_assert(nn_lora_for(&choice, "llm.block0.attention.out"));
     cr_assert(nn_lora_for(&choice, "out"));

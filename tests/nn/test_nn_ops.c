@@ -289,7 +289,7 @@ static void check_tokens(int64_t width)
         h.choices[i] = 2;
     NN_OK(nn_runtime_write(here, r.choices, h.choices, ROWS * (int64_t)sizeof(double)));
     nn_test_write(logits.room, logits.host, logits.n);
-    BOTH(row_choice, (host, h.choices + ROWS, h.choices, &ht, 3 * width),
+    BOTH(row_argmax, (host, h.choices + ROWS, h.choices, &ht, 3 * width),
          (here, r.choices + ROWS, r.choices, &rt, 3 * width));
     compare_f64("choices", h.choices, r.choices, 2 * ROWS);
     free_token_rooms(host, h), free_token_rooms(here, r);

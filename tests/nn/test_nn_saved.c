@@ -45,7 +45,7 @@ static mimo_status place(micro_batch *b, const model *m)
 
 static void make(model *m, nn_order order, bool recompute)
 {
-    static const nn_lora_choice adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
+    static const nn_lora_selection adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
     nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
                                NN_PRECISION_FULL, order};
     memset(m, 0, sizeof *m);

@@ -461,7 +461,7 @@ typedef struct exchanged {
 } exchanged;
 
 /* A step of one micro-batch, with 2 encoder layers and 4 of the LLM. */
-static exchanged count_exchanges(const rank_topology *topology, const nn_lora_choice *adapters)
+static exchanged count_exchanges(const rank_topology *topology, const nn_lora_selection *adapters)
 {
     static drawn data[SAMPLES];
     batch_item items[SAMPLES];
@@ -553,8 +553,8 @@ static void expect_calls(const char *what, const nn_exchange_counts *counts, nn_
 MPI_TEST(captioner_reference, exchanges)
 {
     static const char *const head = "head";
-    const nn_lora_choice everywhere = {.adapter = {.rank = 4, .alpha = 8}};
-    const nn_lora_choice head_alone = {
+    const nn_lora_selection everywhere = {.adapter = {.rank = 4, .alpha = 8}};
+    const nn_lora_selection head_alone = {
         .adapter = everywhere.adapter, .targets = &head, .n_targets = 1};
     rank_topology topology = {0};
     const topology_desc grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2", false};

@@ -7,13 +7,14 @@
 #include "ref_model.h"
 
 /* The choice, written to *room; NULL: there are none. */
-static inline const nn_lora_choice *oracle_adapters(nn_lora_choice *room, const ref_sizes *sizes)
+static inline const nn_lora_selection *oracle_adapters(nn_lora_selection *room,
+                                                       const ref_sizes *sizes)
 {
     static const char *const head[] = {"head"};
-    *room =
-        (nn_lora_choice){.adapter = {sizes->adapter, sizes->adapter_alpha, REF_ADAPTER_STD, false},
-                         .targets = sizes->adapt_all ? NULL : head,
-                         .n_targets = 1};
+    *room = (nn_lora_selection){
+        .adapter = {sizes->adapter, sizes->adapter_alpha, REF_ADAPTER_STD, false},
+        .targets = sizes->adapt_all ? NULL : head,
+        .n_targets = 1};
     return sizes->adapter > 0 ? room : NULL;
 }
 

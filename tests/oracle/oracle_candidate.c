@@ -39,7 +39,7 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
 static mimo_status create_modules(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    nn_lora_choice adapters;
+    nn_lora_selection adapters;
     encoder_desc encoder = {.tp = out->topology->encoder_tp,
                             .runtime = out->topology->runtime,
                             .seed = sizes->seed,

@@ -96,7 +96,7 @@ static mimo_status add_layers(oracle_llm *out)
                            .std = EMBEDDING_STD,
                            .max_rows = rows,
                            .sp = out->topology->sp};
-    const nn_lora_choice *adapters = oracle_adapters(&out->adapters, sizes);
+    const nn_lora_selection *adapters = oracle_adapters(&out->adapters, sizes);
     head.lora = nn_lora_for(adapters, head.name);
     MIMO_TRY(nn_linear_init(&out->head, out->params, out->topology->tp, &head));
     MIMO_TRY(nn_loss_init(&out->loss, out->topology->runtime, out->topology->tp, sizes->vocabulary,

@@ -38,7 +38,7 @@ typedef struct oracle_llm {
     nn_stack blocks;
     nn_norm norm;
     nn_linear head;
-    nn_lora_choice adapters;
+    nn_lora_selection adapters;
     nn_loss loss;
     nn_sequence sequence;
     oracle_llm_saved saved;

@@ -16,9 +16,9 @@ typedef struct model_desc {
     const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
-    int64_t shards, pairs;          /* V and C of a runtime in the fixed order; otherwise 0 */
-    const nn_lora_choice *adapters; /* trained, and all else frozen; borrowed; NULL: none */
-    bool recompute;                 /* of both modules' blocks: less memory, the same bits */
+    int64_t shards, pairs;             /* V and C of a runtime in the fixed order; otherwise 0 */
+    const nn_lora_selection *adapters; /* trained, and all else frozen; borrowed; NULL: none */
+    bool recompute;                    /* of both modules' blocks: less memory, the same bits */
 } model_desc;
 
 typedef struct captioner_model {

@@ -12,11 +12,11 @@ typedef struct encoder_desc {
     int64_t tokens, pictures; /* P, b */
     int64_t patch_values;     /* width of a patch's row */
     int64_t hidden, heads, layers;
-    int64_t llm_hidden;             /* H */
-    bool frozen;                    /* adapters alone are trained */
-    const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
-    int64_t shards;                 /* V of the fixed order; its C is 1 here */
-    bool recompute;                 /* blocks save nothing, and backward repeats their forward */
+    int64_t llm_hidden;                /* H */
+    bool frozen;                       /* adapters alone are trained */
+    const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
+    int64_t shards;                    /* V of the fixed order; its C is 1 here */
+    bool recompute;                    /* blocks save nothing, and backward repeats their forward */
 } encoder_desc;
 
 /** What a forward leaves for its backward. */

@@ -33,10 +33,10 @@ typedef struct language_desc {
     uint64_t seed;
     int64_t image_tokens, seq, sentences; /* P, S, B */
     int64_t hidden, heads, layers;
-    bool frozen;                    /* adapters alone are trained */
-    const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
-    int64_t shards, pairs;          /* V and C of the fixed order; C a multiple of cp */
-    bool recompute;                 /* blocks save nothing, and backward repeats their forward */
+    bool frozen;                       /* adapters alone are trained */
+    const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
+    int64_t shards, pairs;             /* V and C of the fixed order; C a multiple of cp */
+    bool recompute;                    /* blocks save nothing, and backward repeats their forward */
 } language_desc;
 
 /** The ids and labels of one micro-batch, as this rank needs them: those of several are read before

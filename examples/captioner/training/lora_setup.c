@@ -96,7 +96,7 @@ static bool has_layer(const char *target, const struct options *options)
         snprintf(first, sizeof first, "%.*s0%s", (int)(digits - target), target, digits + count);
     }
     const char *const targets[] = {first};
-    nn_lora_choice choice = {.targets = targets, .n_targets = 1};
+    nn_lora_selection choice = {.targets = targets, .n_targets = 1};
     for (int i = 0; i < LAYERS; i++) {
         bool encoder = strncmp(layers[i], "encoder.", strlen("encoder.")) == 0;
         int64_t blocks = encoder ? options->encoder_layers : options->llm_layers;
@@ -215,7 +215,7 @@ mimo_status lora_setup_make(lora_setup *out, const struct options *options)
     bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
     out->on = true;
     out->other_base = options->adapter_other_base;
-    out->choice = (nn_lora_choice){
+    out->choice = (nn_lora_selection){
         .adapter = {.rank = config->rank, .alpha = config->alpha, .rslora = config->rslora},
         .targets = all ? NULL : config->targets,
         .n_targets = (int)config->target_count};

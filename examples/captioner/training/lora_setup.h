@@ -10,7 +10,7 @@ typedef struct lora_setup {
     bool on;                       /* there are adapters */
     bool other_base;               /* an adapter of another base is taken */
     struct adapter_config *config; /* rank, alpha, targets; NULL where there are none */
-    nn_lora_choice choice;         /* the same for the layers */
+    nn_lora_selection choice;      /* the same for the layers */
 } lora_setup;
 
 /** Local, the same on every rank. The caller zeroes *out before and releases it after, whatever the

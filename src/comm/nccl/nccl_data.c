@@ -10,9 +10,9 @@ static const nccl_shared_comm *shared_of(const mimo_comm *comm)
 }
 
 static mimo_status get_staging(void **out, mimo_comm *comm, mimo_stream stream,
-                               mimo_staging_slot slot, int64_t bytes)
+                               mimo_staging_use use, int64_t bytes)
 {
-    const mimo_staging_key key = {comm->device, stream, slot};
+    const mimo_staging_key key = {comm->device, stream, use};
     return mimo_staging_get(out, &comm->staging, &key, bytes);
 }
 

@@ -165,10 +165,10 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
 }
 
 static mimo_status get_staging(char **out, mimo_comm *comm, const exchange_start *it,
-                               mimo_staging_slot slot, int64_t bytes)
+                               mimo_staging_use use, int64_t bytes)
 {
     void *staging = NULL;
-    const mimo_staging_key key = {comm->device, it->stream, slot};
+    const mimo_staging_key key = {comm->device, it->stream, use};
     if (bytes > 0)
         MIMO_TRY(mimo_staging_get(&staging, &comm->staging, &key, bytes));
     *out = staging;

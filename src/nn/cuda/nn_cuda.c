@@ -31,4 +31,4 @@ void nn_cuda_close(nn_runtime *runtime)
     runtime->context = NULL;
 }
 
-const nn_ops nn_ops_cuda = {NN_SLOTS(NN_ENTRY, nn_cuda)};
+const nn_ops nn_ops_cuda = {NN_OPERATIONS(NN_ENTRY, nn_cuda)};

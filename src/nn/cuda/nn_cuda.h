@@ -1,4 +1,4 @@
-/* Private: the operations of nn_ops on a CUDA device, one function for each slot, and what they
+/* Private: the operations of nn_ops on a CUDA device, one function for each, and what they
  * share. nn_ops.h has the contracts. Nothing here waits for the device. */
 #ifndef MIMO_NN_NN_CUDA_H
 #define MIMO_NN_NN_CUDA_H
@@ -39,7 +39,7 @@ mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_
 /* nn_ops.matmul of a runtime in the fixed order. In f64: MIMO_ERR_UNSUPPORTED. */
 mimo_status nn_cuda_matmul_ordered(const nn_runtime *runtime, const nn_product *product);
 
-NN_SLOTS(NN_DECLARE, nn_cuda)
+NN_OPERATIONS(NN_DECLARE, nn_cuda)
 
 MIMO_END_DECLS
 

@@ -104,11 +104,11 @@ mimo_status nn_cuda_row_largest(const nn_runtime *runtime, double *value,
     });
 }
 
-mimo_status nn_cuda_row_choice(const nn_runtime *runtime, double *negated, const double *value,
+mimo_status nn_cuda_row_argmax(const nn_runtime *runtime, double *negated, const double *value,
                                const nn_token_rows *tokens, int64_t absent)
 {
     nn_token_rows t = *tokens;
-    return nn_each_row(runtime, "row choice", t.rows, t.width, [=] __device__(int64_t i) {
+    return nn_each_row(runtime, "row argmax", t.rows, t.width, [=] __device__(int64_t i) {
         const nn_real *row = t.logits + i * t.width;
         int64_t best = absent;
         for (int64_t j = threadIdx.x; j < t.width; j += blockDim.x)

@@ -1,4 +1,4 @@
 /* The table of operations for host memory. */
 #include "nn/host/nn_host.h"
 
-const nn_ops nn_ops_host = {NN_SLOTS(NN_ENTRY, nn_host)};
+const nn_ops nn_ops_host = {NN_OPERATIONS(NN_ENTRY, nn_host)};

@@ -135,7 +135,7 @@ mimo_status nn_host_row_largest(const nn_runtime *runtime, double *value,
     return MIMO_OK;
 }
 
-mimo_status nn_host_row_choice(const nn_runtime *runtime, double *negated, const double *value,
+mimo_status nn_host_row_argmax(const nn_runtime *runtime, double *negated, const double *value,
                                const nn_token_rows *tokens, int64_t absent)
 {
     (void)runtime;

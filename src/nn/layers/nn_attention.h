@@ -19,13 +19,13 @@
 
 typedef struct nn_attention_desc {
     const char *name;
-    int64_t hidden, heads;          /* tp divides heads, heads divides hidden */
-    int64_t max_rows, max_batch;    /* upper limits for S_local and B of the sequence */
-    int64_t max_parts;              /* cp size; 0 counts as 1 */
-    double std;                     /* of qkv */
-    double out_std;                 /* of the output projection */
-    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
-    const nn_lora_choice *adapters; /* of qkv and out; NULL: none */
+    int64_t hidden, heads;             /* tp divides heads, heads divides hidden */
+    int64_t max_rows, max_batch;       /* upper limits for S_local and B of the sequence */
+    int64_t max_parts;                 /* cp size; 0 counts as 1 */
+    double std;                        /* of qkv */
+    double out_std;                    /* of the output projection */
+    bool sp;                           /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_selection *adapters; /* of qkv and out; NULL: none */
 } nn_attention_desc;
 
 typedef struct nn_attention {

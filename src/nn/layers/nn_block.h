@@ -16,8 +16,8 @@ typedef struct nn_block_desc {
     double std;                             /* of qkv and up */
     double out_std; /* of the two projections back to the residual; often std / sqrt(2 * layers) */
     bool sp;        /* sequence parallelism: outside of the products, each tp rank has its rows */
-    const nn_lora_choice *adapters; /* of the linear layers; NULL: none */
-    const nn_mixture *mixture;      /* in place of the MLP; NULL: none. Its cp is the sequence's */
+    const nn_lora_selection *adapters; /* of the linear layers; NULL: none */
+    const nn_mixture *mixture; /* in place of the MLP; NULL: none. Its cp is the sequence's */
 } nn_block_desc;
 
 typedef struct nn_block {

@@ -5,7 +5,7 @@
 
 #include "nn/layers/nn_block.h"
 
-/** The slots keep the contracts of the functions of nn_block.h with these names. */
+/** These keep the contracts of the functions of nn_block.h with these names. */
 typedef struct nn_block_kind {
     size_t layer_size, saved_size; /* of the structs; zeroed, release accepts the first one */
     mimo_status (*init)(void *layer, nn_params *params, mimo_comm *tp, const nn_block_desc *desc);

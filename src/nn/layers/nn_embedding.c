@@ -9,9 +9,9 @@
 static mimo_status reserve_workspace(nn_embedding *made)
 {
     MIMO_TRY(mimo_reserve(&made->host, nn_uses_length(made->max_ids), sizeof *made->host));
-    MIMO_TRY(mimo_reserve(&made->slot, made->entries, sizeof *made->slot));
+    MIMO_TRY(mimo_reserve(&made->place, made->entries, sizeof *made->place));
     for (int64_t i = 0; i < made->entries; i++)
-        made->slot[i] = -1;
+        made->place[i] = -1;
     return MIMO_OK;
 }
 
@@ -45,7 +45,7 @@ mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const nn_e
 
 void nn_embedding_release(nn_embedding *layer)
 {
-    mimo_release(layer->slot);
+    mimo_release(layer->place);
     mimo_release(layer->host);
     memset(layer, 0, sizeof *layer);
 }
@@ -75,7 +75,7 @@ static mimo_status bring_ids(const nn_embedding *layer, nn_embedding_saved *save
     saved->stage = NN_STAGE_NONE;
     MIMO_TRY(check_ids(layer, ids, n));
     MIMO_CHECK(repeat >= 0, MIMO_ERR_ARGUMENT, "embedding: repeat is %" PRId64, repeat);
-    saved->used = nn_uses_fill(layer->host, layer->slot, ids, n);
+    saved->used = nn_uses_fill(layer->host, layer->place, ids, n);
     saved->n = n;
     saved->repeat = repeat;
     saved->stage = NN_STAGE_FORWARD;

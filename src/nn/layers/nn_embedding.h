@@ -22,7 +22,7 @@ typedef struct nn_embedding {
     nn_params *params;
     int weight;
     int64_t entries, width, max_ids;
-    int64_t *host, *slot; /* workspace of nn_uses_fill: its numbers, and [entries] */
+    int64_t *host, *place; /* workspace of nn_uses_fill: its numbers, and [entries] */
 } nn_embedding;
 
 typedef struct nn_embedding_saved {

@@ -44,7 +44,7 @@ static mimo_status add_parameters(nn_expert_linear *linear, nn_params *params,
 }
 
 static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const linear_shape *shape,
-                              const nn_lora_choice *adapters)
+                              const nn_lora_selection *adapters)
 {
     const nn_lora_desc *lora = nn_lora_for(adapters, shape->name);
     nn_lora_place place = {.layer = shape->name,

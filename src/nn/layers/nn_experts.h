@@ -27,11 +27,11 @@
 
 typedef struct nn_experts_desc {
     const char *name;
-    int64_t hidden, inner, experts; /* etp divides inner, ep divides experts */
-    int64_t max_rows;               /* most rows of this rank's experts together */
-    double std;                     /* of up */
-    double out_std;                 /* of down */
-    const nn_lora_choice *adapters; /* NULL: none */
+    int64_t hidden, inner, experts;    /* etp divides inner, ep divides experts */
+    int64_t max_rows;                  /* most rows of this rank's experts together */
+    double std;                        /* of up */
+    double out_std;                    /* of down */
+    const nn_lora_selection *adapters; /* NULL: none */
 } nn_experts_desc;
 
 typedef struct nn_expert_linear {

@@ -12,9 +12,9 @@ static inline int64_t nn_uses_length(int64_t n)
     return 4 * n + 1;
 }
 
-/* Fill numbers[nn_uses_length(n)] from ids[n]. Returns how many entries are used. slot[entries] is
+/* Fill numbers[nn_uses_length(n)] from ids[n]. Returns how many entries are used. place[entries] is
  * workspace: it holds -1 everywhere before the call and after it. */
-int64_t nn_uses_fill(int64_t *numbers, int64_t *slot, const int64_t *ids, int64_t n);
+int64_t nn_uses_fill(int64_t *numbers, int64_t *place, const int64_t *ids, int64_t n);
 
 /* Pointers into such an array, where `count` entries are used. */
 nn_uses nn_uses_at(const int64_t *numbers, int64_t n, int64_t count);

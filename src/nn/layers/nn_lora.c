@@ -18,14 +18,14 @@ static bool is_target(const char *name, const char *target)
     return end == length || name[length - end - 1] == '.';
 }
 
-const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name)
+const nn_lora_desc *nn_lora_for(const nn_lora_selection *selection, const char *name)
 {
-    if (!choice)
+    if (!selection)
         return NULL;
-    bool chosen = !choice->targets;
-    for (int i = 0; i < choice->n_targets && !chosen; i++)
-        chosen = is_target(name, choice->targets[i]);
-    return chosen ? &choice->adapter : NULL;
+    bool chosen = !selection->targets;
+    for (int i = 0; i < selection->n_targets && !chosen; i++)
+        chosen = is_target(name, selection->targets[i]);
+    return chosen ? &selection->adapter : NULL;
 }
 
 static double scale_of(const nn_lora_desc *desc)

@@ -49,14 +49,14 @@ typedef struct nn_lora_saved {
 
 /** Which linear layers of a model get adapters: PEFT's rule. A layer is chosen where its name is a
  *  target, or ends with "." and a target. */
-typedef struct nn_lora_choice {
+typedef struct nn_lora_selection {
     nn_lora_desc adapter;       /* of each of them */
     const char *const *targets; /* NULL: every linear layer */
     int n_targets;
-} nn_lora_choice;
+} nn_lora_selection;
 
-/** The adapter of the layer `name`; NULL: it gets none, or `choice` is NULL. Pure. */
-const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name);
+/** The adapter of the layer `name`; NULL: it gets none, or `selection` is NULL. Pure. */
+const nn_lora_desc *nn_lora_for(const nn_lora_selection *selection, const char *name);
 
 /** What the adapter must know of its layer. */
 typedef struct nn_lora_place {

@@ -13,8 +13,7 @@ static nn_exchange tp_of(nn_loss *loss)
 static mimo_status reserve_rooms(nn_loss *made)
 {
     const nn_runtime *runtime = made->runtime;
-    MIMO_TRY(
-        nn_runtime_reserve(runtime, &made->choices, 2 * made->max_rows, sizeof *made->choices));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->best, 2 * made->max_rows, sizeof *made->best));
     return nn_runtime_reserve(runtime, &made->total, 1, sizeof *made->total);
 }
 
@@ -41,7 +40,7 @@ mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp
 
 void nn_loss_release(nn_loss *loss)
 {
-    nn_runtime_free(loss->runtime, loss->choices);
+    nn_runtime_free(loss->runtime, loss->best);
     nn_runtime_free(loss->runtime, loss->total);
     memset(loss, 0, sizeof *loss);
 }
@@ -166,10 +165,10 @@ static mimo_status choose(nn_loss *loss, const nn_real *logits, int64_t rows)
     nn_token_rows tokens = {
         .logits = logits, .rows = rows, .width = loss->local, .first = loss->first};
     nn_exchange tp = tp_of(loss);
-    double *value = loss->choices, *negated = value + rows;
+    double *value = loss->best, *negated = value + rows;
     MIMO_TRY(runtime->ops->row_largest(runtime, value, &tokens));
     MIMO_TRY(nn_exchange_max_f64(&tp, value, rows));
-    MIMO_TRY(runtime->ops->row_choice(runtime, negated, value, &tokens, loss->vocabulary));
+    MIMO_TRY(runtime->ops->row_argmax(runtime, negated, value, &tokens, loss->vocabulary));
     return nn_exchange_max_f64(&tp, negated, rows);
 }
 
@@ -179,8 +178,8 @@ mimo_status nn_loss_argmax(nn_loss *loss, const nn_real *logits, int64_t rows, i
     MIMO_TRY(check_rows(loss, rows));
     MIMO_TRY(choose(loss, logits, rows));
     MIMO_TRY(mimo_reserve(&negated, rows, sizeof *negated));
-    mimo_status status = nn_runtime_read(loss->runtime, negated, loss->choices + rows,
-                                         rows * (int64_t)sizeof *negated);
+    mimo_status status =
+        nn_runtime_read(loss->runtime, negated, loss->best + rows, rows * (int64_t)sizeof *negated);
     for (int64_t i = 0; i < rows && status == MIMO_OK; i++)
         ids[i] = (int64_t)-negated[i];
     mimo_release(negated);

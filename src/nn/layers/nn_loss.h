@@ -1,7 +1,7 @@
 /*
  * Vocabulary-parallel cross-entropy: tp rank t holds the logits of ids [t V/tp, (t+1) V/tp). Maxima
  * and sums over tp are in f64. Rows whose label is NN_IGNORE do not count, and their gradient is 0.
- * nn_loss_argmax makes the greedy choice over the whole vocabulary.
+ * nn_loss_argmax takes the best token over the whole vocabulary.
  */
 #ifndef MIMO_NN_NN_LOSS_H
 #define MIMO_NN_NN_LOSS_H
@@ -17,9 +17,9 @@ typedef struct nn_loss {
     int64_t vocabulary;           /* V; tp divides it */
     int64_t first, local;         /* this rank's ids: [first, first + local) */
     int64_t max_rows;
-    double *choices; /* [2, max_rows]: workspace of nn_loss_argmax */
-    double *total;   /* [1]: sum of the losses since the last read */
-    int64_t tokens;  /* rows that counted since the last read */
+    double *best;   /* [2, max_rows]: workspace of nn_loss_argmax */
+    double *total;  /* [1]: sum of the losses since the last read */
+    int64_t tokens; /* rows that counted since the last read */
 } nn_loss;
 
 typedef struct nn_loss_saved {

@@ -11,12 +11,12 @@
 
 typedef struct nn_mlp_desc {
     const char *name;
-    int64_t hidden, inner;          /* tp divides inner */
-    int64_t max_rows;               /* of all ranks under sp */
-    double std;                     /* of up */
-    double out_std;                 /* of down */
-    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
-    const nn_lora_choice *adapters; /* NULL: none */
+    int64_t hidden, inner;             /* tp divides inner */
+    int64_t max_rows;                  /* of all ranks under sp */
+    double std;                        /* of up */
+    double out_std;                    /* of down */
+    bool sp;                           /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_selection *adapters; /* NULL: none */
 } nn_mlp_desc;
 
 typedef struct nn_mlp {

@@ -51,10 +51,10 @@ typedef struct nn_moe_desc {
     const char *name;
     const nn_mixture *mixture;
     int64_t hidden;
-    int64_t max_rows, max_batch;    /* rows of all tp ranks together */
-    double std, out_std;            /* of router and up; of down */
-    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
-    const nn_lora_choice *adapters; /* NULL: none */
+    int64_t max_rows, max_batch;       /* rows of all tp ranks together */
+    double std, out_std;               /* of router and up; of down */
+    bool sp;                           /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_selection *adapters; /* NULL: none */
 } nn_moe_desc;
 
 typedef struct nn_moe {

@@ -3,8 +3,8 @@
  * written once. The layer validates; an operation trusts its arguments. Pointers point into the
  * runtime's memory. On the host an operation is done on return. With a stream it only enqueues.
  *
- * Counts may be 0. Outputs overlap inputs only where a slot allows it. The same call gives the same
- * bits every time: only the sizes decide the order of a sum.
+ * Counts may be 0. Outputs overlap inputs only where an operation says so. The same call gives the
+ * same bits every time: only the sizes decide the order of a sum.
  */
 #ifndef MIMO_NN_NN_OPS_H
 #define MIMO_NN_NN_OPS_H
@@ -233,7 +233,7 @@ typedef struct nn_ops {
                                const nn_token_rows *tokens);
     /* negated[i] = -(the lowest global id that has the row's largest logit). Where that logit is
      * below value[i], negated[i] = -absent. */
-    mimo_status (*row_choice)(const nn_runtime *runtime, double *negated, const double *value,
+    mimo_status (*row_argmax)(const nn_runtime *runtime, double *negated, const double *value,
                               const nn_token_rows *tokens, int64_t absent);
 
     /* y[i, j] = x[i, j] * factors[i]; y, x [rows, width]; y may be x */
@@ -290,24 +290,24 @@ typedef struct nn_ops {
     mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
 } nn_ops;
 
-/* Apply slot(prefix, name) to every slot. A backend names its functions prefix_name. NN_DECLARE
- * declares them with the types of their slots. NN_ENTRY puts them into the table. */
+/* Apply each(prefix, name) to every operation. A backend names its functions prefix_name.
+ * NN_DECLARE declares them with their types. NN_ENTRY puts them into the table. */
 /* clang-format off */
-#define NN_SLOTS(slot, prefix)                                                                  \
-    slot(prefix, open) slot(prefix, close) slot(prefix, matmul)                                 \
-    slot(prefix, add) slot(prefix, add_bias) slot(prefix, add_columns)                          \
-    slot(prefix, gelu) slot(prefix, gelu_backward) slot(prefix, norm) slot(prefix, norm_backward) \
-    slot(prefix, softmax) slot(prefix, softmax_backward)                                        \
-    slot(prefix, lookup) slot(prefix, lookup_add) slot(prefix, lookup_backward)                 \
-    slot(prefix, token_maxima) slot(prefix, token_sums) slot(prefix, token_losses)              \
-    slot(prefix, token_gradients) slot(prefix, row_largest) slot(prefix, row_choice)            \
-    slot(prefix, choose) slot(prefix, choose_backward) slot(prefix, count_choices)              \
-    slot(prefix, balance) slot(prefix, balance_backward)                                        \
-    slot(prefix, scale_rows) slot(prefix, row_dots)                                             \
-    slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)                           \
-    slot(prefix, add_columns_fixed) slot(prefix, lookup_backward_fixed) slot(prefix, tree)      \
-    slot(prefix, fixed_largest) slot(prefix, settle) slot(prefix, block_squares)                \
-    slot(prefix, plain_zeros)
+#define NN_OPERATIONS(each, prefix)                                                                  \
+    each(prefix, open) each(prefix, close) each(prefix, matmul)                                 \
+    each(prefix, add) each(prefix, add_bias) each(prefix, add_columns)                          \
+    each(prefix, gelu) each(prefix, gelu_backward) each(prefix, norm) each(prefix, norm_backward) \
+    each(prefix, softmax) each(prefix, softmax_backward)                                        \
+    each(prefix, lookup) each(prefix, lookup_add) each(prefix, lookup_backward)                 \
+    each(prefix, token_maxima) each(prefix, token_sums) each(prefix, token_losses)              \
+    each(prefix, token_gradients) each(prefix, row_largest) each(prefix, row_argmax)            \
+    each(prefix, choose) each(prefix, choose_backward) each(prefix, count_choices)              \
+    each(prefix, balance) each(prefix, balance_backward)                                        \
+    each(prefix, scale_rows) each(prefix, row_dots)                                             \
+    each(prefix, adamw) each(prefix, to_bf16) each(prefix, from_bf16)                           \
+    each(prefix, add_columns_fixed) each(prefix, lookup_backward_fixed) each(prefix, tree)      \
+    each(prefix, fixed_largest) each(prefix, settle) each(prefix, block_squares)                \
+    each(prefix, plain_zeros)
 /* clang-format on */
 #define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
 #define NN_ENTRY(prefix, name) .name = prefix##_##name,
