@@ -32,7 +32,7 @@ part() {
 }
 mpirun=$(command -v mpirun)
 part oracle python3 "$root/tests/oracle/oracle_suite.py" "$mpirun" tests/oracle/mimo-oracle \
-    hosts small same-bits self-test
+    hosts small experts same-bits
 part "rows into buffers" "$mpirun" --oversubscribe -n 4 tests/mpi/mpi_test_routed \
     --filter routed_zero_copy/same_bits --filter routed_zero_copy/sums_of_classes
 part captioner python3 "$root/tests/examples/test_captioner_same_bits.py" "$mpirun" \

@@ -293,20 +293,20 @@ typedef struct nn_ops {
 /* Apply each(prefix, name) to every operation. A backend names its functions prefix_name.
  * NN_DECLARE declares them with their types. NN_ENTRY puts them into the table. */
 /* clang-format off */
-#define NN_OPERATIONS(each, prefix)                                                                  \
-    each(prefix, open) each(prefix, close) each(prefix, matmul)                                 \
-    each(prefix, add) each(prefix, add_bias) each(prefix, add_columns)                          \
+#define NN_OPERATIONS(each, prefix)                                                               \
+    each(prefix, open) each(prefix, close) each(prefix, matmul)                                   \
+    each(prefix, add) each(prefix, add_bias) each(prefix, add_columns)                            \
     each(prefix, gelu) each(prefix, gelu_backward) each(prefix, norm) each(prefix, norm_backward) \
-    each(prefix, softmax) each(prefix, softmax_backward)                                        \
-    each(prefix, lookup) each(prefix, lookup_add) each(prefix, lookup_backward)                 \
-    each(prefix, token_maxima) each(prefix, token_sums) each(prefix, token_losses)              \
-    each(prefix, token_gradients) each(prefix, row_largest) each(prefix, row_argmax)            \
-    each(prefix, choose) each(prefix, choose_backward) each(prefix, count_choices)              \
-    each(prefix, balance) each(prefix, balance_backward)                                        \
-    each(prefix, scale_rows) each(prefix, row_dots)                                             \
-    each(prefix, adamw) each(prefix, to_bf16) each(prefix, from_bf16)                           \
-    each(prefix, add_columns_fixed) each(prefix, lookup_backward_fixed) each(prefix, tree)      \
-    each(prefix, fixed_largest) each(prefix, settle) each(prefix, block_squares)                \
+    each(prefix, softmax) each(prefix, softmax_backward)                                          \
+    each(prefix, lookup) each(prefix, lookup_add) each(prefix, lookup_backward)                   \
+    each(prefix, token_maxima) each(prefix, token_sums) each(prefix, token_losses)                \
+    each(prefix, token_gradients) each(prefix, row_largest) each(prefix, row_argmax)              \
+    each(prefix, choose) each(prefix, choose_backward) each(prefix, count_choices)                \
+    each(prefix, balance) each(prefix, balance_backward)                                          \
+    each(prefix, scale_rows) each(prefix, row_dots)                                               \
+    each(prefix, adamw) each(prefix, to_bf16) each(prefix, from_bf16)                             \
+    each(prefix, add_columns_fixed) each(prefix, lookup_backward_fixed) each(prefix, tree)        \
+    each(prefix, fixed_largest) each(prefix, settle) each(prefix, block_squares)                  \
     each(prefix, plain_zeros)
 /* clang-format on */
 #define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
