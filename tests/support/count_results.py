@@ -13,19 +13,22 @@ import sys
 
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
 SEVERAL = ("mpi_cases.py", "rank_runner.py")  # of a command that prints TAP
+PLAN = re.compile(r"^1\.\.(\d+)$", re.M)  # before the tests, or behind them
 TAP = re.compile(r"^(not ok|ok) \d+ - [^#\n]*(# SKIP)?", re.M)
 
 
 def kinds_of(record):
     """passed, failed or skipped, for each test of one record."""
     of_all = KINDS.get(record["result"], "failed")
-    planned = re.match(r"1\.\.(\d+)\n", record["stdout"] or "")
-    if not planned or not any(
+    said = record["stdout"] or ""
+    kinds = ["failed" if word == "not ok" else "skipped" if skip else "passed"
+             for word, skip in TAP.findall(said)]
+    planned = PLAN.search(said)
+    if not (planned or kinds) or not any(
             name in word for name in SEVERAL for word in record["command"]):
         return [of_all]
-    kinds = ["failed" if word == "not ok" else "skipped" if skip else "passed"
-             for word, skip in TAP.findall(record["stdout"])]
-    kinds += ["failed"] * (int(planned[1]) - len(kinds))  # it was ended before these
+    if planned:
+        kinds += ["failed"] * (int(planned[1]) - len(kinds))  # it was ended before these
     if of_all == "failed" and "failed" not in kinds:
         kinds.append("failed")
     return kinds

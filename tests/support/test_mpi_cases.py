@@ -168,6 +168,10 @@ class Counts(unittest.TestCase):
                                              "ok 3 - mutation: of two words\nnot ok 4 - s/c # sum 1\n",
                                              ["mpirun", "rank_runner.py"])), (2, 1, 1))
 
+    def test_a_plan_behind_the_tests(self):
+        self.assertEqual(self.counted(record("OK", "ok 1 - s/a\nok 2 - s/b\n1..2\n")), (2, 0, 0))
+        self.assertEqual(self.counted(record("ERROR", "ok 1 - s/a\n")), (1, 1, 0))
+
     def test_a_launch_that_was_ended(self):
         self.assertEqual(self.counted(record("TIMEOUT", "1..3\nok 1 - s/a\n")), (1, 2, 0))
         self.assertEqual(self.counted(record("TIMEOUT", "1..1\nok 1 - s/a\n")), (1, 1, 0))
