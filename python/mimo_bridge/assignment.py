@@ -30,7 +30,7 @@ class BalanceReport(NamedTuple):
 
 
 def image_cost(patches: Iterable[int], hidden: int) -> list[int]:
-    """What a block of a vision transformer costs for images of so many patches: p * (p + 6 * hidden)."""
+    """What a block of a vision transformer costs for an image of p patches: p * (p + 6 * hidden)."""
     return [p * (p + 6 * hidden) for p in patches]
 
 

@@ -1,4 +1,4 @@
-"""Balanced encoders: rows and every gradient as without balance, on any grids, whoever encodes which image."""
+"""Balanced encoders: rows and every gradient as without balance, on any grids."""
 import copy
 
 import torch

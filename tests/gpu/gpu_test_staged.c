@@ -171,7 +171,7 @@ static uint64_t pieces_sent(const mimo_comm *comm)
     return sum;
 }
 
-/* A forward by transport AUTO of rows with so many floats. Returns the pieces that it staged. */
+/* A forward by transport AUTO of rows of this length, in floats. Returns the pieces it staged. */
 static uint64_t staged_by_choice(mimo_comm *comm, int64_t hidden)
 {
     crossing it = crossing_of(comm, EXECUTOR_ROUTED, 16, hidden);
