@@ -49,8 +49,8 @@ static mimo_status reserve_rooms(language_model *out, int64_t states)
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
     TRY(memory_reserve(&out->saved, states, sizeof *out->saved));
-    for (; out->states < states; out->states++)
-        TRY(reserve_saved(&out->saved[out->states], out));
+    while (out->states < states)
+        TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
     return nn_runtime_reserve(out->runtime, &out->d_normed, out->own_rows * out->hidden,
                               sizeof *out->d_normed);
 }
