@@ -309,6 +309,26 @@ Test(layout, every_row_is_in_one_item)
           "items of lane 1 are 2 to 0");
 }
 
+Test(layout, items_have_no_spans)
+{
+    const mimo_span span = {0, 0, 0, 1};
+    mimo_grid *grid;
+    mimo_layout *made = NULL;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    cr_assert_eq(mimo_grid_create_text(&grid, "dp=3", 0), MIMO_OK);
+    desc.grid = grid;
+    desc.batch = 3;
+    desc.seq = 8;
+    desc.ragged = MIMO_RAGGED_ITEMS;
+    desc.items = three_items;
+    desc.first_item = three_firsts;
+    desc.spans = &span;
+    desc.span_count = 1;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT,
+          "1 spans, and the rows are those of items");
+    mimo_grid_destroy(grid);
+}
+
 static mimo_status ragged_attempt(mimo_ragged kind, const mimo_span *spans, int64_t count,
                                   const mimo_partition_rule *rule)
 {
