@@ -52,6 +52,21 @@ int plan_decimal(double *out, const char *option, const char *text, bool positiv
     return 0;
 }
 
+int plan_complete(const char *program, const plan_needed *needed, int count)
+{
+    char list[256] = "";
+    int missing = 0;
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(list);
+        if (needed[i].missing)
+            snprintf(list + used, sizeof list - used, "%s%s", missing++ > 0 ? ", " : "",
+                     needed[i].option);
+    }
+    return missing == 0 ? 0
+                        : plan_usage("%s %s missing; see '%s --help'", list,
+                                     missing == 1 ? "is" : "are", program);
+}
+
 enum { OPTION_USAGE = 1 << 20 };
 
 /* These replace argp's own options. plan_parse silences argp, so its own would print nothing. */

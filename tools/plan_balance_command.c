@@ -43,8 +43,8 @@ static int take_file(plan_balance_request *request, const char *file)
 
 static int check_complete(const plan_balance_request *request, const char *program)
 {
-    const char *missing = request->desc.lanes == 0 ? "--lanes" : (request->file ? NULL : "FILE");
-    return missing ? plan_usage("%s is missing; see '%s --help'", missing, program) : 0;
+    const plan_needed needed[] = {{"--lanes", request->desc.lanes == 0}, {"FILE", !request->file}};
+    return plan_complete(program, needed, sizeof needed / sizeof *needed);
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)

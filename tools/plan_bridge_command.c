@@ -1,5 +1,4 @@
 /* mimo-plan bridge: who needs which samples and tokens of a bridge, and the bytes that move. */
-#include <stdio.h>
 #include <string.h>
 
 #include "plan_bridge.h"
@@ -78,32 +77,19 @@ static int parse_order(mimo_row_order *out, const char *text)
     return 0;
 }
 
-/* All that is missing is named at once. */
 static int check_complete(const plan_bridge_request *request, const char *program)
 {
     const mimo_link_speed *speed = &request->speed;
     bool timed = speed->gbps > 0 || speed->latency_us >= 0 || speed->copy_gbps > 0;
-    const struct {
-        const char *option;
-        bool missing;
-    } needed[] = {{"--src", !request->src},
-                  {"--dst", !request->dst},
-                  {"--batch", request->batch == 0},
-                  {"--seq", request->seq == 0},
-                  {"--hidden", request->hidden == 0},
-                  {"--dtype", !request->dtype},
-                  {"--gbps", timed && speed->gbps <= 0},
-                  {"--latency-us", timed && speed->latency_us < 0}};
-    char list[128] = "";
-    int missing = 0;
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (needed[i].missing)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                     missing++ > 0 ? ", " : "", needed[i].option);
-    return missing == 0 ? 0
-                        : plan_usage("%s %s missing; see '%s --help'", list,
-                                     missing == 1 ? "is" : "are", program);
+    const plan_needed needed[] = {{"--src", !request->src},
+                                  {"--dst", !request->dst},
+                                  {"--batch", request->batch == 0},
+                                  {"--seq", request->seq == 0},
+                                  {"--hidden", request->hidden == 0},
+                                  {"--dtype", !request->dtype},
+                                  {"--gbps", timed && speed->gbps <= 0},
+                                  {"--latency-us", timed && speed->latency_us < 0}};
+    return plan_complete(program, needed, sizeof needed / sizeof *needed);
 }
 
 static error_t parse(int key, char *argument, struct argp_state *state)

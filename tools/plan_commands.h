@@ -65,4 +65,14 @@ int plan_number(int64_t *out, const char *option, const char *text, int64_t leas
 /* The same for a finite number: above 0 where `positive` is set, otherwise at least 0. */
 int plan_decimal(double *out, const char *option, const char *text, bool positive);
 
+/* An option that a command can't do without. */
+typedef struct plan_needed {
+    const char *option;
+    bool missing;
+} plan_needed;
+
+/* Name all of needed[count] that are missing, by plan_usage. `program` is argp's name of the
+ * command. Returns 0 or EINVAL. */
+int plan_complete(const char *program, const plan_needed *needed, int count);
+
 #endif

@@ -65,16 +65,15 @@ static const struct argp_option options[] = {
 static int check_complete(const plan_experts_request *request, const char *program)
 {
     bool timed = request->speed.copy_gbps > 0;
-    const char *missing = !request->llm                       ? "--llm"
-                          : !request->grid                    ? "--expert-grid"
-                          : request->experts == 0             ? "--experts"
-                          : request->top_k == 0               ? "--top-k"
-                          : request->tokens == 0              ? "--tokens"
-                          : request->hidden == 0              ? "--hidden"
-                          : !request->dtype                   ? "--dtype"
-                          : timed && request->speed.gbps <= 0 ? "--gbps"
-                                                              : NULL;
-    return missing ? plan_usage("%s is missing; see '%s --help'", missing, program) : 0;
+    const plan_needed needed[] = {{"--llm", !request->llm},
+                                  {"--expert-grid", !request->grid},
+                                  {"--experts", request->experts == 0},
+                                  {"--top-k", request->top_k == 0},
+                                  {"--tokens", request->tokens == 0},
+                                  {"--hidden", request->hidden == 0},
+                                  {"--dtype", !request->dtype},
+                                  {"--gbps", timed && request->speed.gbps <= 0}};
+    return plan_complete(program, needed, sizeof needed / sizeof *needed);
 }
 
 static error_t parse_choice(int key, char *argument, plan_experts_request *request)

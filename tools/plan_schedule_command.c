@@ -125,10 +125,9 @@ static int choose_output(plan_schedule_request *request, const char *option)
 
 static int check_complete(const plan_schedule_request *request, const char *program)
 {
-    const char *missing = request->desc.stages == 0          ? "--pp"
-                          : request->desc.micro_batches == 0 ? "--micro-batches"
-                                                             : NULL;
-    return missing ? plan_usage("%s is missing; see '%s --help'", missing, program) : 0;
+    const plan_needed needed[] = {{"--pp", request->desc.stages == 0},
+                                  {"--micro-batches", request->desc.micro_batches == 0}};
+    return plan_complete(program, needed, sizeof needed / sizeof *needed);
 }
 
 static error_t parse_output(int key, plan_schedule_request *request)

@@ -167,6 +167,7 @@ def tables():
 
 
 def bad_usage():
+    expect_error("--pp, --micro-batches are missing; see 'mimo-plan schedule --help'")
     expect_error("--pp is missing; see 'mimo-plan schedule --help'", "--micro-batches", "4")
     expect_error("--micro-batches is missing; see 'mimo-plan schedule --help'", "--pp", "4")
     expect_error("--pp is 0, and must be at least 1", "--pp", "0", "--micro-batches", "4")
