@@ -249,25 +249,37 @@ Test(layout, items)
     check_layout(&items, 3, 8);
 }
 
-static mimo_status items_attempt(const mimo_item *items, const int64_t first[4],
-                                 mimo_partition_rule *rule)
+/* Create a layout of 3 samples of 8 positions. */
+static mimo_status create_on(const char *grid, mimo_layout_desc desc)
 {
-    mimo_grid *grid;
-    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_grid *made_grid;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_create_text(&grid, "cp=2,dp=3", 0), MIMO_OK);
-    desc.grid = grid;
+    cr_assert_eq(mimo_grid_create_text(&made_grid, grid, 0), MIMO_OK);
+    desc.grid = made_grid;
     desc.batch = 3;
     desc.seq = 8;
-    desc.partition = rule;
-    desc.ragged = MIMO_RAGGED_ITEMS;
-    desc.items = items;
-    desc.first_item = first;
     mimo_status status = mimo_layout_create(&made, &desc);
     cr_assert((status == MIMO_OK) == (made != NULL), "a failed call leaves its output");
     mimo_layout_destroy(made);
-    mimo_grid_destroy(grid);
+    mimo_grid_destroy(made_grid);
     return status;
+}
+
+static mimo_layout_desc items_desc(const mimo_item *items, const int64_t first[4])
+{
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    desc.ragged = MIMO_RAGGED_ITEMS;
+    desc.items = items;
+    desc.first_item = first;
+    return desc;
+}
+
+static mimo_status items_attempt(const mimo_item *items, const int64_t first[4],
+                                 mimo_partition_rule *rule)
+{
+    mimo_layout_desc desc = items_desc(items, first);
+    desc.partition = rule;
+    return create_on("cp=2,dp=3", desc);
 }
 
 #define ITEMS(...)      \
@@ -312,41 +324,22 @@ Test(layout, every_row_is_in_one_item)
 Test(layout, items_have_no_spans)
 {
     const mimo_span span = {0, 0, 0, 1};
-    mimo_grid *grid;
-    mimo_layout *made = NULL;
-    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    cr_assert_eq(mimo_grid_create_text(&grid, "dp=3", 0), MIMO_OK);
-    desc.grid = grid;
-    desc.batch = 3;
-    desc.seq = 8;
-    desc.ragged = MIMO_RAGGED_ITEMS;
-    desc.items = three_items;
-    desc.first_item = three_firsts;
+    mimo_layout_desc desc = items_desc(three_items, three_firsts);
     desc.spans = &span;
     desc.span_count = 1;
-    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT,
+    FAILS(create_on("cp=2,dp=3", desc), MIMO_ERR_ARGUMENT,
           "1 spans, and the rows are those of items");
-    mimo_grid_destroy(grid);
 }
 
 static mimo_status ragged_attempt(mimo_ragged kind, const mimo_span *spans, int64_t count,
                                   const mimo_partition_rule *rule)
 {
-    mimo_grid *grid;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_create_text(&grid, "cp=2,dp=2", 0), MIMO_OK);
-    desc.grid = grid;
-    desc.batch = 3;
-    desc.seq = 8;
     desc.partition = rule;
     desc.ragged = kind;
     desc.spans = spans;
     desc.span_count = count;
-    mimo_status status = mimo_layout_create(&made, &desc);
-    mimo_layout_destroy(made);
-    mimo_grid_destroy(grid);
-    return status;
+    return create_on("cp=2,dp=2", desc);
 }
 
 Test(layout, wrong_spans)
