@@ -42,28 +42,55 @@ static void write_columns(const mimo_row_sums *it, const void *from, const stret
     memcpy((char *)it->to + first * (int64_t)size, from, (size_t)at->count * size);
 }
 
+/* The columns as f32. */
 static void load(float *to, const mimo_row_sums *it, int64_t row, const stretch *at)
 {
     uint16_t half[COLUMNS];
-    read_columns(it->from_dtype == MIMO_F32 ? (void *)to : half, it, row, at);
-    if (it->from_dtype == MIMO_BF16)
+    switch (it->from_dtype) {
+    case MIMO_F32:
+        read_columns(to, it, row, at);
+        break;
+    case MIMO_BF16:
+        read_columns(half, it, row, at);
         for (int i = 0; i < COLUMNS; i++)
             to[i] = mimo_bf16_to(half[i]);
-    else if (it->from_dtype == MIMO_F16)
+        break;
+    case MIMO_F16:
+        read_columns(half, it, row, at);
         for (int i = 0; i < COLUMNS; i++)
             to[i] = mimo_f16_to(half[i]);
+        break;
+    case MIMO_F64: /* added as it is */
+    case MIMO_I32: /* refused, as all below */
+    case MIMO_I64:
+    case MIMO_F8:
+        break;
+    }
 }
 
 static void store(const mimo_row_sums *it, const float *from, const stretch *at)
 {
     uint16_t half[COLUMNS];
-    if (it->to_dtype == MIMO_BF16)
+    switch (it->to_dtype) {
+    case MIMO_F32:
+        write_columns(it, from, at);
+        break;
+    case MIMO_BF16:
         for (int i = 0; i < COLUMNS; i++)
             half[i] = mimo_bf16_from(from[i]);
-    else if (it->to_dtype == MIMO_F16)
+        write_columns(it, half, at);
+        break;
+    case MIMO_F16:
         for (int i = 0; i < COLUMNS; i++)
             half[i] = mimo_f16_from(from[i]);
-    write_columns(it, it->to_dtype == MIMO_F32 ? (const void *)from : half, at);
+        write_columns(it, half, at);
+        break;
+    case MIMO_F64: /* added as it is */
+    case MIMO_I32: /* refused, as all below */
+    case MIMO_I64:
+    case MIMO_F8:
+        break;
+    }
 }
 
 /* ---------------------------------------- sums -------------------------------------- */

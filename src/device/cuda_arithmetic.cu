@@ -210,24 +210,40 @@ cudaError_t mimo_cuda_widen(float *to, const void *from, int64_t count, mimo_dty
                             cudaStream_t stream)
 {
     unsigned blocks = blocks_for(count, kMostBlocks);
-    if (dtype == MIMO_F16)
+    switch (dtype) {
+    case MIMO_F16:
         convert<<<blocks, kThreads, 0, stream>>>(to, (const __half *)from, count);
-    else if (dtype == MIMO_BF16)
+        return cudaGetLastError();
+    case MIMO_BF16:
         convert<<<blocks, kThreads, 0, stream>>>(to, (const __nv_bfloat16 *)from, count);
-    else
-        return cudaErrorInvalidValue;
-    return cudaGetLastError();
+        return cudaGetLastError();
+    case MIMO_F32:
+    case MIMO_F64:
+    case MIMO_I32:
+    case MIMO_I64:
+    case MIMO_F8:
+        break;
+    }
+    return cudaErrorInvalidValue;
 }
 
 cudaError_t mimo_cuda_narrow(void *to, const float *from, int64_t count, mimo_dtype dtype,
                              cudaStream_t stream)
 {
     unsigned blocks = blocks_for(count, kMostBlocks);
-    if (dtype == MIMO_F16)
+    switch (dtype) {
+    case MIMO_F16:
         convert<<<blocks, kThreads, 0, stream>>>((__half *)to, from, count);
-    else if (dtype == MIMO_BF16)
+        return cudaGetLastError();
+    case MIMO_BF16:
         convert<<<blocks, kThreads, 0, stream>>>((__nv_bfloat16 *)to, from, count);
-    else
-        return cudaErrorInvalidValue;
-    return cudaGetLastError();
+        return cudaGetLastError();
+    case MIMO_F32:
+    case MIMO_F64:
+    case MIMO_I32:
+    case MIMO_I64:
+    case MIMO_F8:
+        break;
+    }
+    return cudaErrorInvalidValue;
 }
