@@ -87,15 +87,9 @@ static void append_rule(char *text, const mimo_partition_rule *rule)
 
 static void append_executor(char *text, const char *pass, mimo_executor executor)
 {
-    static const char *const transports[] = {[MIMO_TRANSPORT_AUTO] = "routed",
-                                             [MIMO_TRANSPORT_P2P] = "p2p",
-                                             [MIMO_TRANSPORT_ZERO_COPY] = "zero-copy",
-                                             [MIMO_TRANSPORT_STAGED] = "staged"};
-    if (executor.algorithm == MIMO_ALGORITHM_COLLECTIVE)
-        mimo_call_append(text, ", collective%s", pass);
-    else if (!mimo_executor_is_auto(executor) &&
-             (unsigned)executor.transport <= MIMO_TRANSPORT_STAGED)
-        mimo_call_append(text, ", %s%s", transports[executor.transport], pass);
+    const char *name = mimo_executor_name(executor);
+    if (name && !mimo_executor_is_auto(executor))
+        mimo_call_append(text, ", %s%s", name, pass);
 }
 
 static uint64_t hash_executor(uint64_t hash, mimo_executor executor)

@@ -197,13 +197,12 @@ static mimo_status run(trial *it)
 
 static mimo_executor winner(const trial *it, int pass)
 {
-    static const char *const names[CANDIDATES] = {"routed", "p2p", "staged", "collective"};
     mimo_fastest_times times[CANDIDATES];
     for (int c = 0; c < CANDIDATES; c++)
         times[c] = it->taken[pass][c] ? it->ns[pass][c] : NULL;
     int chosen = mimo_fastest_of(times, CANDIDATES);
     mimo_log(MIMO_LOG_INFO, "%s: %s was measured as the fastest %s", it->bridge->mover.title,
-             names[chosen], pass == 0 ? "forward" : "backward");
+             mimo_executor_name(candidates[chosen]), pass == 0 ? "forward" : "backward");
     return candidates[chosen];
 }
 

@@ -78,24 +78,24 @@ static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_
     return own->read_sequence ? own->read_sequence(op, to, from, n) : MIMO_OK;
 }
 
-/* Read tensor i. Where routed moves it, or was measured, it must be like tensor 0 in routed's
- * reading (*first). Collective reads each tensor by itself, and one that is flat on both sides as
- * rows. */
+/* Read tensor i. Where its executor, or another reader, takes tensors that are alike, it must be
+ * like tensor 0 in that one's reading (*first). Collective reads each tensor by itself, and one
+ * that is flat on both sides as rows. */
 static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *const sides[2],
                              mimo_tile_pair *first)
 {
     const mimo_executor_table *own = mimo_bridge_op_of(op)->executor, *it = NULL;
     mimo_tile_pair *pair = &op->tensors.pairs[i], other, judged;
-    bool judges = own->at_once;
+    bool judges = own->tensors_alike;
     while ((it = next_reader(op, it))) {
         MIMO_TRY(it->read(&other, op, sides[MIMO_SRC], sides[MIMO_DST]));
-        if (it->at_once) {
+        if (it->tensors_alike) {
             judged = other;
             judges = true;
         }
     }
     MIMO_TRY(own->read(pair, op, sides[MIMO_SRC], sides[MIMO_DST]));
-    if (own->at_once)
+    if (own->tensors_alike)
         judged = *pair;
     if (!judges)
         return MIMO_OK;
@@ -178,7 +178,7 @@ static void begin(mimo_op *op)
     own->executor = executor;
     own->batch = bridge->selected;
     op->steps = (mimo_op_steps){{before, connects ? executor->connect_steps : pass, behind},
-                                executor->at_once};
+                                executor->by_chunk};
 }
 
 static void finish(mimo_op *op)

@@ -8,7 +8,7 @@
 typedef struct mimo_bridge_op {
     mimo_op op;
     const mimo_executor_table *executor; /* of its pass */
-    int batch; /* which of the micro-batches that an update given it moves */
+    int batch;                           /* the micro-batch that it moves */
 
     /* Of the executor. */
     int64_t seq;                         /* routed: S of the full sequences; 1 where all tiles are

@@ -18,13 +18,13 @@ struct mimo_bridge {
     int64_t slot;         /* this rank's index in its gather group */
 
     /* By pass: forward, backward. */
-    mimo_executor executor[2];   /* its algorithm is never AUTO */
-    bool measured[2];            /* chosen by measurement, and keeps the rules of both executors */
+    mimo_executor executor[2]; /* its algorithm is never AUTO */
+    bool measured[2]; /* chosen by measurement, so it takes only what both executors accept */
     void *state[MIMO_EXECUTORS]; /* of each executor, by mimo_algorithm; NULL where it moves neither
                                     pass */
 
     int64_t batch;      /* of the calls to come, as the caller gave it; -1: not given */
-    int batch_count;    /* micro-batches that the last update given; 1 where it given one or none */
+    int batch_count;    /* micro-batches of the last update; 1 where it gave one or none */
     int selected;       /* which of them the next calls move */
     bool check_samples; /* MIMO_CHECK=samples */
     char *replicated; /* MIMO_CHECK=replicas: the dimensions along which sources are copies, "tp,x";

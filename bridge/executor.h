@@ -25,13 +25,16 @@ typedef struct mimo_staging_bytes {
     int64_t arriving, leaving;           /* the backend's: rows of messages and gathers, packed */
 } mimo_staging_bytes;
 
-/* Executors by mimo_algorithm: AUTO, which is none; those of the library; one of the tests. */
-enum { MIMO_EXECUTORS = MIMO_ALGORITHM_ROUTED + 2 };
+/* Executors by mimo_algorithm: AUTO, which is none; those of the library, up to the last algorithm;
+ * behind them one of the tests. */
+enum { MIMO_LAST_ALGORITHM = MIMO_ALGORITHM_ROUTED, MIMO_EXECUTORS = MIMO_LAST_ALGORITHM + 2 };
 
 typedef struct mimo_executor_table {
     const char *name;
     bool has_transports;  /* otherwise it takes MIMO_TRANSPORT_AUTO alone */
-    bool whole_sequences; /* it moves these: S of flat tiles matters as well, so none is cut */
+    bool whole_sequences; /* it stages full sequences: so it must know S even of flat tiles, and
+                             takes no flat dst tile under a partition */
+    bool tensors_alike;   /* one plan moves all tensors of a call, so all are like the first */
 
     /* ------ creation ------ */
 
@@ -86,9 +89,7 @@ typedef struct mimo_executor_table {
     /* The steps of a prepare, of either pass: they move no row. NULL: the steps of the pass, on
      * other memory than the caller's. */
     const mimo_mover_step *connect_steps;
-    /* The steps run for all tensors at once, one chunk after the other. If not, they run for one
-     * tensor after the other, whole: chunks mean nothing to them. */
-    bool at_once;
+    bool by_chunk; /* see mimo_op_steps */
     /* After the last step, or where the operation failed before. NULL: nothing to do. */
     void (*finish)(mimo_op *op);
 } mimo_executor_table;
@@ -126,8 +127,8 @@ static inline bool mimo_executor_stages(mimo_executor executor, bool by_choice)
 /* What moves one pass. */
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
 
-/* The executors that a bridge has, those with stricter rules first: the one behind `executor`, or
- * NULL. NULL comes before the first one. */
+/* The executors that a bridge has, those with stricter rules first: the first one (NULL), or the
+ * one behind `executor`. NULL: there is none. */
 const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
                                                      const mimo_executor_table *executor);
 
@@ -136,6 +137,9 @@ static inline const mimo_executor_table *mimo_bridge_stricter_executor(const mim
 {
     return mimo_bridge_next_executor(bridge, NULL);
 }
+
+/* Its name, or the one of the transport that is asked for ("p2p"). NULL: there is no such one. */
+const char *mimo_executor_name(mimo_executor executor);
 
 /* Read the passes' executors from the description, then create, connect and destroy those that are
  * used. */

@@ -2,7 +2,7 @@
 #include "bridge/bridge_types.h"
 #include "core/check.h"
 
-/* By mimo_algorithm, those with stricter rules first. */
+/* By mimo_algorithm. */
 static const mimo_executor_table *const executors[MIMO_EXECUTORS] = {
     [MIMO_ALGORITHM_COLLECTIVE] = &mimo_collective_executor,
     [MIMO_ALGORITHM_ROUTED] = &mimo_routed_executor,
@@ -10,6 +10,13 @@ static const mimo_executor_table *const executors[MIMO_EXECUTORS] = {
     [MIMO_EXECUTORS - 1] = &mimo_loopback_executor,
 #endif
 };
+
+/* Those with stricter rules first: the first one that a bridge has decides which samples a rank
+ * holds. */
+static const int by_strictness[] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_ALGORITHM_ROUTED,
+                                    MIMO_EXECUTORS - 1};
+_Static_assert(sizeof by_strictness / sizeof *by_strictness == MIMO_EXECUTORS - 1,
+               "each executor has a place among the stricter ones");
 
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward)
 {
@@ -20,10 +27,11 @@ const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
                                                      const mimo_executor_table *executor)
 {
     bool behind = !executor;
-    for (int i = 0; i < MIMO_EXECUTORS; i++) {
-        if (behind && bridge->state[i])
-            return executors[i];
-        behind = behind || executors[i] == executor;
+    for (int i = 0; i < MIMO_EXECUTORS - 1; i++) {
+        int algorithm = by_strictness[i];
+        if (behind && bridge->state[algorithm])
+            return executors[algorithm];
+        behind = behind || executors[algorithm] == executor;
     }
     return NULL;
 }
@@ -34,15 +42,33 @@ static bool is_used(const mimo_bridge *bridge, int algorithm)
            (int)bridge->executor[1].algorithm == algorithm;
 }
 
+/* Known, or AUTO. */
+static bool is_algorithm(mimo_executor executor)
+{
+    unsigned algorithm = executor.algorithm;
+    return algorithm < MIMO_EXECUTORS && (algorithm == MIMO_ALGORITHM_AUTO || executors[algorithm]);
+}
+
+const char *mimo_executor_name(mimo_executor executor)
+{
+    static const char *const transports[] = {[MIMO_TRANSPORT_P2P] = "p2p",
+                                             [MIMO_TRANSPORT_ZERO_COPY] = "zero-copy",
+                                             [MIMO_TRANSPORT_STAGED] = "staged"};
+    const mimo_executor_table *table =
+        is_algorithm(executor) ? executors[executor.algorithm] : NULL;
+    if (executor.transport == MIMO_TRANSPORT_AUTO || (table && !table->has_transports))
+        return table ? table->name : NULL;
+    return (unsigned)executor.transport <= MIMO_TRANSPORT_STAGED ? transports[executor.transport]
+                                                                 : NULL;
+}
+
 static mimo_status check(const mimo_executor *given)
 {
-    unsigned algorithm = given->algorithm;
-    bool known =
-        algorithm < MIMO_EXECUTORS && (algorithm == MIMO_ALGORITHM_AUTO || executors[algorithm]);
-    MIMO_CHECK(known, MIMO_ERR_ARGUMENT, "bridge: unknown algorithm %d", (int)given->algorithm);
+    MIMO_CHECK(is_algorithm(*given), MIMO_ERR_ARGUMENT, "bridge: unknown algorithm %d",
+               (int)given->algorithm);
     MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                "bridge: unknown transport %d", (int)given->transport);
-    const mimo_executor_table *executor = executors[algorithm];
+    const mimo_executor_table *executor = executors[given->algorithm];
     MIMO_CHECK(!executor || executor->has_transports || given->transport == MIMO_TRANSPORT_AUTO,
                MIMO_ERR_ARGUMENT,
                "bridge: transport %d is asked for with the %s algorithm, which takes "

@@ -73,9 +73,9 @@ struct mimo_mover {
     mimo_op *queue;        /* operations in flight: only the first moves, so that all ranks start
                               their communication in the same order */
     mimo_free_item *spare; /* ended ones, kept for the next */
-    bool moves;   /* inside mimo_mover_progress: a step may wait for its stream, and that wait moves
-                   on the other movers */
-    int unwaited; /* operations that were begun, and not waited for */
+    bool progressing; /* inside mimo_mover_progress: a step may wait for its stream, and that wait
+                       * moves on the other movers alone */
+    int unwaited;     /* operations that were begun, and not waited for */
     void (*idle)(void *owner); /* once the last of these was waited for; NULL: nothing */
     mimo_staging staging;      /* of all operations on a device, by stream */
 };

@@ -4,7 +4,7 @@
 
 int mimo_op_chunks_here(const mimo_op *op)
 {
-    if (op->steps.at_once)
+    if (op->steps.by_chunk)
         return op->progress.item;
     return op->progress.item > 0 && op->progress.item == op->tensors.count ? op->call.chunks : 0;
 }
@@ -34,7 +34,7 @@ mimo_status mimo_op_record_item(mimo_op *op)
 mimo_status mimo_op_wait_event(const mimo_op *op, int chunk, mimo_stream stream)
 {
     const mimo_device *device = op->mover->comm->device;
-    int last = op->steps.at_once ? chunk : op->call.chunks - 1;
+    int last = op->steps.by_chunk ? chunk : op->call.chunks - 1;
     return device->enqueues ? device->event_wait(op->memory.events[last], stream) : MIMO_OK;
 }
 

@@ -84,7 +84,7 @@ static bool flight_over(mimo_op *op)
 static mimo_status advance_step(mimo_op *op)
 {
     mimo_op_progress *at = &op->progress;
-    bool items = at->part == MIMO_OP_ITEMS, tensors = items && !op->steps.at_once;
+    bool items = at->part == MIMO_OP_ITEMS, tensors = items && !op->steps.by_chunk;
     if (items && at->item == (tensors ? op->tensors.count : op->call.chunks)) {
         at->part++;
         return MIMO_OK;
@@ -148,16 +148,16 @@ static void progress(mimo_op *op)
 
 void mimo_mover_progress(mimo_mover *mover)
 {
-    if (mover->moves)
+    if (mover->progressing)
         return;
-    mover->moves = true;
+    mover->progressing = true;
     while (mover->queue) {
         progress(mover->queue);
         if (mover->queue->progress.state != MIMO_OP_ENDED)
             break;
         mover->queue = mover->queue->next;
     }
-    mover->moves = false;
+    mover->progressing = false;
 }
 
 /* The words of the call, from now on, where the waiter will read them. */

@@ -31,9 +31,10 @@ typedef struct mimo_op_tensors {
 typedef struct mimo_op_claim {
     mimo_status local;  /* this rank's own checks */
     uint64_t signature; /* see mimo_claim */
-    uint64_t guess;     /* see mimo_claim */
-    uint64_t head;      /* the signature without the tensors */
-    bool unsure;        /* the guess must be compared, so the ranks agree on devices as well */
+    uint64_t guess; /* see mimo_claim; of a bridge: a hash of the batch split that it inferred */
+    uint64_t head;  /* the signature without the tensors */
+    bool unsure;    /* it may differ between ranks, so they agree even where a device lets
+                           them leave the agreement out */
     char words[MIMO_CALL_TEXT]; /* of the waiter, once it has waited for long */
     mimo_agreement agreement;
 } mimo_op_claim;
@@ -55,9 +56,10 @@ typedef enum mimo_op_part {
 
 typedef struct mimo_op_steps {
     const mimo_mover_step *part[MIMO_OP_PARTS];
-    /* An item is a chunk of all tensors. If not, it is a whole tensor: chunks mean nothing to the
-     * steps. One whose src tile is empty, here and so on every rank, is passed over. */
-    bool at_once;
+    /* true: an item is one chunk of all tensors. false: it is one whole tensor, and chunks mean
+     * nothing to the steps; a tensor whose src tile is empty, as it then is on all ranks, is passed
+     * over. */
+    bool by_chunk;
 } mimo_op_steps;
 
 /* How far it has got. */
@@ -81,6 +83,9 @@ typedef struct mimo_op_memory {
     char *substitutes;    /* of a prepare: see mimo_op_take_substitutes */
 } mimo_op_memory;
 
+/* The caller has the handle from the call to its wait. The mover keeps the operation: in its queue
+ * until it ends, and in its spare list once it was waited for, for the next call. It is destroyed
+ * with the mover. */
 struct mimo_op {
     mimo_free_item item; /* while it is spare */
     mimo_mover *mover;

@@ -4,8 +4,9 @@
 
 #include "bridge/routed/routed_types.h"
 
-/* The numbers of the bases. The src tile of tensor i is TILES + 2 i, its dst tile the next one. In
- * a fixed call ANYWHERE is NULL, so that what lies behind it is an address. */
+/* A place is a base and an offset behind it. The bases: staging, and for tensor i its src tile
+ * (TILES + 2 i) and its dst tile (TILES + 2 i + 1). A fixed call has in place of the tiles one base
+ * that is NULL: offsets behind it are addresses. */
 enum { MIMO_BASE_STAGING, MIMO_BASE_TILES, MIMO_BASE_ANYWHERE = MIMO_BASE_TILES };
 
 /* A call in making. */

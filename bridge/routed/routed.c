@@ -314,6 +314,7 @@ static const mimo_mover_step backward_steps[] = {move_rows, add_contributions, m
 const mimo_executor_table mimo_routed_executor = {
     .name = "routed",
     .has_transports = true,
+    .tensors_alike = true,
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
@@ -331,6 +332,6 @@ const mimo_executor_table mimo_routed_executor = {
     .forward = forward_steps,
     .backward = backward_steps,
     .connect_steps = connect_steps,
-    .at_once = true,
+    .by_chunk = true,
     .finish = mimo_prepared_call_put_back,
 };

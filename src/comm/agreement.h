@@ -38,7 +38,7 @@ typedef enum mimo_call_kind {
     MIMO_CALL_GRADIENT_FINALIZE,
     MIMO_CALL_GRADIENT_GROUPS, /* the groups that finalize sums over are made */
     MIMO_CALL_GRADIENT_NORM,
-    MIMO_CALL_BRIDGE_MOVE,
+    MIMO_CALL_MOVE,
     MIMO_CALL_BRIDGE_UPDATE,
     MIMO_CALL_BRIDGE_SELF_TEST,
     MIMO_CALL_DISPATCH_CREATE,
@@ -77,10 +77,12 @@ typedef struct mimo_agreement {
     /* The values of the MAX: size - rank where this rank fails, 0 otherwise; the signature and its
      * complement; the guess and its complement. */
     uint64_t values[5];
-    mimo_call_items items;  /* of this rank's call */
-    uint64_t signature;     /* of this rank's call as a whole */
-    uint64_t salt;          /* every hash of the call is mixed with it */
-    int64_t equal, unequal; /* the first `equal` items agree; the first `unequal` do not */
+    mimo_call_items items; /* of this rank's call */
+    uint64_t signature;    /* of this rank's call as a whole */
+    uint64_t salt;         /* every hash of the call is mixed with it */
+    /* The search for the first item that differs lies between these: with its first `equal` items
+     * the call is the same on all ranks, with its first `unequal` ones it is not. */
+    int64_t equal, unequal;
     mimo_call_report mine;  /* after a failure: the report of the rank that broadcasts */
     mimo_call_report first; /* rank 0's, where signatures differ */
     enum {

@@ -259,7 +259,7 @@ typedef struct mimo_comm_backend {
 
 enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
 
-/* Work that moves on whenever the host waits: the operations of the bridges that were made from a
+/* Work that moves on whenever the host waits: the operations of the movers that were made from a
  * communicator. So ranks may wait for operations in different orders. */
 typedef struct mimo_progress_callback {
     struct mimo_progress_callback *next;

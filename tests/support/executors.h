@@ -15,14 +15,17 @@ typedef enum executor_id {
     EXECUTORS
 } executor_id;
 
+/* The number of the tests' own executor (loopback_executor.c): behind the last of the library. */
+enum { LOOPBACK_ALGORITHM = MIMO_ALGORITHM_ROUTED + 1 };
+
 /* With MIMO_TEST_STAGED in the environment EXECUTOR_P2P stages, so that every test of messages is a
- * test of staged ones. With MIMO_TEST_LOOPBACK these and EXECUTOR_ROUTED are an executor of the
- * tests (loopback_executor.c). */
+ * test of staged ones. With MIMO_TEST_LOOPBACK these and EXECUTOR_ROUTED are the executor of the
+ * tests. */
 static inline mimo_executor executor_of(executor_id id)
 {
     mimo_executor out = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO};
     if ((id == EXECUTOR_ROUTED || id == EXECUTOR_P2P) && getenv("MIMO_TEST_LOOPBACK"))
-        return (mimo_executor){(mimo_algorithm)(MIMO_ALGORITHM_ROUTED + 1), MIMO_TRANSPORT_AUTO};
+        return (mimo_executor){(mimo_algorithm)LOOPBACK_ALGORITHM, MIMO_TRANSPORT_AUTO};
     if (id == EXECUTOR_AUTO || id == EXECUTOR_COLLECTIVE)
         out.algorithm = id == EXECUTOR_AUTO ? MIMO_ALGORITHM_AUTO : MIMO_ALGORITHM_COLLECTIVE;
     if (id == EXECUTOR_P2P)

@@ -1,15 +1,18 @@
 /*
  * An executor of the tests: every rank gets the tiles of all ranks, and takes its rows from there.
- * It reads calls and finds splits as routed does, and shares no step with it. It shows what a
- * further executor needs: a table, and a row in executors.c. Host memory alone.
+ * Its steps are its own. The rest of its table (reading calls, finding splits) asks routed, which
+ * an executor of the library may not. So it shows the steps of a further one, not all that one
+ * needs: CONTRIBUTING.md lists that. Host memory alone.
  */
 #include <string.h>
 
 #include "bridge/bridge_op.h"
 #include "core/memory.h"
 #include "layout/layout_types.h"
+#include "executors.h"
 
 enum { LOOPBACK = MIMO_EXECUTORS - 1 };
+_Static_assert(LOOPBACK == (int)LOOPBACK_ALGORITHM, "tests/support/executors.h asks for this one");
 
 /* Of an operation. */
 typedef struct loopback {
@@ -257,6 +260,7 @@ const mimo_executor_table mimo_loopback_executor = {
     .resolve_finish = resolve_finish,
     .forward = steps,
     .backward = steps,
-    .at_once = true,
+    .tensors_alike = true,
+    .by_chunk = true,
     .finish = finish,
 };
