@@ -6,9 +6,9 @@
  *
  *   mpirun -n 4 bridge_step [--device host|cuda]
  *
- * MPI starts the ranks, also on GPUs; docs/gpu.md says how to start without it.
+ * MPI starts the ranks, also on GPUs; docs/gpu.md says how to start without it. With MIMO_LOG=warn
+ * in the environment the library's warnings go to stderr.
  */
-#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_gradient_prepare and _add_grid, mimo_log_set */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -169,12 +169,6 @@ static mimo_status train(training *t)
     return finish(t);
 }
 
-static void log_line(void *context, mimo_log_level level, const char *text)
-{
-    (void)context;
-    fprintf(stderr, "bridge_step: %s%s\n", level == MIMO_LOG_WARNING ? "warning: " : "", text);
-}
-
 int main(int argc, char **argv)
 {
     training t = {0};
@@ -184,7 +178,6 @@ int main(int argc, char **argv)
                                (!cuda && strcmp(argv[2], "host") != 0));
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    mimo_log_set(rank == 0 ? log_line : NULL, NULL); /* ranks say the same things */
     mimo_status status =
         wrong ? mimo_fail(MIMO_ERR_ARGUMENT, "usage: bridge_step [--device host|cuda]")
               : training_create(&t, cuda);
@@ -196,7 +189,6 @@ int main(int argc, char **argv)
          * rank that is missing may be rank 0. */
         if (rank == 0 || missing)
             fprintf(stderr, "bridge_step: %s: %s\n", mimo_status_name(status), mimo_last_error());
-        mimo_log_set(NULL, NULL); /* which would say it again */
         if (t.at.comm)
             mimo_comm_abort(t.at.comm, mimo_last_error());
     }

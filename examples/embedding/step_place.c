@@ -1,4 +1,3 @@
-#define MIMO_EXPERIMENTAL /* mimo_nccl_device */
 #include "step_place.h"
 
 #include <stdlib.h>

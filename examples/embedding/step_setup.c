@@ -1,4 +1,3 @@
-#define MIMO_EXPERIMENTAL /* mimo_gradient_add_grid */
 #include "step_setup.h"
 
 #include <stdio.h>

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MIMO_EXPERIMENTAL /* mimo_nccl_device */
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>

@@ -297,6 +297,48 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
 MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs, int n);
 
 /**
+ * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
+ * or after one that gave nothing, 0 alone exists.
+ *
+ * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
+ * Each operation keeps the micro-batch that was chosen when it began. All ranks choose alike before
+ * a call (otherwise it is MIMO_ERR_MISMATCH, where calls agree). These functions use the chosen
+ * micro-batch as well: mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples,
+ * mimo_bridge_prepare, mimo_bridge_self_test.
+ *
+ * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
+ */
+MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
+
+/**
+ * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
+ * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
+ * `to` (MIMO_DST), a backward the other way round. Local, pure; thread-safe while no thread updates
+ * the bridge or selects.
+ *
+ *   letters  of the sizes; here also "th" and "bh". NULL: "sbh"; of a ragged batch "th" for src,
+ *            and for dst where that is flat
+ *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was given
+ *            (mimo_bridge_desc.batch, mimo_bridge_update). Where both are given they are equal
+ *   seq      S of full sequences. 0 takes T of a packing. Not read for src of a ragged batch
+ *
+ * Where both sides are flat and the ranks gave their rows (mimo_batch_desc.src_rows), these are the
+ * rows of the tiles. `batch` is then -1, or batch * seq is the number of rows in all.
+ *
+ * A flat side has [samples * positions, H] rows; src of a ragged batch has as many as the spans of
+ * this rank's samples. A rank without a role on a side gets 0 samples. `in_buffer` and `any_batch`
+ * do not matter.
+ *
+ * Errors, *out untouched, the same for either side (except src of a ragged batch):
+ * MIMO_ERR_ARGUMENT (NULL, no such side, unknown letters or dtype, negative sizes, no batch known),
+ * MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what it was given; a flat
+ * side of samples without positions, which would not say how many they are), MIMO_ERR_OVERFLOW,
+ * MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
+                                      const mimo_bridge_sizes *sizes);
+
+/**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
  * over the communicator. Done on return on the host; enqueued with a stream. Each pair has one
  * dtype. No tensor of `to` may overlap another one of the call. `from` is only read. Forward
@@ -373,6 +415,37 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
                                                         const mimo_move_desc *desc);
 
 /**
+ * Make a call ready without moving data: its plan, its staging, its program, and the connections
+ * that NCCL makes at the first message between two ranks. The first such call then costs what later
+ * ones cost, and can be captured in a graph where none ran before.
+ *
+ * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
+ * is not touched. A later call matches if each of its tensors is aligned as here (to the same power
+ * of two, up to 16 bytes), and if each destination lies in the same mimo_buffer as here, or in none
+ * where it is in none here. Offsets may differ, and a tensor without elements may be aligned in any
+ * way. On a device, a call of more than 128 tensors matches at the addresses given here alone.
+ * `chunks` is 1 for a call that is not in chunks. A call in chunks and a whole one are prepared
+ * apart. A call that matches nothing is prepared when it is made.
+ *
+ * Calls are prepared in any order, also after others were captured. All that was prepared stays
+ * ready until the next mimo_bridge_update or the end of the bridge. On a device staging belongs to
+ * a stream: prepare for each stream that will have such calls. Staging that a graph uses is kept
+ * when a larger call needs more, so the largest call first takes the least memory.
+ *
+ * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
+ * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
+ * it in the same order. Where collective moves the pass, it takes memory for all tensors of the
+ * call while it lasts. mimo_bridge_update undoes it.
+ *
+ * Errors, the same on every rank: those of mimo_bridge_forward_start_chunked and of
+ * mimo_bridge_backward; MIMO_ERR_STATE also where `stream` is being captured. On that rank alone:
+ * MIMO_ERR_ARGUMENT where bridge is NULL. On a device also MIMO_ERR_MEMORY, MIMO_ERR_DEVICE and
+ * MIMO_ERR_COMM, where staging or a connection could not be made on that rank.
+ */
+MIMO_API mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward,
+                                         const mimo_move_desc *move);
+
+/**
  * Test the bridge on its own grids and backend. A small batch of whole numbers, keyed by `seed`,
  * goes forward and another one backward, each as two tensors of unequal width in one call.
  *   1. Every row that a rank received, copies included, is compared with what the layouts say.
@@ -431,51 +504,6 @@ MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const m
 MIMO_API void mimo_batch_items_init(mimo_batch_items *out, size_t size);
 
 /**
- * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
- * or after one that gave nothing, 0 alone exists.
- *
- * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
- * Each operation keeps the micro-batch that was chosen when it began. All ranks choose alike before
- * a call (otherwise it is MIMO_ERR_MISMATCH, where calls agree). These functions use the chosen
- * micro-batch as well: mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples,
- * mimo_bridge_prepare, mimo_bridge_self_test.
- *
- * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
- */
-MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
-
-/**
- * Make a call ready without moving data: its plan, its staging, its program, and the connections
- * that NCCL makes at the first message between two ranks. The first such call then costs what later
- * ones cost, and can be captured in a graph where none ran before.
- *
- * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
- * is not touched. A later call matches if each of its tensors is aligned as here (to the same power
- * of two, up to 16 bytes), and if each destination lies in the same mimo_buffer as here, or in none
- * where it is in none here. Offsets may differ, and a tensor without elements may be aligned in any
- * way. On a device, a call of more than 128 tensors matches at the addresses given here alone.
- * `chunks` is 1 for a call that is not in chunks. A call in chunks and a whole one are prepared
- * apart.
- *
- * Calls are prepared in any order, also after others were captured. All that was prepared stays
- * ready until the next mimo_bridge_update or the end of the bridge. On a device staging belongs to
- * a stream: prepare for each stream that will have such calls. Staging that a graph uses is kept
- * when a larger call needs more, so the largest call first takes the least memory.
- *
- * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
- * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
- * it in the same order. Where collective moves the pass, it takes memory for all tensors of the
- * call while it lasts. mimo_bridge_update undoes it.
- *
- * Errors, the same on every rank: those of mimo_bridge_forward_start_chunked and of
- * mimo_bridge_backward; MIMO_ERR_STATE also where `stream` is being captured. On that rank alone:
- * MIMO_ERR_ARGUMENT where bridge is NULL. On a device also MIMO_ERR_MEMORY, MIMO_ERR_DEVICE and
- * MIMO_ERR_COMM, where staging or a connection could not be made on that rank.
- */
-MIMO_API mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward,
-                                         const mimo_move_desc *move);
-
-/**
  * Take part in a call that this rank can't make: its part failed before the call (a tensor that a
  * binding can't describe). The ranks that make the call get this rank's status and sentence, as if
  * the library had found the mistake. So it stands in place of mimo_bridge_forward or
@@ -497,33 +525,6 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
  * for this one.
  */
 MIMO_API mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local);
-
-/**
- * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
- * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
- * `to` (MIMO_DST), a backward the other way round. Local, pure; thread-safe while nobody updates
- * the bridge.
- *
- *   letters  of the sizes; here also "th" and "bh". NULL: "sbh", and "th" for src of a ragged batch
- *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was given
- *            (mimo_bridge_desc.batch, mimo_bridge_update). Where both are given they are equal
- *   seq      S of full sequences. 0 takes T of a packing. Not read for src of a ragged batch
- *
- * Where both sides are flat and the ranks gave their rows (mimo_batch_desc.src_rows), these are the
- * rows of the tiles. `batch` is then -1, or batch * seq is the number of rows in all.
- *
- * A flat side has [samples * positions, H] rows; src of a ragged batch has as many as the spans of
- * this rank's samples. A rank without a role on a side gets 0 samples. `in_buffer` and `any_batch`
- * do not matter.
- *
- * Errors, *out untouched, the same for either side (except src of a ragged batch):
- * MIMO_ERR_ARGUMENT (NULL, no such side, unknown letters or dtype, negative sizes, no batch known),
- * MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what it was given; a flat
- * side of samples without positions, which would not say how many they are), MIMO_ERR_OVERFLOW,
- * MIMO_ERR_MEMORY.
- */
-MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
-                                      const mimo_bridge_sizes *sizes);
 
 /**
  * The most bytes of staging that a forward and a backward of one tensor of these sizes take on this

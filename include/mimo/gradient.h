@@ -2,6 +2,7 @@
  * The gradient rules of a step: local sums and counts in, one global token count N, every reduction
  * a SUM, one scale 1/max(N, 1) on both modules. (docs/concepts.md: "Loss and gradients".)
  *
+ *   before steps      mimo_gradient_prepare()    groups of ranks      collective
  *   per micro-batch   mimo_gradient_add(loss sum, token count)          local
  *   end of step       mimo_gradient_count()      N and the loss         collective
  *                     mimo_gradient_finalize()   sum and scale          collective
@@ -73,6 +74,29 @@ MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
 /** Release. Collective in effect. NULL is fine. */
 MIMO_API void mimo_gradient_destroy(mimo_gradient *gradient);
 
+/**
+ * Give the buckets of `name` a grid of their own: another encoder's, or a view for experts.
+ *
+ *     mimo_gradient_add_grid(gradient, "audio", grid, "dp", "");
+ *     mimo_gradient_add_grid(gradient, "experts", view, "edp", "ep");
+ *
+ * Along the dims of `data` ranks hold different samples or tokens, and the gradient is SUMmed.
+ * Along those of `shard` ranks hold different elements of every bucket: each names them in its own
+ * `shard`, with others or alone. Either is "" or NULL where there are none. Along a dimension that
+ * neither these nor a bucket name, ranks hold copies, whatever its name is. Nothing else differs
+ * from the modules: one N, counted over the LLM's grid alone, one scale, one norm.
+ *
+ * Rank r of the communicator is rank r of the grid, which may have fewer ranks. It is borrowed
+ * (mimo_grid_destroy); texts are copied. Collective over the communicator, blocking. Errors, on
+ * every rank, the object as it was: MIMO_ERR_EXISTS (the name is taken; the modules have "encoder"
+ * and "LLM"), MIMO_ERR_GRID (empty name, more ranks than the communicator, an unknown or repeated
+ * dim, one of copies, a dim both in data and in shard), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks
+ * brought other names, grids or dims), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_gradient_add_grid(mimo_gradient *gradient, const char *name,
+                                            const mimo_grid *grid, const char *data,
+                                            const char *shard);
+
 /** Add a micro-batch: the sum of the losses of this rank's own tokens, and the number of its valid
  *  tokens. A rank without a sample adds 0 and 0, or nothing. tp ranks pass the same values and
  *  count once. Only the last pp stage counts. Local. MIMO_ERR_ARGUMENT: negative count. */
@@ -83,6 +107,17 @@ MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum,
  *  communicator, blocking. Errors: MIMO_ERR_STATE (on some rank an add followed a finalize without
  *  a reset between them: N would count two steps), MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
 MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
+
+/**
+ * Do what the first mimo_gradient_finalize of these buckets would do beside the sums: compare them
+ * between the ranks, make the groups, and take the memory of a deadline. So no step makes
+ * communicators, where no deadline holds ("Deadlines" in <mimo/comm.h>). The buckets are those of
+ * the finalize to come; no gradient is touched, and no count is needed. To prepare again does no
+ * harm. Collective over the communicator, blocking the host. Errors: those of finalize, except that
+ * a count is missing.
+ */
+MIMO_API mimo_status mimo_gradient_prepare(mimo_gradient *gradient,
+                                           const mimo_gradient_bucket *buckets, int n);
 
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the grid's data
@@ -128,40 +163,6 @@ MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gr
 /* ---------------------------------------- experimental ---------------------------------------- */
 /* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
 #ifdef MIMO_EXPERIMENTAL
-
-/**
- * Give the buckets of `name` a grid of their own: another encoder's, or a view for experts.
- *
- *     mimo_gradient_add_grid(gradient, "audio", grid, "dp", "");
- *     mimo_gradient_add_grid(gradient, "experts", view, "edp", "ep");
- *
- * Along the dims of `data` ranks hold different samples or tokens, and the gradient is SUMmed.
- * Along those of `shard` ranks hold different elements of every bucket: each names them in its own
- * `shard`, with others or alone. Either is "" or NULL where there are none. Along a dimension that
- * neither these nor a bucket name, ranks hold copies, whatever its name is. Nothing else differs
- * from the modules: one N, counted over the LLM's grid alone, one scale, one norm.
- *
- * Rank r of the communicator is rank r of the grid, which may have fewer ranks. It is borrowed
- * (mimo_grid_destroy); texts are copied. Collective over the communicator, blocking. Errors, on
- * every rank, the object as it was: MIMO_ERR_EXISTS (the name is taken; the modules have "encoder"
- * and "LLM"), MIMO_ERR_GRID (empty name, more ranks than the communicator, an unknown or repeated
- * dim, one of copies, a dim both in data and in shard), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks
- * brought other names, grids or dims), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
- */
-MIMO_API mimo_status mimo_gradient_add_grid(mimo_gradient *gradient, const char *name,
-                                            const mimo_grid *grid, const char *data,
-                                            const char *shard);
-
-/**
- * Do what the first mimo_gradient_finalize of these buckets would do beside the sums: compare them
- * between the ranks, make the groups, and take the memory of a deadline. So no step makes
- * communicators, where no deadline holds ("Deadlines" in <mimo/comm.h>). The buckets are those of
- * the finalize to come; no gradient is touched, and no count is needed. To prepare again does no
- * harm. Collective over the communicator, blocking the host. Errors: those of finalize, except that
- * a count is missing.
- */
-MIMO_API mimo_status mimo_gradient_prepare(mimo_gradient *gradient,
-                                           const mimo_gradient_bucket *buckets, int n);
 
 /** The lines of mimo_gradient_explain as text: at most capacity - 1 characters into `text` (always
  *  terminated; NULL where capacity is 0), and the length of the whole into *length (may be NULL).

@@ -126,6 +126,10 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
                                            const mimo_nccl_desc *desc);
 
+/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
+ *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
+
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
  *  If these ranks have no communicator yet, as all ranks or as a group, it makes one more for them.
@@ -149,16 +153,6 @@ MIMO_API void mimo_nccl_report_init(mimo_nccl_report *out, size_t size);
 /** Fill *out, from MIMO_NCCL_REPORT_INIT. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL
  *  communicator). */
 MIMO_API mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm);
-
-/* ---------------------------------------- experimental ---------------------------------------- */
-/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
-#ifdef MIMO_EXPERIMENTAL
-
-/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
- *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
-MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
-
-#endif
 
 MIMO_END_DECLS
 

@@ -4,7 +4,7 @@
     source_law.py ROOT          check the tree; one line per broken rule, exit status 1
     source_law.py --self-test   break every rule in a small tree and see that each is noticed
 
-Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
+Rules: who may include whom (docs/architecture.md), what examples may include and use, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
 parameter lists, switches over dtypes, which files are compiled again for tests, that every test of several ranks is
 launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers.
@@ -312,6 +312,8 @@ class Law:
             chain = self.reaches_private(name, (EXAMPLES, PUBLIC) + layers, {name})
             if chain:
                 self.find(name, 1, "an example reaches a private header: " + " -> ".join(chain))
+            if not layers and "MIMO_EXPERIMENTAL" in self.files[name]:
+                self.find(name, 1, "an example to copy uses what may change: MIMO_EXPERIMENTAL")
 
     def reaches_private(self, name, allowed, seen):
         """The chain of includes from a file to a header outside of the allowed folders, or None."""
@@ -512,6 +514,7 @@ SAMPLES = [
      "captioner/model may not include captioner/training"),
     ("examples/captioner/formats/layers.c", '#include "nn/layers/linear.h"\n',
      "captioner/formats may not include nn"),
+    ("examples/early.c", "#define MIMO_EXPERIMENTAL\n", "uses what may change"),
     ("examples/layers.c", '#include "nn/layers/linear.h"\n',
      "an example reaches a private header: nn/layers/linear.h"),
     ("grid/long.c", LONG, "grown has 82 lines"),

@@ -11,12 +11,11 @@ ENDS_WELL = '"$@"; echo "rank $OMPI_COMM_WORLD_RANK exit $?"'
 
 
 def launch(mpirun, ranks, *command, fault=""):
-    """Exit status, and the example's own lines on stdout and on stderr, without those of the log."""
+    """Exit status, and the example's own lines on stdout and on stderr."""
     command = ["timeout", "50", mpirun, "--oversubscribe", "-n", str(ranks), *command]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False, env={**os.environ, "FAULT": fault})
-    own = [line for line in done.stderr.splitlines()
-           if line.startswith("bridge_step: ") and not line.startswith("bridge_step: warning: ")]
+    own = [line for line in done.stderr.splitlines() if line.startswith("bridge_step: ")]
     return done.returncode, done.stdout.splitlines(), own
 
 
