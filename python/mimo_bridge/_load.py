@@ -10,7 +10,7 @@ import os
 import pathlib
 
 # The release that this package belongs to. Before 1.0 the soname has the minor version.
-VERSION = (0, 2, 0)
+VERSION = (0, 3, 0)
 SONAME = f"{VERSION[0]}.{VERSION[1]}"
 
 
