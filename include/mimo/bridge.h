@@ -1,17 +1,37 @@
 /*
  * The bridge: encoder activations forward into the LLM's layout, gradients backward.
  *
- * The encoder (src) and the LLM (dst) live on the same ranks under different grids. The source
- * tensor is the same on all src ranks that hold copies: along tp, along cp without a src partition,
- * and along dimensions of which the grid says so (MIMO_CHECK=replicas verifies it). The bridge
- * never gathers or sums along tp, and never divides. docs/concepts.md has the rules, under
- * "Bridge".
+ *     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+ *     desc.src = encoder;                                 a grid, say "tp=2,dp=4"
+ *     desc.dst = llm;                                     "tp=2,cp=2,dp=2" over the same ranks
+ *     desc.partition = &zigzag;                           how cp cuts sequences; NULL: not at all
+ *     mimo_bridge_create(&bridge, comm, &desc);
+ *     mimo_bridge_forward(bridge, &dst_tile, &src_tile, 1, NULL);
+ *     mimo_bridge_backward(bridge, &d_src_tile, &d_dst_tile, 1, NULL);
+ *     mimo_bridge_destroy(bridge);
+ *
+ * All ranks make these calls, in the same order, also a rank without rows. Each passes its own
+ * tiles: parts of B samples of S tokens, in rows of H elements (<mimo/tensor.h>). mimo_bridge_tile
+ * says which shapes they have on this rank:
  *
  *   src tile  [S, b, H], b = B / src dp: the rank's encoder output.
  *   dst tile  Without a partition [S, B / dst dp, H]: full sequences. Backward takes the gradient
  *             of each cp rank (mimo_partition_adjoint makes it, zero-padded) and adds them.
  *             With a partition [rows, B / dst dp, H]: this rank's shard (cp, then sp). Backward
  *             takes the shard's gradient.
+ *
+ * The encoder (src) and the LLM (dst) live on the same ranks under different grids. The source
+ * tensor is the same on all src ranks that hold copies: along tp, along cp without a src partition,
+ * and along dimensions of which the grid says so (MIMO_CHECK=replicas verifies it). The bridge
+ * never gathers or sums along tp, and never divides. docs/concepts.md has the rules, under
+ * "Bridge".
+ *
+ *   at the start   mimo_bridge_create, mimo_bridge_create_fastest, mimo_bridge_self_test
+ *   before calls   mimo_bridge_update (their batches), mimo_bridge_select, mimo_bridge_tile,
+ *                  mimo_bridge_prepare
+ *   moves          mimo_bridge_forward, mimo_bridge_backward; begun by _start and ended by
+ *                  mimo_op_wait (<mimo/op.h>), to overlap; _start_chunked, to overlap in chunks
+ *   questions      mimo_bridge_samples, mimo_bridge_executor, mimo_bridge_pairing
  *
  * Under a thd partition (routed alone) a sample is a pack: sequences of different lengths, one
  * after the other. S is then T, the last of the cumulative lengths (of cu_padded, where it is
@@ -26,8 +46,23 @@
  *               rows move as samples do, and S is not needed. With a partition S is always needed.
  *   collective  S belongs to each tensor. The tensor's other tile gives it. Where both are flat,
  *               rows move as samples do. With a partition a dst tile cannot be flat.
- *
- * Two algorithms move the rows:
+ */
+#ifndef MIMO_BRIDGE_H
+#define MIMO_BRIDGE_H
+
+#include <mimo/buffer.h>
+#include <mimo/op.h>
+#include <mimo/pairing.h>
+#include <mimo/partition.h>
+#include <mimo/plan.h>
+#include <mimo/transport.h>
+
+MIMO_BEGIN_DECLS
+
+typedef struct mimo_bridge mimo_bridge;
+
+/**
+ * How rows are found and combined.
  *
  *   collective  gathers, slices and sums whole batches (docs/concepts.md, "The gather-narrow-sum
  *               method"). The grids keep the rules of mimo_pairing_of and span the communicator.
@@ -56,21 +91,6 @@
  * Where both algorithms apply and each element has at most one contribution that is not zero, both
  * give the same bits. (Only -0 may become +0, and a signalling NaN a quiet one.)
  */
-#ifndef MIMO_BRIDGE_H
-#define MIMO_BRIDGE_H
-
-#include <mimo/buffer.h>
-#include <mimo/op.h>
-#include <mimo/pairing.h>
-#include <mimo/partition.h>
-#include <mimo/plan.h>
-#include <mimo/transport.h>
-
-MIMO_BEGIN_DECLS
-
-typedef struct mimo_bridge mimo_bridge;
-
-/** How rows are found and combined. */
 typedef enum mimo_algorithm {
     MIMO_ALGORITHM_AUTO = 0,       /* routed; mimo_bridge_create_fastest measures instead */
     MIMO_ALGORITHM_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */

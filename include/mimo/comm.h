@@ -1,56 +1,28 @@
 /*
  * Communicators: a set of ranks, and how bytes move between them.
  *
- * A backend header makes a mimo_comm: <mimo/mpi.h> (tensors in host memory) or <mimo/nccl.h>
- * (tensors in device memory). Everything else in the library uses this one type.
+ *     mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL);   <mimo/mpi.h>: tensors in host memory
+ *     mimo_comm_create_nccl(&comm, &bootstrap, &desc);     <mimo/nccl.h>: in device memory
+ *     ...                                                  grids, bridges, gradients over it
+ *     mimo_comm_destroy(comm);                             last
  *
- * Rules for every function marked "collective":
- *  - All ranks of the communicator call it, in the same order among its other collective calls.
- *  - On the host it begins with one agreement of all ranks on their status and on the call's
- *    signature (operation, sequence number, sizes, dtype). A call that is wrong on one rank moves
- *    no data, and *every* rank returns the error of the first failing rank. Ranks that called
- *    differently all get MIMO_ERR_MISMATCH, which names the first rank that differs from rank 0. If
- *    the communicator, or the object that has it, is NULL on one rank, that rank fails alone.
- *  - MIMO_AGREE=0 in the environment, or agree = 0 in the communicator's descriptor, removes the
- *    agreement and its protection. It does not remove those that create communicators, buffers,
- *    groups of grids, bridges and gradients. These also compare this choice and that of
- *    MIMO_CHECK=calls, because ranks that differ in them would wait for each other:
- *    MIMO_ERR_MISMATCH, with the rank and the variable.
- *  - A call that only enqueues work on a device does not agree, as the host would have to wait. A
- *    mistake of one rank then fails on that rank alone. MIMO_CHECK=calls, or MIMO_CHECK_CALLS in
- *    the descriptor, adds the agreement, for a run that looks for such a mistake.
- *  - It returns MIMO_ERR_TIMEOUT where a deadline is set and has passed, and MIMO_ERR_ABORTED where
- *    a rank aborted. Afterwards every later call returns the same at once ("Deadlines", below).
+ * A backend header makes a mimo_comm. Everything else in the library uses this one type. Rules for
+ * all that is called on a communicator, or on what was made from one:
  *
- * Threads. One thread at a time uses a communicator and what was made from it (bridges, buffers,
- * gradient rules). Any thread may take its turn: an object belongs to no thread. A call that meets
- * another thread inside of one gets MIMO_ERR_STATE, on that rank alone: it did not begin, and where
- * it is collective the other ranks still wait for it. A destroy function then releases nothing, and
- * mimo_last_error() says so. (Grids and gradient objects free their memory, and their groups stay.)
- *  - On MPI the level that MPI was initialised with decides. Below MPI_THREAD_SERIALIZED only MPI's
- *    main thread may call. Another thread gets MIMO_ERR_STATE with the level, on that rank alone.
- *    With MPI_THREAD_SERIALIZED threads take turns, with each other and with the program's own
- *    calls of MPI. With MPI_THREAD_MULTIPLE different threads use different communicators at once.
- *  - On NCCL different threads use communicators of different creations at once. Those split from
- *    one share a stream and NCCL communicators, so their threads take turns.
- *  - These four may be called by any thread at any time, also while another one is inside a call:
- *    mimo_comm_abort, mimo_comm_state, mimo_comm_set_deadline, mimo_comm_forget.
- *
- * Processes. A child that was forked off has copies of the parent's objects, and must not use them.
- * Each call that moves data, agrees, waits or tests gets MIMO_ERR_STATE there, and so do
- * mimo_comm_state, mimo_comm_abort, mimo_comm_set_deadline and mimo_bridge_select. To destroy an
- * object in the child leaves everything as it is. Nothing there waits, and no message of the parent
- * is touched. Grids, plans and partitions are memory alone and work in the child. All other
- * questions about an object (rank, size, tile, samples, staging, group, text, ...) are answered
- * from the child's copy, as of the fork; mimo_gradient_add counts in that copy alone. (A fork by
- * other means than fork() is not noticed.)
- *
- * Ownership. What a function gives through `out` is the caller's, who gives it back with the
- * destroy function of its type. What a call takes as an argument stays the caller's: tensors until
- * the call has ended (for calls that only enqueue: until the stream is done), descriptors and texts
- * during the call. Bridges and buffers hold the communicator that they were made from, and bridges
- * and gradient objects hold their grids: these may be destroyed in any order. Grids and gradient
- * objects do not hold the communicator: after its end they can only be destroyed.
+ *  - Order. A "collective" function is called by all ranks of the communicator, in the same order
+ *    among its other collective calls.
+ *  - Errors. On the host a collective call that is wrong on one rank moves no data, and every rank
+ *    returns the same status ("Agreement" below). Where a call only enqueues work on a device, a
+ *    mistake of one rank is that rank's error alone.
+ *  - Ranks that are missing. A call waits for them for ever, or until the deadline where one is set
+ *    ("Waits" and "Deadlines" below).
+ *  - Threads. One at a time ("Threads" below). A forked child uses none of it ("Processes").
+ *  - Ownership. What a function gives through `out` is the caller's, who gives it back with the
+ *    destroy function of its type. What a call takes as an argument stays the caller's: tensors
+ *    until the call has ended (for calls that only enqueue: until the stream is done), descriptors
+ *    and texts during the call. Bridges and buffers hold the communicator that they were made from,
+ *    and bridges and gradient objects hold their grids: these may be destroyed in any order. Grids
+ *    and gradient objects do not hold the communicator: after its end they can only be destroyed.
  */
 #ifndef MIMO_COMM_H
 #define MIMO_COMM_H
@@ -192,6 +164,57 @@ MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
  */
 MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 
+/* ---------------------------------------- agreement ----------------------------------------- */
+/*
+ * On the host a collective call begins with one agreement of all ranks on their status and on the
+ * call's signature (operation, sequence number, sizes, dtype). A call that is wrong on one rank
+ * moves no data, and *every* rank returns the error of the first failing rank. Ranks that called
+ * differently all get MIMO_ERR_MISMATCH, which names the first rank that differs from rank 0. If
+ * the communicator, or the object that has it, is NULL on one rank, that rank fails alone.
+ *
+ * MIMO_AGREE=0 in the environment, or agree = 0 in the communicator's descriptor, removes the
+ * agreement and its protection. It does not remove those that create communicators, buffers, groups
+ * of grids, bridges and gradients. These also compare this choice and that of MIMO_CHECK=calls,
+ * because ranks that differ in them would wait for each other: MIMO_ERR_MISMATCH, with the rank and
+ * the variable.
+ *
+ * A call that only enqueues work on a device does not agree, as the host would have to wait. A
+ * mistake of one rank then fails on that rank alone. MIMO_CHECK=calls, or MIMO_CHECK_CALLS in the
+ * descriptor, adds the agreement, for a run that looks for such a mistake.
+ *
+ * Any collective call returns MIMO_ERR_TIMEOUT where a deadline is set and has passed, and
+ * MIMO_ERR_ABORTED where a rank aborted. Afterwards every later call returns the same at once.
+ */
+
+/* ----------------------------------------- threads ------------------------------------------ */
+/*
+ * One thread at a time uses a communicator and what was made from it (bridges, buffers, gradient
+ * rules). Any thread may take its turn: an object belongs to no thread. A call that meets another
+ * thread inside of one gets MIMO_ERR_STATE, on that rank alone: it did not begin, and where it is
+ * collective the other ranks still wait for it. A destroy function then releases nothing, and
+ * mimo_last_error() says so. (Grids and gradient objects free their memory, and their groups stay.)
+ *  - On MPI the level that MPI was initialised with decides. Below MPI_THREAD_SERIALIZED only MPI's
+ *    main thread may call. Another thread gets MIMO_ERR_STATE with the level, on that rank alone.
+ *    With MPI_THREAD_SERIALIZED threads take turns, with each other and with the program's own
+ *    calls of MPI. With MPI_THREAD_MULTIPLE different threads use different communicators at once.
+ *  - On NCCL different threads use communicators of different creations at once. Those split from
+ *    one share a stream and NCCL communicators, so their threads take turns.
+ *  - These four may be called by any thread at any time, also while another one is inside a call:
+ *    mimo_comm_abort, mimo_comm_state, mimo_comm_set_deadline, mimo_comm_forget.
+ */
+
+/* ---------------------------------------- processes ----------------------------------------- */
+/*
+ * A child that was forked off has copies of the parent's objects, and must not use them. Each call
+ * that moves data, agrees, waits or tests gets MIMO_ERR_STATE there, and so do mimo_comm_state,
+ * mimo_comm_abort, mimo_comm_set_deadline and mimo_bridge_select. To destroy an object in the child
+ * leaves everything as it is. Nothing there waits, and no message of the parent is touched. Grids,
+ * plans and partitions are memory alone and work in the child. All other questions about an object
+ * (rank, size, tile, samples, staging, group, text, ...) are answered from the child's copy, as of
+ * the fork; mimo_gradient_add counts in that copy alone. (A fork by other means than fork() is not
+ * noticed.)
+ */
+
 /* ------------------------------------------ waits ------------------------------------------- */
 /*
  * A call that waits for other ranks polls: it looks, yields the processor and looks again. Where
@@ -294,8 +317,8 @@ MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
  *  - Another thread is inside a call of the family (whatever it waits for there). This call only
  *    asks. The other thread ends the family where it next looks, within microseconds, and its call
  *    gets MIMO_ERR_ABORTED. If that call does not wait, it may still succeed, and the family ends
- *    with it. A wait inside MPI or NCCL itself is not ended ("Creating and splitting wait" above,
- *    and <mimo/nccl.h>), nor is a wait of a destroy function for its peers.
+ *    with it. A wait inside MPI or NCCL itself is not ended ("Deadlines" above
+ *    says which, and <mimo/nccl.h>), nor is a wait of a destroy function for its peers.
  *  - No thread is inside, on NCCL. This call aborts the NCCL communicators. So a thread that is
  *    blocked outside the library, in cudaStreamSynchronize for example, goes on.
  *  - No thread is inside, on MPI. With MPI_THREAD_MULTIPLE, or in the thread that called last, this

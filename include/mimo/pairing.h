@@ -2,14 +2,14 @@
  * How two grids over the same ranks stand to each other: fan, gather groups and slices of the
  * gather-narrow-sum method (docs/concepts.md has it under that name). Pure, local, thread-safe.
  *
- *            FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
- *  k         src dp / dst dp                dst dp / src dp                 1
- *  groups    d < dst dp, t < src tp:        d < src dp, t < dst tp,         none
- *            src(dp = d*k + j, tp = t)      c < dst cp:
- *                                           dst(dp = d*k + j, tp = t, cp = c),   j < k
- *  forward   all-gather along the batch     narrow, slot = dst dp mod k     copy
- *  backward  SUM over dst cp, then          SUM over dst cp, then           SUM over dst cp,
- *            narrow, slot = src dp mod k    all-gather along the batch      then copy
+ *             FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
+ *   k         src dp / dst dp                dst dp / src dp                 1
+ *   groups    d < dst dp, t < src tp:        d < src dp, t < dst tp,         none
+ *             src(dp = d*k + j, tp = t)      c < dst cp:
+ *                                            dst(dp = d*k + j, tp = t, cp = c),   j < k
+ *   forward   all-gather along the batch     narrow, slot = dst dp mod k     copy
+ *   backward  SUM over dst cp, then          SUM over dst cp, then           SUM over dst cp,
+ *             narrow, slot = src dp mod k    all-gather along the batch      then copy
  *
  * A slot's slice of B samples is [slot * (B/k), (slot + 1) * (B/k)).
  */
