@@ -95,7 +95,7 @@ static double *whole_of(whole_values *at, const char *name)
     if (strcmp(name, "moe.router.weight") == 0)
         return at->router;
     whole_mlp *mlp = &at->shared;
-    if (sscanf(name, "moe.expert%d.%n", &expert, &length) == 1)
+    if (sscanf(name, "moe.experts.%d.%n", &expert, &length) == 1)
         mlp = &at->expert[expert];
     else
         length = (int)strlen("moe.shared.");

@@ -243,7 +243,7 @@ static double value_of(const experts_pair *p, int expert, const char *part, int6
 {
     nn_real value[F * H];
     char name[64];
-    snprintf(name, sizeof name, "mlp.expert%d.%s", expert, part);
+    snprintf(name, sizeof name, "mlp.experts.%d.%s", expert, part);
     NN_OK(nn_params_read(p->params, nn_params_find(p->params, name), NN_VALUE, value));
     return (double)value[i];
 }
@@ -323,7 +323,7 @@ Test(nn_experts, merged_adapters_give_the_same)
     nn_test_read(after, y, ROWS * H);
     expect_near(after, before.y, ROWS * H, "y");
     NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE,
-             "mlp.expert0.down: the adapter is merged");
+             "mlp.experts.0.down: the adapter is merged");
     NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
     nn_test_free_rooms();
     close_experts(&p);

@@ -57,7 +57,7 @@ static bool is_idle(const case_run *run, const char *name)
     double most = 0;
     for (int64_t i = 0; i < grad->rows * grad->columns; i++)
         most = fmax(most, fabs(grad->data[i]));
-    return most == 0 && strstr(name, ".mlp.expert");
+    return most == 0 && strstr(name, ".mlp.experts.");
 }
 
 static void expect_table(case_run *run, oracle_phase phase, const char *prefix,

@@ -112,10 +112,10 @@ static void add_moe(ref_model *model, ref_moe *moe, const char *name, int64_t la
     moe->router = add_matrix(model, part, "weight", moe->experts, hidden, (spread){0, std, false});
     for (int64_t e = 0; e < moe->experts; e++) {
         moe->up[e] = (ref_linear){.in = hidden, .out = moe->inner};
-        snprintf(part, sizeof part, "%s.mlp.expert%d.up", name, (int)e);
+        snprintf(part, sizeof part, "%s.mlp.experts.%d.up", name, (int)e);
         add_linear(model, &moe->up[e], part, std);
         moe->down[e] = (ref_linear){.in = moe->inner, .out = hidden};
-        snprintf(part, sizeof part, "%s.mlp.expert%d.down", name, (int)e);
+        snprintf(part, sizeof part, "%s.mlp.experts.%d.down", name, (int)e);
         add_linear(model, &moe->down[e], part, out_std);
     }
 }

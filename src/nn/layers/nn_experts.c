@@ -66,7 +66,7 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
     bool here = own >= 0 && own < made->count;
     nn_expert *expert = here ? &made->list[own] : &other;
     char name[NN_NAME_CAPACITY], part[NN_NAME_CAPACITY];
-    snprintf(part, sizeof part, "expert%" PRId64, number);
+    snprintf(part, sizeof part, "experts.%" PRId64, number);
     MIMO_TRY(nn_join(name, desc->name, part));
     MIMO_TRY(nn_join(part, name, "up"));
     linear_shape up = {part, desc->hidden, desc->inner, 0, desc->std, !here};

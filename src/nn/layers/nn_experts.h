@@ -8,7 +8,7 @@
  * added by the first of these ranks alone. Its gradient, the sum of w * dy, is whole on each of
  * them.
  *
- * Parameters: NAME.expertG.up.weight and so on, with the expert's number G among all. So a file
+ * Parameters: NAME.experts.G.up.weight and so on, with the expert's number G among all. So a file
  * does not depend on the grid. A rank lists those of all experts and holds those of its own.
  *
  *                  up.weight, up.bias   down.weight   down.bias     up.lora_A   up.lora_B

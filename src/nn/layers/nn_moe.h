@@ -22,7 +22,7 @@
  * All ranks of a group make the calls of a layer in the same order. A rank without rows calls as
  * well.
  *
- * Parameters: NAME.router.weight (and NAME.router.bias), NAME.expertG.*, NAME.shared.*.
+ * Parameters: NAME.router.weight (and NAME.router.bias), NAME.experts.G.*, NAME.shared.*.
  */
 #ifndef MIMO_NN_NN_MOE_H
 #define MIMO_NN_NN_MOE_H
