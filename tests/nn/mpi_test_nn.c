@@ -725,6 +725,10 @@ MPI_TEST(nn, distributed_values)
     mimo_comm *comm = mpi_test_comm();
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_real whole[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    mimo_grid *grid;
+    char text[16];
+    snprintf(text, sizeof text, "tp=%d", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, text, 0));
     for (int i = 0; i < ROWS * COLUMNS; i++)
         whole[i] = i + 1;
     for (int cut = -1; cut < 2; cut++)
@@ -739,13 +743,16 @@ MPI_TEST(nn, distributed_values)
                                   .shape = {ROWS, COLUMNS},
                                   .rule = cut < 0 ? NN_REPLICATED : NN_SHARDED,
                                   .shard_dim = cut};
-            nn_param_part to = {.part = NN_VALUE, .tp = comm};
-            MPI_EXPECT_OK(nn_params_create(&to.params, &store));
-            MPI_EXPECT_OK(nn_params_add(to.params, &desc, &to.index));
-            MPI_EXPECT_OK(nn_params_seal(to.params));
+            nn_owners_desc who = {.comm = comm, .grid = grid};
+            nn_owners owners = {0};
+            nn_param_part to = {.owners = &owners, .part = NN_VALUE};
+            MPI_EXPECT_OK(nn_params_create(&who.params, &store));
+            MPI_EXPECT_OK(nn_params_add(who.params, &desc, &to.index));
+            MPI_EXPECT_OK(nn_params_seal(who.params));
+            MPI_EXPECT_OK(nn_owners_init(&owners, &who));
             MPI_EXPECT_OK(nn_params_distribute(&to, rank == root ? whole : NULL, root));
-            MPI_EXPECT_OK(nn_params_read(to.params, to.index, NN_VALUE, got));
-            const nn_placement *placement = &nn_params_at(to.params, to.index)->placement;
+            MPI_EXPECT_OK(nn_params_read(who.params, to.index, NN_VALUE, got));
+            const nn_placement *placement = &nn_params_at(who.params, to.index)->placement;
             for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
                 nn_run run = nn_placement_run(placement, rank, i);
                 MPI_EXPECT_BITS(bits_of(got + run.local, whole + run.global,
@@ -756,8 +763,10 @@ MPI_TEST(nn, distributed_values)
                               size > 1 ? MIMO_ERR_ARGUMENT : MIMO_OK);
             MPI_EXPECT_STATUS(nn_params_distribute(&to, NULL, size), MIMO_ERR_ARGUMENT);
             MPI_EXPECT_SENTENCE("root");
-            nn_params_destroy(to.params);
+            nn_owners_release(&owners);
+            nn_params_destroy(who.params);
         }
+    mimo_grid_destroy(grid);
 }
 
 /* A mistake on one rank is an error on all ranks, and no rank waits. */

@@ -222,18 +222,26 @@ MPI_TEST(nn_order, sums_are_not_gathered)
     nn_param_desc cut = {
         .name = "llm.bias", .ndim = 1, .shape = {8, 1}, .rule = NN_SHARDED, .shard_dim = 0};
     nn_real slices[8], whole[8], *gathered;
+    nn_owners owners = {0};
+    mimo_grid *grid;
+    char text[16];
     MPI_EXPECT_OK(nn_params_create(&params, &store));
     MPI_EXPECT_OK(nn_params_add(params, &cut, &index));
     MPI_EXPECT_OK(nn_params_seal(params));
     MPI_EXPECT_OK(nn_params_zero_grad(params));
     MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &gathered, 8, sizeof *gathered));
+    snprintf(text, sizeof text, "tp=%d", tp);
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, text, 0));
+    const nn_owners_desc who = {.params = params, .comm = mpi_test_comm(), .grid = grid};
+    MPI_EXPECT_OK(nn_owners_init(&owners, &who));
     const nn_whole_rooms rooms = {.whole = whole, .slices = slices, .gathered = gathered};
-    const nn_param_part part = {
-        .params = params, .index = index, .part = NN_GRAD, .tp = mpi_test_comm()};
+    const nn_param_part part = {&owners, index, NN_GRAD};
     MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &part), MIMO_ERR_STATE);
     MPI_EXPECT_OK(nn_params_settle(params, 1));
     MPI_EXPECT_OK(nn_whole_gather(&rooms, &part));
     MPI_EXPECT(whole[7] == 0, "%g", (double)whole[7]);
+    nn_owners_release(&owners);
+    mimo_grid_destroy(grid);
     nn_runtime_free(&runtime, gathered);
     nn_params_destroy(params);
     nn_runtime_release(&runtime);
@@ -262,6 +270,7 @@ enum { STAGED = sizeof staged_params / sizeof staged_params[0], STAGED_LARGEST =
 typedef struct staged {
     nn_runtime runtime;
     nn_params *params;
+    nn_owners owners;
     mimo_grid *grid[2];
     mimo_comm *world, *tp, *pp;
     int tp_rank, tp_size, pp_rank, pp_size, dp_rank, dp_size;
@@ -295,6 +304,9 @@ static void make_staged_store(staged *own, const char *llm)
     snprintf(src, sizeof src, "tp=1,dp=%d", nn_comm_size(own->world));
     MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_SRC], src, 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_DST], llm, 0));
+    const nn_owners_desc who = {
+        .params = own->params, .comm = own->world, .grid = own->grid[MIMO_DST]};
+    MPI_EXPECT_OK(nn_owners_init(&own->owners, &who));
     own->step = (nn_gradients){
         .world = own->world, .n = 1, .stores = {own->params}, .tp = {own->tp}, .pp = {own->pp}};
     MPI_EXPECT_OK(mimo_gradient_create(&own->step.gradient, own->world, own->grid[MIMO_SRC],
@@ -326,6 +338,7 @@ static void make_alone(staged *own, nn_order order)
 static void release_staged(staged *own)
 {
     mimo_gradient_destroy(own->step.gradient);
+    nn_owners_release(&own->owners);
     nn_params_destroy(own->params);
     nn_runtime_release(&own->runtime);
     mimo_grid_destroy(own->grid[0]);
@@ -413,7 +426,7 @@ static void expect_whole(const staged *own, const staged *alone, int index, nn_p
         return;
     MPI_EXPECT_OK(nn_runtime_reserve(&own->runtime, &gathered, STAGED_LARGEST, sizeof *gathered));
     const nn_whole_rooms rooms = {whole, slices, gathered};
-    const nn_param_part from = {own->params, index, part, own->tp, own->pp};
+    const nn_param_part from = {&own->owners, index, part};
     MPI_EXPECT_OK(nn_whole_gather(&rooms, &from));
     MPI_EXPECT_OK(nn_params_read(alone->params, index, part, expected));
     MPI_EXPECT(memcmp(whole, expected, (size_t)param->count * sizeof *whole) == 0,
@@ -474,8 +487,8 @@ MPI_TEST(nn_order, values_for_one_stage)
         whole[k] = (nn_real)k;
     for (int i = 0; i < STAGED; i++) {
         const nn_param *param = nn_params_at(own.params, i);
-        const nn_param_part to = {own.params, i, NN_VALUE, own.tp, own.pp};
-        MPI_EXPECT_OK(nn_params_distribute(&to, whole, 0));
+        const nn_param_part to = {&own.owners, i, NN_VALUE};
+        MPI_EXPECT_OK(nn_params_distribute(&to, mpi_test_rank() == 0 ? whole : NULL, 0));
         if (param->held) {
             MPI_EXPECT_OK(nn_params_read(own.params, i, NN_VALUE, here));
             MPI_EXPECT(here[param->count - 1] == (nn_real)(param->count - 1), "%s", param->name);
@@ -497,7 +510,7 @@ MPI_TEST(nn_order, stages_agree_on_errors)
     MPI_EXPECT_OK(nn_params_zero_grad(own.params));
     MPI_EXPECT_OK(nn_runtime_reserve(&own.runtime, &gathered, STAGED_LARGEST, sizeof *gathered));
     const nn_whole_rooms rooms = {whole, slices, gathered};
-    nn_param_part from = {own.params, 0, NN_GRAD, own.tp, own.pp};
+    nn_param_part from = {&own.owners, 0, NN_GRAD};
     MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &from), MIMO_ERR_STATE);
     from.index = STAGED;
     MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &from), MIMO_ERR_ARGUMENT);

@@ -627,8 +627,11 @@ Test(nn_lora, merging_can_be_undone)
     NN_FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
     NN_FAILS(nn_params_write(f.params, f.p.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
              "up.weight: adapters are merged");
-    const nn_param_part weight = {.params = f.params, .index = f.p.layer.weight, .part = NN_VALUE};
+    nn_owners owners;
+    NN_OK(nn_owners_init(&owners, &(nn_owners_desc){.params = f.params}));
+    const nn_param_part weight = {&owners, f.p.layer.weight, NN_VALUE};
     NN_FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
+    nn_owners_release(&owners);
     NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
     NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");

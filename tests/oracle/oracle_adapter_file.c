@@ -16,6 +16,7 @@ enum { MOST_FACTORS = 128, PATH_BYTES = 256 };
 
 typedef struct factors {
     oracle_candidate *candidate;
+    nn_owners owners[ORACLE_STORES];
     struct adapter_tensor tensors[MOST_FACTORS];
     nn_param_part places[MOST_FACTORS];
     int64_t count;
@@ -26,13 +27,12 @@ typedef struct factors {
 
 static const nn_param *param_of(const factors *all, int64_t i)
 {
-    return nn_params_at(all->places[i].params, all->places[i].index);
+    return nn_params_at(all->places[i].owners->params, all->places[i].index);
 }
 
 static mimo_status list_factors(factors *all)
 {
     const oracle_topology *topology = all->candidate->topology;
-    mimo_comm *tp[ORACLE_STORES] = {topology->encoder_tp, topology->tp};
     int64_t largest = 1;
     for (int store = 0; store < ORACLE_STORES; store++) {
         nn_params *params = all->candidate->stores[store];
@@ -45,7 +45,7 @@ static mimo_status list_factors(factors *all)
             const int64_t *shape = param->placement.shape;
             all->tensors[all->count] =
                 (struct adapter_tensor){param->name, {shape[0], shape[1]}, NULL};
-            all->places[all->count++] = (nn_param_part){params, i, NN_VALUE, tp[store], NULL};
+            all->places[all->count++] = (nn_param_part){&all->owners[store], i, NN_VALUE};
             largest = nn_placement_elements(&param->placement) > largest
                           ? nn_placement_elements(&param->placement)
                           : largest;
@@ -56,8 +56,23 @@ static mimo_status list_factors(factors *all)
     return nn_runtime_reserve(topology->runtime, &all->gathered, largest, sizeof *all->gathered);
 }
 
+/* Collective. */
+static mimo_status find_owners(factors *all)
+{
+    const oracle_topology *topology = all->candidate->topology;
+    const mimo_grid *grids[ORACLE_STORES] = {topology->encoder, topology->llm};
+    for (int store = 0; store < ORACLE_STORES; store++) {
+        const nn_owners_desc desc = {
+            .params = all->candidate->stores[store], .comm = topology->world, .grid = grids[store]};
+        MIMO_TRY(nn_owners_init(&all->owners[store], &desc));
+    }
+    return MIMO_OK;
+}
+
 static void release_factors(factors *all)
 {
+    for (int store = 0; store < ORACLE_STORES; store++)
+        nn_owners_release(&all->owners[store]);
     mimo_release(all->whole);
     mimo_release(all->slices);
     nn_runtime_free(all->candidate->topology->runtime, all->gathered);
@@ -146,10 +161,10 @@ static mimo_status capture_file(const factors *all, const adapter_file *file,
 /* The tp rank of a slice. The planted bug counts in the LLM's tp, for the encoder as well. */
 static int slice_rank(const factors *all, int64_t i)
 {
-    const nn_params *params = all->places[i].params;
+    const nn_params *params = all->places[i].owners->params;
     const oracle_topology *topology = all->candidate->topology;
     if (!MIMO_MUTATED("slice-by-world-rank"))
-        return nn_params_tp_rank(params);
+        return param_of(all, i)->rank;
     int64_t rank = mimo_comm_rank(topology->host) % topology->tp_size;
     return (int)(rank * nn_params_tp_size(params) / topology->tp_size);
 }
@@ -163,21 +178,22 @@ static mimo_status load_own(const factors *all, const adapter_file *file)
             nn_run run = nn_placement_run(placement, slice_rank(all, i), r);
             MIMO_TRY(adapter_read(file, i, run.global, run.count, all->slices + run.local));
         }
-        MIMO_TRY(nn_params_write(place->params, place->index, NN_VALUE, all->slices));
+        MIMO_TRY(nn_params_write(place->owners->params, place->index, NN_VALUE, all->slices));
     }
     return MIMO_OK;
 }
 
 static mimo_status load_by_root(const factors *all, const adapter_file *file)
 {
+    mimo_comm *host = all->candidate->topology->host;
+    int root = mimo_comm_size(host) - 1;
+    bool reads = mimo_comm_rank(host) == root;
     for (int64_t i = 0; i < all->count; i++) {
-        int root = nn_params_tp_size(all->places[i].params) - 1;
-        bool reads = nn_params_tp_rank(all->places[i].params) == root;
         mimo_status status =
             reads ? adapter_read(file, i, 0, nn_placement_elements(&param_of(all, i)->placement),
                                  all->whole)
                   : MIMO_OK;
-        MIMO_TRY(mimo_comm_agree(all->candidate->topology->host, status));
+        MIMO_TRY(mimo_comm_agree(host, status));
         MIMO_TRY(nn_params_distribute(&all->places[i], reads ? all->whole : NULL, root));
     }
     return MIMO_OK;
@@ -188,7 +204,7 @@ static mimo_status clear_factors(const factors *all)
     for (int64_t i = 0; i < all->count; i++) {
         const nn_param_part *place = &all->places[i];
         memset(all->slices, 0, (size_t)param_of(all, i)->count * sizeof *all->slices);
-        MIMO_TRY(nn_params_write(place->params, place->index, NN_VALUE, all->slices));
+        MIMO_TRY(nn_params_write(place->owners->params, place->index, NN_VALUE, all->slices));
     }
     return MIMO_OK;
 }
@@ -235,6 +251,8 @@ mimo_status oracle_adapter_file_run(oracle_candidate *candidate, oracle_capture 
 {
     factors all = {.candidate = candidate};
     mimo_status status = mimo_comm_agree(candidate->topology->host, list_factors(&all));
+    if (status == MIMO_OK)
+        status = find_owners(&all);
     if (status == MIMO_OK)
         status = run(&all, capture);
     release_factors(&all);

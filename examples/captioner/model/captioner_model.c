@@ -140,6 +140,17 @@ static mimo_status reserve_model(captioner_model *out)
     return nn_runtime_reserve(runtime, &out->dst_half, dst, sizeof *out->dst_half);
 }
 
+static mimo_status find_owners(captioner_model *out)
+{
+    const rank_topology *topology = out->topology;
+    const nn_owners_desc stores[MODEL_STORES] = {
+        {.params = out->encoder.params, .comm = topology->world, .grid = topology->encoder},
+        {.params = out->language.params, .comm = topology->world, .grid = topology->llm}};
+    for (int s = 0; s < MODEL_STORES; s++)
+        TRY(nn_owners_init(&out->owners[s], &stores[s]));
+    return MIMO_OK;
+}
+
 mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
@@ -148,6 +159,7 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     out->desc = *desc;
     out->topology = topology;
     TRY(mimo_comm_agree(topology->world, reserve_model(out)));
+    TRY(find_owners(out));
     batch.batch = out->batch.total;
     batch.ragged = true;
     batch.spans = out->spans;
@@ -166,6 +178,8 @@ void model_destroy(captioner_model *model)
     mimo_alignment_destroy(model->order);
     memory_release(model->spans);
     language_text_destroy(&model->text);
+    for (int s = 0; s < MODEL_STORES; s++)
+        nn_owners_release(&model->owners[s]);
     language_destroy(&model->language);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);

@@ -5,6 +5,9 @@
 
 #include "captioner/model/encoder.h"
 #include "captioner/model/language.h"
+#include "nn/params/nn_owners.h"
+
+enum { MODEL_STORES = 2 }; /* the encoder's and the LLM's, in this order */
 
 /** The sizes that a checkpoint must agree with, and what else all ranks share. */
 typedef struct model_desc {
@@ -26,8 +29,9 @@ typedef struct captioner_model {
     const rank_topology *topology;
     vision_encoder encoder;
     language_model language;
-    micro_batch batch;  /* the caller fills it before forward */
-    language_text text; /* of one micro-batch that is read by itself */
+    nn_owners owners[MODEL_STORES]; /* who speaks for their tensors, in files and hashes */
+    micro_batch batch;              /* the caller fills it before forward */
+    language_text text;             /* of one micro-batch that is read by itself */
     nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
     nn_real *encoded;   /* [P, b, H] out of the encoder; in backward its gradient */
     nn_real *src_tile;  /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */

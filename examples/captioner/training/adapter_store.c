@@ -21,7 +21,7 @@ typedef struct factor_list {
 
 static const nn_param *param_of(const factor_list *list, int64_t i)
 {
-    return nn_params_at(list->places[i].params, list->places[i].index);
+    return nn_params_at(list->places[i].owners->params, list->places[i].index);
 }
 
 /* The rows of packed factors, in the room that *rows points to; it moves on. */
@@ -36,32 +36,25 @@ static const int64_t *lora_rows_of(int64_t **rows, const nn_param *param)
     return first;
 }
 
-typedef struct module_store {
-    nn_params *params;
-    mimo_comm *tp;
-} module_store;
-
-static void list_store(factor_list *out, const module_store *store, int64_t **rows)
+static void list_store(factor_list *out, const nn_owners *owners, int64_t **rows)
 {
-    for (int i = 0; i < nn_params_count(store->params); i++) {
-        const nn_param *param = nn_params_at(store->params, i);
+    for (int i = 0; i < nn_params_count(owners->params); i++) {
+        const nn_param *param = nn_params_at(owners->params, i);
         if (!param->adapter)
             continue;
         const int64_t *shape = param->placement.shape;
         out->tensors[out->count] =
             (struct adapter_tensor){param->name, {shape[0], shape[1]}, lora_rows_of(rows, param)};
-        out->places[out->count++] = (nn_param_part){store->params, i, NN_VALUE, store->tp, NULL};
+        out->places[out->count++] = (nn_param_part){owners, i, NN_VALUE};
     }
 }
 
 static mimo_status list_factors(factor_list *out, captioner_model *model)
 {
-    const module_store stores[] = {{model->encoder.params, model->topology->encoder_tp},
-                                   {model->language.params, model->topology->llm_tp}};
     int64_t count = 0, packed = 0;
-    for (int s = 0; s < 2; s++)
-        for (int i = 0; i < nn_params_count(stores[s].params); i++) {
-            const nn_param *param = nn_params_at(stores[s].params, i);
+    for (int s = 0; s < MODEL_STORES; s++)
+        for (int i = 0; i < nn_params_count(model->owners[s].params); i++) {
+            const nn_param *param = nn_params_at(model->owners[s].params, i);
             int64_t elements = nn_placement_elements(&param->placement);
             count += param->adapter;
             packed += param->packing.groups > 0 ? param->placement.shape[0] : 0;
@@ -74,8 +67,8 @@ static mimo_status list_factors(factor_list *out, captioner_model *model)
     TRY(memory_reserve(&out->whole, out->largest, sizeof *out->whole));
     TRY(memory_reserve(&out->slices, out->largest, sizeof *out->slices));
     int64_t *rows = out->lora_rows;
-    for (int s = 0; s < 2; s++)
-        list_store(out, &stores[s], &rows);
+    for (int s = 0; s < MODEL_STORES; s++)
+        list_store(out, &model->owners[s], &rows);
     return MIMO_OK;
 }
 
@@ -131,15 +124,16 @@ static mimo_status read_factor(const source *from, const factor_list *list, int6
 {
     const nn_param *param = param_of(list, index);
     const nn_param_part *place = &list->places[index];
-    int rank = nn_params_tp_rank(place->params);
+    if (!param->held)
+        return MIMO_OK;
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
-        nn_run run = nn_placement_run(&param->placement, rank, i);
+        nn_run run = nn_placement_run(&param->placement, param->rank, i);
         const struct finite_values read = {from->path, list->tensors[index].name,
                                            list->slices + run.local, run.global, run.count};
         TRY(read_run(from, index, run, list->slices + run.local));
         TRY(finite_values_check(&read));
     }
-    return nn_params_write(place->params, place->index, NN_VALUE, list->slices);
+    return nn_params_write(place->owners->params, place->index, NN_VALUE, list->slices);
 }
 
 static mimo_status read_all(const char *path, const lora_setup *setup, captioner_model *model)
@@ -205,7 +199,7 @@ static mimo_status create_target(save_state *save, const lora_setup *setup)
                                 : adapter_create(&to->folder, to->path, &config, &tensors);
 }
 
-/* Local, and before anything collective: the tp groups gather only where every rank can. */
+/* Local, and before anything collective: factors are gathered only where every rank can. */
 static mimo_status prepare_save(save_state *save, const lora_setup *setup, captioner_model *model)
 {
     TRY(list_factors(&save->list, model));
@@ -236,7 +230,7 @@ static mimo_status write_factor(const save_state *save, int64_t index)
                   : adapter_write(to->folder, index, list->whole);
 }
 
-/* Rank 0 gathers on after a failed write: its group counts on it. */
+/* Rank 0 gathers on after a failed write: the others count on it. */
 static mimo_status write_all(const save_state *save)
 {
     const factor_list *list = &save->list;

@@ -12,7 +12,7 @@
  *  another base, unless the setup takes it. */
 mimo_status adapter_store_load(const char *path, const lora_setup *setup, captioner_model *model);
 
-/** Write them. Collective: factors are gathered along tp, rank 0 writes, and a file that it cannot
+/** Write them. Collective: factors are gathered, rank 0 writes, and a file that it cannot
  *  write is everybody's error. */
 mimo_status adapter_store_save(const char *path, const lora_setup *setup, captioner_model *model);
 

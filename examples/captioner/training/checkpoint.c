@@ -45,8 +45,9 @@ static bool is_selected(const nn_param *param, nn_part part, selection what)
     return nn_param_has(param, part);
 }
 
-static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selection what)
+static void list_store(entry_list *list, const nn_owners *owners, selection what)
 {
+    const nn_params *params = owners->params;
     for (int i = 0; i < nn_params_count(params); i++)
         for (int part = 0; part < PARTS; part++) {
             const nn_param *param = nn_params_at(params, i);
@@ -55,7 +56,7 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selec
             saved_tensor *entry = &list->entries[list->count++];
             int64_t elements = nn_placement_elements(&param->placement);
             entry->param = param;
-            entry->place = (nn_param_part){params, i, parts[part].part, tp, NULL};
+            entry->place = (nn_param_part){owners, i, parts[part].part};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;
@@ -65,11 +66,12 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selec
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
 static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what)
 {
-    nn_params *encoder = model->encoder.params, *language = model->language.params;
-    int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
+    int64_t count = 0;
+    for (int s = 0; s < MODEL_STORES; s++)
+        count += PARTS * (int64_t)nn_params_count(model->owners[s].params);
     TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
-    list_store(out, encoder, model->topology->encoder_tp, what);
-    list_store(out, language, model->topology->llm_tp, what);
+    for (int s = 0; s < MODEL_STORES; s++)
+        list_store(out, &model->owners[s], what);
     TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
     return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
@@ -199,7 +201,7 @@ typedef struct save_state {
     safetensors_writer *writer; /* on rank 0 */
 } save_state;
 
-/* Local, and before anything collective: the tp groups gather only where every rank can. */
+/* Local, and before anything collective: tensors are gathered only where every rank can. */
 static mimo_status prepare_save(save_state *save, const char *path, const step_trainer *trainer,
                                 int64_t step, selection what)
 {
@@ -248,8 +250,7 @@ static mimo_status write_entry(const save_state *save, int64_t index)
     return safetensors_write(save->writer, index, 0, elements, list->whole);
 }
 
-/* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
- * 0 has a writer. It must gather on after a failed write: its group counts on it. */
+/* Only rank 0 has a writer. It must gather on after a failed write: the others count on it. */
 static mimo_status write_entries(const save_state *save)
 {
     const entry_list *list = &save->list;
@@ -354,15 +355,18 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
           "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
           entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
           param->placement.shape[1]);
+    if (!param->held)
+        return MIMO_OK;
     int64_t elements = nn_placement_elements(&param->placement);
     TRY(safetensors_read(file, index, 0, elements, list->whole));
     const struct finite_values read = {path, entry->name, list->whole, 0, elements};
     TRY(finite_values_check(&read));
-    nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
-    return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
+    nn_params *params = entry->place.owners->params;
+    nn_whole_slice(list->slice, list->whole, params, entry->place.index);
+    return nn_params_write(params, entry->place.index, entry->place.part, list->slice);
 }
 
-/* What the file says of the selected, into this rank's slices. Local. */
+/* What the file says of the selected, into what this rank holds of them. Local. */
 static mimo_status read_file(const safetensors_file *file, const char *path,
                              const step_trainer *trainer, selection what)
 {

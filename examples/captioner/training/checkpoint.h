@@ -18,8 +18,8 @@
 
 #include "captioner/training/train_step.h"
 
-/** Write the model after `step` steps. Collective: slices are gathered along tp, rank 0 writes, and
- *  a file that it cannot write is everybody's error. */
+/** Write the model after `step` steps. Collective: tensors are gathered, rank 0 writes, and a file
+ *  that it cannot write is everybody's error. */
 mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step);
 
 /** Whether checkpoint_save could write `path` now: the path, and the room on the disk. Leaves

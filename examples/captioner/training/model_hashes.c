@@ -10,19 +10,7 @@
 enum { HASHED = 2 };
 static const nn_part parts[HASHED] = {NN_VALUE, NN_GRAD};
 
-typedef struct hashed_module {
-    const char *name;
-    const nn_params *params;
-    mimo_comm *tp; /* NULL: this rank alone */
-} hashed_module;
-
-enum { MODULES = 2 };
-
-static void list_modules(hashed_module modules[MODULES], const captioner_model *model)
-{
-    modules[0] = (hashed_module){"encoder", model->encoder.params, model->topology->encoder_tp};
-    modules[1] = (hashed_module){"llm", model->language.params, model->topology->llm_tp};
-}
+static const char *const module_names[MODEL_STORES] = {"encoder", "llm"};
 
 static const char *rule_name(const nn_param *param)
 {
@@ -30,11 +18,12 @@ static const char *rule_name(const nn_param *param)
     return param->frozen ? "frozen" : names[param->rule];
 }
 
-static void describe(struct train_log_tensor *tensor, const hashed_module *module, int index)
+static void describe(struct train_log_tensor *tensor, const captioner_model *model, int store,
+                     int index)
 {
-    const nn_param *param = nn_params_at(module->params, index);
+    const nn_param *param = nn_params_at(model->owners[store].params, index);
     *tensor = (struct train_log_tensor){.name = param->name,
-                                        .module = module->name,
+                                        .module = module_names[store],
                                         .rule = rule_name(param),
                                         .shape = param->placement.shape,
                                         .ndim = param->ndim,
@@ -43,24 +32,20 @@ static void describe(struct train_log_tensor *tensor, const hashed_module *modul
 
 mimo_status model_hashes_make(model_hashes *out, const captioner_model *model)
 {
-    hashed_module modules[MODULES];
-    int64_t own = 0, gathered = 0;
+    int64_t most = 0, ranks = mimo_comm_size(model->topology->world);
     out->model = model;
-    list_modules(modules, model);
-    for (int m = 0; m < MODULES; m++) {
-        int64_t count = nn_params_count(modules[m].params);
-        int64_t summands = HASHED * count, all = summands * nn_params_tp_size(modules[m].params);
-        own = summands > own ? summands : own;
-        gathered = all > gathered ? all : gathered;
+    for (int s = 0; s < MODEL_STORES; s++) {
+        int64_t count = nn_params_count(model->owners[s].params);
+        most = count > most ? count : most;
         out->count += count;
     }
     TRY(memory_reserve(&out->tensors, out->count, sizeof *out->tensors));
-    TRY(memory_reserve(&out->own, own, sizeof *out->own));
-    TRY(memory_reserve(&out->gathered, gathered, sizeof *out->gathered));
+    TRY(memory_reserve(&out->own, HASHED * most, sizeof *out->own));
+    TRY(memory_reserve(&out->gathered, HASHED * most * ranks, sizeof *out->gathered));
     struct train_log_tensor *next = out->tensors;
-    for (int m = 0; m < MODULES; m++)
-        for (int i = 0; i < nn_params_count(modules[m].params); i++)
-            describe(next++, &modules[m], i);
+    for (int s = 0; s < MODEL_STORES; s++)
+        for (int i = 0; i < nn_params_count(model->owners[s].params); i++)
+            describe(next++, model, s, i);
     return MIMO_OK;
 }
 
@@ -72,34 +57,36 @@ void model_hashes_release(model_hashes *hashes)
     *hashes = (model_hashes){0};
 }
 
-/* The first `hashed` of the parts; 0 for the others. */
-static mimo_status hash_own(uint64_t *own, const nn_params *params, int hashed)
+/* The first `hashed` of the parts, of the tensors that this rank speaks for; 0 for the others. */
+static mimo_status hash_own(uint64_t *own, const nn_owners *owners, int hashed)
 {
-    int64_t count = nn_params_count(params);
+    int count = nn_params_count(owners->params);
     memset(own, 0, (size_t)(HASHED * count) * sizeof *own);
-    for (int i = 0; i < hashed; i++)
-        TRY(nn_hash_tensors(own + i * count, params, parts[i]));
+    for (int part = 0; part < hashed; part++) {
+        uint64_t *hashes = own + (ptrdiff_t)part * count;
+        TRY(nn_hash_tensors(hashes, owners->params, parts[part]));
+        for (int i = 0; i < count; i++)
+            hashes[i] = nn_owners_speak(owners, i) ? hashes[i] : 0;
+    }
     return MIMO_OK;
 }
 
-/* tensors[count] get the sums over the tp group. Summands are gathered and added here, not reduced
+/* tensors[count] get the sums over all ranks. Summands are gathered and added here, not reduced
  * where tensors lie: so host memory will do with every backend. */
-static mimo_status hash_module(struct train_log_tensor *tensors, const model_hashes *hashes,
-                               const hashed_module *module, int hashed)
+static mimo_status hash_store(struct train_log_tensor *tensors, const model_hashes *hashes,
+                              const nn_owners *owners, int hashed)
 {
-    int count = nn_params_count(module->params), size = nn_params_tp_size(module->params);
+    mimo_comm *world = hashes->model->topology->world;
+    int count = nn_params_count(owners->params), size = mimo_comm_size(world);
     int64_t each = (int64_t)HASHED * count;
-    const uint64_t *all = module->tp ? hashes->gathered : hashes->own;
-    TRY(mimo_comm_agree(hashes->model->topology->world,
-                        hash_own(hashes->own, module->params, hashed)));
-    if (module->tp)
-        TRY(mimo_comm_host_allgather(module->tp, hashes->gathered, hashes->own,
-                                     (int)(each * (int64_t)sizeof *all)));
+    TRY(mimo_comm_agree(world, hash_own(hashes->own, owners, hashed)));
+    TRY(mimo_comm_host_allgather(world, hashes->gathered, hashes->own,
+                                 (int)(each * (int64_t)sizeof *hashes->own)));
     for (int i = 0; i < count; i++) {
         tensors[i].params = tensors[i].grads = 0;
         for (int rank = 0; rank < size; rank++) {
-            tensors[i].params += all[rank * each + i];
-            tensors[i].grads += all[rank * each + count + i];
+            tensors[i].params += hashes->gathered[rank * each + i];
+            tensors[i].grads += hashes->gathered[rank * each + count + i];
         }
     }
     return MIMO_OK;
@@ -108,12 +95,11 @@ static mimo_status hash_module(struct train_log_tensor *tensors, const model_has
 static mimo_status take(struct train_log_hashes *out, model_hashes *hashes, bool tensors,
                         int hashed)
 {
-    hashed_module modules[MODULES];
     struct train_log_tensor *next = hashes->tensors;
-    list_modules(modules, hashes->model);
-    for (int m = 0; m < MODULES; m++) {
-        TRY(hash_module(next, hashes, &modules[m], hashed));
-        next += nn_params_count(modules[m].params);
+    for (int s = 0; s < MODEL_STORES; s++) {
+        const nn_owners *owners = &hashes->model->owners[s];
+        TRY(hash_store(next, hashes, owners, hashed));
+        next += nn_params_count(owners->params);
     }
     struct train_log_hashes sums = {.count = tensors ? hashes->count : 0,
                                     .tensors = hashes->tensors};

@@ -10,7 +10,7 @@ typedef struct model_hashes {
     struct train_log_tensor *tensors; /* of the encoder, then of the LLM, as the stores have them */
     int64_t count;
     uint64_t *own;      /* [2][tensors of a store]: this rank's summands */
-    uint64_t *gathered; /* [tp] of these: those of a tp group */
+    uint64_t *gathered; /* [ranks] of these */
 } model_hashes;
 
 /** Local. The caller zeroes *out before and calls model_hashes_release after, whatever the result.
@@ -20,9 +20,8 @@ void model_hashes_release(model_hashes *hashes);
 
 /** Hash values and gradients after a step: the gradients are those that it used. The result has
  *  every tensor where `tensors` is true, and is borrowed until the next call. Collective; every
- *  rank gets the same status and, where copies of tensors are equal, the same hashes.
- *  MIMO_ERR_STATE where a gradient is still a sum in fixed point, MIMO_ERR_MEMORY, MIMO_ERR_COMM.
- */
+ *  rank gets the same status and the same hashes. MIMO_ERR_STATE where a gradient is still a sum in
+ *  fixed point, MIMO_ERR_MEMORY, MIMO_ERR_COMM. */
 mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes, bool tensors);
 
 /** The same before the first step: of values alone, as there is no gradient. Hashes of gradients

@@ -1,5 +1,7 @@
 #include "nn/exchange/nn_exchange.h"
 
+#include <string.h>
+
 #include "core/check.h"
 #include "core/mutation.h"
 #include "device/device.h"
@@ -155,12 +157,13 @@ mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64
     return mimo_comm_broadcast(exchange->comm, data, bytes, root, exchange->runtime->stream);
 }
 
-mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
-                                int64_t bytes, int root)
+mimo_status nn_exchange_host_gather(const nn_exchange *exchange, void *to, const void *own,
+                                    int bytes)
 {
-    if (nn_exchange_size(exchange) == 1)
-        return MIMO_OK;
-    return mimo_comm_scatter(exchange->comm, to, from, bytes, root, exchange->runtime->stream);
+    if (nn_exchange_size(exchange) > 1)
+        return mimo_comm_host_allgather(exchange->comm, to, own, bytes);
+    memcpy(to, own, (size_t)bytes);
+    return MIMO_OK;
 }
 
 mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n)

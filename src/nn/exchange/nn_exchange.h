@@ -81,11 +81,14 @@ mimo_status nn_exchange_gather(const nn_exchange *exchange, void *to, const void
 mimo_status nn_exchange_sum_scatter(const nn_exchange *exchange, nn_real *to, const nn_real *from,
                                     int64_t count);
 
-/** Copy `data` [bytes] of rank `root` to all; or part r of `from` [size * bytes], which root alone
- *  has, to `to` [bytes] of rank r. Not counted, as the next one: they are no steps of training. */
+/** Copy `data` [bytes] of rank `root` to all. Not counted, as the next one: they are no steps of
+ *  training. */
 mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64_t bytes, int root);
-mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
-                                int64_t bytes, int root);
+
+/** `to` [size * bytes] holds `own` [bytes] of every rank, also of a single one. Both lie in host
+ *  memory, and apart. */
+mimo_status nn_exchange_host_gather(const nn_exchange *exchange, void *to, const void *own,
+                                    int bytes);
 
 /** In the fixed order the n elements that a bridge's backward brought: -0 becomes +0. Where the
  *  bridge adds what several cp ranks have for a row it does so by itself, and where it moves the

@@ -13,10 +13,11 @@
 uint64_t nn_hash_elements(const char *name, int64_t first, const nn_real *values, int64_t count);
 
 /** hashes[nn_params_count] are this rank's summands for one array of each parameter of a store, in
- *  the store's order: of its slices, and on tp rank 0 also of what every rank holds whole. A
- *  parameter without that array, or of another stage, has 0. Their sums over tp and pp are the
- *  hashes of the whole tensors. Where copies along other dimensions hold the same (gradients after
- *  finalize), every group gets the same sums. It waits for the work enqueued before it. Local.
+ *  the store's order: of its slices, and on tp rank 0, of experts on etp rank 0, also of what every
+ *  rank holds whole. A parameter without that array, or of other ranks, has 0. Their sums over tp
+ *  and pp, of experts over the ranks that share them, are the hashes of the whole tensors. Where
+ *  copies along other dimensions hold the same (gradients after finalize), every group gets the
+ *  same sums. It waits for the work enqueued before it. Local.
  *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_MEMORY. After one the hashes are unspecified. */
 mimo_status nn_hash_tensors(uint64_t *hashes, const nn_params *params, nn_part part);
 

@@ -65,10 +65,20 @@ static const char *shard_of(const nn_params *params, nn_rule rule)
     return one ? rule_words[rule].shard : rule_words[rule].stages;
 }
 
+mimo_gradient_bucket nn_rule_bucket(const nn_params *params, nn_rule rule)
+{
+    return (mimo_gradient_bucket){.size = sizeof(mimo_gradient_bucket),
+                                  .name = rule_words[rule].name,
+                                  .module = params->module,
+                                  .shard = shard_of(params, rule),
+                                  .partial = rule_words[rule].partial,
+                                  .grid = rule_words[rule].grid};
+}
+
 /* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
 static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
 {
-    const struct rule_words *words = &rule_words[rule];
+    mimo_gradient_bucket bucket = nn_rule_bucket(params, rule);
     int64_t begin = next->trained;
     bool trained = false; /* on any stage */
     for (int i = 0; i < params->n; i++) {
@@ -82,20 +92,14 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
     if (!trained)
         return MIMO_OK;
     char text[NN_NAME_CAPACITY];
-    MIMO_TRY(nn_join(text, params->name, words->name));
+    MIMO_TRY(nn_join(text, params->name, bucket.name));
     MIMO_TRY(mimo_copy_string(&params->bucket_names[rule], text));
-    params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
-        .size = sizeof(mimo_gradient_bucket),
-        .name = params->bucket_names[rule],
-        .grad = params->sums ? (void *)(params->sums + begin)
-                             : params->arena + params->total + 2 * params->trained + begin,
-        .count = next->trained - begin,
-        .dtype = params->sums ? MIMO_I64 : NN_DTYPE,
-        .module = params->module,
-        .shard = shard_of(params, rule),
-        .partial = words->partial,
-        .grid = words->grid,
-    };
+    bucket.name = params->bucket_names[rule];
+    bucket.grad = params->sums ? (void *)(params->sums + begin)
+                               : params->arena + params->total + 2 * params->trained + begin;
+    bucket.count = next->trained - begin;
+    bucket.dtype = params->sums ? MIMO_I64 : NN_DTYPE;
+    params->buckets[params->n_buckets++] = bucket;
     return MIMO_OK;
 }
 
@@ -176,7 +180,7 @@ mimo_status nn_params_check_unsettled(const nn_params *params)
     return MIMO_OK;
 }
 
-mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, nn_part part)
+mimo_status nn_params_check_part(const nn_params *params, int index, nn_part part)
 {
     MIMO_CHECK(params && index >= 0 && index < params->n, MIMO_ERR_ARGUMENT,
                "parameter %d of a store of %d", index, params ? params->n : 0);
@@ -184,15 +188,22 @@ mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, n
     MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
                params->list[index].name, (int)part);
     const nn_param *param = &params->list[index];
-    MIMO_CHECK(param->held || param->stage != params->pp_rank, MIMO_ERR_STATE,
-               "parameter \"%s\" is of an expert of other ranks", param->name);
-    MIMO_CHECK(param->held, MIMO_ERR_STATE, "parameter \"%s\" is of stage %d, and this is stage %d",
-               param->name, param->stage, params->pp_rank);
     MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
                "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
                (int)part);
     MIMO_CHECK(part != NN_GRAD || !params->sums || params->settled, MIMO_ERR_STATE,
                "parameter \"%s\": its gradient is still a sum in fixed point", param->name);
+    return MIMO_OK;
+}
+
+mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, nn_part part)
+{
+    MIMO_TRY(nn_params_check_part(params, index, part));
+    const nn_param *param = &params->list[index];
+    MIMO_CHECK(param->held || param->stage != params->pp_rank, MIMO_ERR_STATE,
+               "parameter \"%s\" is of an expert of other ranks", param->name);
+    MIMO_CHECK(param->held, MIMO_ERR_STATE, "parameter \"%s\" is of stage %d, and this is stage %d",
+               param->name, param->stage, params->pp_rank);
     *out = nn_param_array(param, part);
     return MIMO_OK;
 }

@@ -40,6 +40,13 @@ static inline bool nn_rule_is_sharded(nn_rule rule)
     return rule == NN_SHARDED || rule == NN_EXPERT_SHARDED;
 }
 
+/* A bucket of a rule's parameters, without its gradients. */
+mimo_gradient_bucket nn_rule_bucket(const nn_params *params, nn_rule rule);
+
+/* Whether parameters have this array, on whatever rank: the errors of nn_params_read that all ranks
+ * have alike. */
+mimo_status nn_params_check_part(const nn_params *params, int index, nn_part part);
+
 static inline bool nn_params_fixed(const nn_params *params)
 {
     return params->runtime->order == NN_ORDER_FIXED;

@@ -5,6 +5,11 @@ int64_t nn_placement_elements(const nn_placement *placement)
     return placement->shape[0] * placement->shape[1];
 }
 
+int64_t nn_placement_parts(const nn_placement *placement)
+{
+    return placement->cut < 0 ? 1 : placement->ranks;
+}
+
 void nn_placement_local(const nn_placement *placement, int rank, int64_t local[2], int64_t *start)
 {
     local[0] = placement->shape[0];

@@ -29,6 +29,9 @@ typedef struct nn_run {
 /** Elements of the whole tensor. */
 int64_t nn_placement_elements(const nn_placement *placement);
 
+/** Into how many parts it is cut; 1 where it is whole. */
+int64_t nn_placement_parts(const nn_placement *placement);
+
 /** This rank's shape, and the first index along the cut (0 where it is whole). */
 void nn_placement_local(const nn_placement *placement, int rank, int64_t local[2], int64_t *start);
 

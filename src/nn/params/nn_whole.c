@@ -5,19 +5,33 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 #include "device/device.h"
+#include "nn/params/nn_params_types.h"
 #include "nn/params/nn_support.h"
+
+static const nn_param *param_of(const nn_param_part *part)
+{
+    return nn_params_at(part->owners->params, part->index);
+}
+
+static const nn_runtime *runtime_of(const nn_param_part *part)
+{
+    return nn_params_runtime(part->owners->params);
+}
 
 /* Values move before and after training: they are not counted. */
 static nn_exchange exchange_of(const nn_param_part *part)
 {
-    return (nn_exchange){.comm = part->tp, .runtime = nn_params_runtime(part->params)};
+    return (nn_exchange){.comm = part->owners->comm, .runtime = runtime_of(part)};
 }
 
-/* Slices of all ranks, one after the other, to where they belong in the whole. */
-static void join_slices(nn_real *whole, const nn_real *slices, const nn_placement *placement,
-                        int64_t count)
+/* ------------------------------------------- gather ------------------------------------------- */
+
+/* Slices of all parts, one after the other, to where they belong in the whole. */
+static void join_slices(nn_real *whole, const nn_real *slices, const nn_placement *placement)
 {
-    for (int t = 0; t < placement->ranks; t++)
+    int64_t parts = nn_placement_parts(placement);
+    int64_t count = nn_placement_elements(placement) / parts;
+    for (int t = 0; t < parts; t++)
         for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
             nn_run run = nn_placement_run(placement, t, i);
             int64_t slice = t * count;
@@ -28,49 +42,37 @@ static void join_slices(nn_real *whole, const nn_real *slices, const nn_placemen
         }
 }
 
-/* The whole tensor on one stage, from the slices of its tp ranks. */
-static mimo_status gather_slices(const nn_whole_rooms *rooms, const nn_param_part *from)
+/* This rank's slice, where it speaks for it, to its place among all. */
+static mimo_status put_own(nn_real *gathered, const nn_param_part *from)
 {
+    const nn_param *param = param_of(from);
+    const nn_runtime *runtime = runtime_of(from);
+    int64_t part = param->placement.cut < 0 ? 0 : param->rank;
     nn_real *slice;
-    MIMO_TRY(nn_params_array(&slice, from->params, from->index, from->part));
-    const nn_param *param = nn_params_at(from->params, from->index);
-    const nn_runtime *runtime = nn_params_runtime(from->params);
-    nn_exchange tp = exchange_of(from);
-    const nn_placement *placement = &param->placement;
-    int64_t bytes = param->count * (int64_t)sizeof *rooms->whole;
-    if (nn_exchange_size(&tp) == 1 || placement->cut < 0)
-        return nn_params_read(from->params, from->index, from->part, rooms->whole);
-    MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, slice, bytes));
-    MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, placement->ranks * bytes));
-    join_slices(rooms->whole, rooms->slices, placement, param->count);
-    return MIMO_OK;
-}
-
-/* From the stage that holds it to all. */
-static mimo_status share_whole(const nn_whole_rooms *rooms, const nn_param_part *from,
-                               const nn_exchange *pp)
-{
-    const nn_param *param = nn_params_at(from->params, from->index);
-    const nn_runtime *runtime = nn_params_runtime(from->params);
-    int64_t bytes = nn_placement_elements(&param->placement) * (int64_t)sizeof *rooms->whole;
-    if (param->held)
-        MIMO_TRY(nn_runtime_write(runtime, rooms->gathered, rooms->whole, bytes));
-    MIMO_TRY(nn_exchange_broadcast(pp, rooms->gathered, bytes, param->stage));
-    return nn_runtime_read(runtime, rooms->whole, rooms->gathered, bytes);
+    if (!nn_owners_speak(from->owners, from->index))
+        return MIMO_OK;
+    MIMO_TRY(nn_params_array(&slice, from->owners->params, from->index, from->part));
+    return runtime->device->copy(gathered + part * param->count, slice,
+                                 param->count * (int64_t)sizeof *slice, runtime->stream);
 }
 
 mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from)
 {
-    nn_exchange pp = {.comm = from->pp, .runtime = nn_params_runtime(from->params)};
-    if (nn_exchange_size(&pp) == 1)
-        return gather_slices(rooms, from);
-    MIMO_CHECK(from->index >= 0 && from->index < nn_params_count(from->params), MIMO_ERR_ARGUMENT,
-               "parameter %d of a store of %d", from->index, nn_params_count(from->params));
-    mimo_status status = MIMO_OK;
-    if (nn_params_at(from->params, from->index)->held)
-        status = gather_slices(rooms, from);
-    MIMO_TRY(nn_exchange_agree(&pp, status));
-    return share_whole(rooms, from, &pp);
+    /* The same on every rank: nobody waits for one that failed. */
+    MIMO_TRY(nn_params_check_part(from->owners->params, from->index, from->part));
+    const nn_placement *placement = &param_of(from)->placement;
+    nn_exchange all = exchange_of(from);
+    int64_t elements = nn_placement_elements(placement), parts = nn_placement_parts(placement);
+    int64_t count = elements / parts, bytes = elements * (int64_t)sizeof *rooms->whole;
+    MIMO_TRY(put_own(rooms->gathered, from));
+    for (int64_t part = 0; part < parts; part++)
+        MIMO_TRY(nn_exchange_broadcast(&all, rooms->gathered + part * count, bytes / parts,
+                                       nn_owners_rank(from->owners, from->index, part)));
+    if (parts == 1)
+        return nn_runtime_read(runtime_of(from), rooms->whole, rooms->gathered, bytes);
+    MIMO_TRY(nn_runtime_read(runtime_of(from), rooms->slices, rooms->gathered, bytes));
+    join_slices(rooms->whole, rooms->slices, placement);
+    return MIMO_OK;
 }
 
 static void slice_of_rank(nn_real *local, const nn_real *whole, const nn_param *param, int rank)
@@ -92,74 +94,72 @@ void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *param
 
 static mimo_status check_distribute(const nn_param_part *to, const nn_real *whole, int root)
 {
-    nn_exchange tp = exchange_of(to);
-    int size = nn_exchange_size(&tp);
-    MIMO_CHECK(to->index >= 0 && to->index < nn_params_count(to->params), MIMO_ERR_ARGUMENT,
-               "distribute: parameter %d of a store of %d", to->index, nn_params_count(to->params));
-    MIMO_CHECK(nn_params_sealed(to->params), MIMO_ERR_STATE, "distribute: the store is not sealed");
-    MIMO_TRY(nn_params_check_unmerged(to->params, "distribute"));
+    const nn_params *params = to->owners->params;
+    nn_exchange all = exchange_of(to);
+    int size = nn_exchange_size(&all);
+    MIMO_CHECK(to->index >= 0 && to->index < nn_params_count(params), MIMO_ERR_ARGUMENT,
+               "distribute: parameter %d of a store of %d", to->index, nn_params_count(params));
+    MIMO_CHECK(nn_params_sealed(params), MIMO_ERR_STATE, "distribute: the store is not sealed");
+    MIMO_TRY(nn_params_check_unmerged(params, "distribute"));
     MIMO_CHECK(root >= 0 && root < size, MIMO_ERR_ARGUMENT, "distribute: root %d of %d ranks", root,
                size);
-    MIMO_CHECK((whole != NULL) == (nn_exchange_rank(&tp) == root), MIMO_ERR_ARGUMENT,
+    MIMO_CHECK((whole != NULL) == (nn_exchange_rank(&all) == root), MIMO_ERR_ARGUMENT,
                "distribute: rank %d brings %s tensor, and rank %d is the root",
-               nn_exchange_rank(&tp), whole ? "a" : "no", root);
+               nn_exchange_rank(&all), whole ? "a" : "no", root);
     return MIMO_OK;
 }
 
-/* The slices of all ranks, or the whole, in the runtime's memory; *out stays NULL on other ranks
- * than the root. */
-static mimo_status pack(nn_real **out, const nn_param_part *to, const nn_real *whole)
+/* Room for the whole tensor on the host, and where it travels. */
+typedef struct travel_rooms {
+    nn_real *whole, *slice, *sent;
+} travel_rooms;
+
+static mimo_status reserve_rooms(travel_rooms *rooms, const nn_param_part *to)
 {
-    const nn_param *param = nn_params_at(to->params, to->index);
-    const nn_runtime *runtime = nn_params_runtime(to->params);
-    int ranks = param->placement.cut < 0 ? 1 : param->placement.ranks;
-    int64_t bytes = ranks * param->count * (int64_t)sizeof(nn_real);
-    nn_real *slices;
-    if (!whole)
-        return MIMO_OK;
-    MIMO_TRY(mimo_reserve(&slices, ranks * param->count, sizeof *slices));
-    for (int t = 0; t < ranks; t++)
-        slice_of_rank(slices + t * param->count, whole, param, t);
-    if (MIMO_MUTATED("last-slice-first"))
-        slice_of_rank(slices, whole, param, ranks - 1);
-    mimo_status status = nn_runtime_reserve(runtime, out, ranks * param->count, sizeof **out);
-    if (status == MIMO_OK)
-        status = nn_runtime_write(runtime, *out, slices, bytes);
-    mimo_release(slices);
-    return status;
+    const nn_param *param = param_of(to);
+    int64_t elements = nn_placement_elements(&param->placement);
+    MIMO_TRY(mimo_reserve(&rooms->whole, elements, sizeof *rooms->whole));
+    MIMO_TRY(mimo_reserve(&rooms->slice, param->count, sizeof *rooms->slice));
+    return nn_runtime_reserve(runtime_of(to), &rooms->sent, elements, sizeof *rooms->sent);
 }
 
-static mimo_status send(const nn_param_part *to, const nn_real *packed, int root)
+/* The slice that this rank takes: its own. */
+static int slice_taken(const nn_param *param)
 {
-    const nn_param *param = nn_params_at(to->params, to->index);
-    const nn_runtime *runtime = nn_params_runtime(to->params);
-    nn_exchange tp = exchange_of(to);
-    int64_t bytes = param->count * (int64_t)sizeof *packed;
-    if (param->placement.cut >= 0 && nn_exchange_size(&tp) > 1)
-        return nn_exchange_scatter(&tp, param->value, packed, bytes, root);
-    if (packed)
-        MIMO_TRY(runtime->device->copy(param->value, packed, bytes, runtime->stream));
-    if (MIMO_MUTATED("init-not-broadcast"))
+    bool last = MIMO_MUTATED("last-slice-first") && param->rank == 0;
+    return last ? (int)nn_placement_parts(&param->placement) - 1 : param->rank;
+}
+
+static mimo_status send(const travel_rooms *rooms, const nn_param_part *to, const nn_real *whole,
+                        int root)
+{
+    const nn_param *param = param_of(to);
+    const nn_runtime *runtime = runtime_of(to);
+    nn_exchange all = exchange_of(to);
+    int64_t bytes = nn_placement_elements(&param->placement) * (int64_t)sizeof *whole;
+    if (whole)
+        MIMO_TRY(nn_runtime_write(runtime, rooms->sent, whole, bytes));
+    MIMO_TRY(nn_exchange_broadcast(&all, rooms->sent, bytes, root));
+    MIMO_TRY(nn_runtime_read(runtime, rooms->whole, rooms->sent, bytes));
+    if (!param->held || (MIMO_MUTATED("init-not-broadcast") && !whole))
         return MIMO_OK;
-    return nn_exchange_broadcast(&tp, param->value, bytes, root);
+    slice_of_rank(rooms->slice, rooms->whole, param, slice_taken(param));
+    return nn_params_write(to->owners->params, to->index, NN_VALUE, rooms->slice);
 }
 
 mimo_status nn_params_distribute(const nn_param_part *to, const nn_real *whole, int root)
 {
-    MIMO_CHECK(to && to->params, MIMO_ERR_ARGUMENT, "distribute: NULL parameter or store");
-    nn_exchange tp = exchange_of(to);
-    const nn_runtime *runtime = nn_params_runtime(to->params);
-    nn_real *packed = NULL;
+    MIMO_CHECK(to && to->owners, MIMO_ERR_ARGUMENT, "distribute: NULL parameter or owners");
+    nn_exchange all = exchange_of(to);
+    travel_rooms rooms = {0};
     mimo_status status = check_distribute(to, whole, root);
-    bool held = status == MIMO_OK && nn_params_at(to->params, to->index)->held;
-    if (held)
-        status = pack(&packed, to, whole);
-    status = nn_exchange_agree(&tp, status);
-    if (status == MIMO_OK && held)
-        status = send(to, packed, root);
-    nn_real last;
-    if (status == MIMO_OK && packed) /* wait before it is released */
-        status = nn_runtime_read(runtime, &last, packed, sizeof last);
-    nn_runtime_free(runtime, packed);
+    if (status == MIMO_OK)
+        status = reserve_rooms(&rooms, to);
+    status = nn_exchange_agree(&all, status);
+    if (status == MIMO_OK)
+        status = send(&rooms, to, whole, root);
+    mimo_release(rooms.whole);
+    mimo_release(rooms.slice);
+    nn_runtime_free(runtime_of(to), rooms.sent);
     return status;
 }
