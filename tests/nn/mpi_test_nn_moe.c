@@ -1,6 +1,6 @@
 /* Mixtures of experts on ranks equal a plain loop without ranks: outputs, gradients of the input
  * and of every parameter after the step, loads of the experts. On every topology two micro-batches
- * are in flight, in parts, of unequal numbers of rows, some of none. */
+ * are in flight, in parts, of unequal numbers of rows, some of none; and some rows are masked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +25,13 @@ static const topology topologies[] = {
 typedef struct variant {
     nn_router_scores scores;
     double scale, balance, bias_rate;
-    bool shared, adapted;
+    bool shared, adapted, masked;
 } variant;
 
 static const variant variants[] = {
-    {NN_SCORES_CHOSEN, 1, 0.3, 0, false, false},
-    {NN_SCORES_ALL, 1.5, 0, 0, true, true},
-    {NN_SCORES_SIGMOID, 2, 0.2, 1e-3, true, false},
+    {NN_SCORES_CHOSEN, 1, 0.3, 0, false, false, false},
+    {NN_SCORES_ALL, 1.5, 0, 0, true, true, true},
+    {NN_SCORES_SIGMOID, 2, 0.2, 1e-3, true, false, true},
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0], MICRO = 2 };
 
@@ -62,6 +62,8 @@ static whole_moe *whole_new(const variant *v, bool sp)
     moe->adapter_scale = v->adapted ? adapters.adapter.alpha / LOW : 0;
     moe->has_shared = v->shared;
     moe->samples = sp ? B : 5;
+    for (int i = 0; i < TOKENS && v->masked; i++) /* a whole sample, and some ends of others */
+        moe->masked[i] = i % B == 2 || i / B >= S - i % 3;
     whole_begin(moe);
     return moe;
 }
@@ -116,6 +118,7 @@ typedef struct layer_bed {
     mimo_comm *tp, *cp, *group;
     mimo_gradient *gradient;
     nn_params *params;
+    nn_dispatch *dispatch;
     nn_moe moe;
     nn_moe_saved saved[MICRO];
     nn_room room;
@@ -177,16 +180,26 @@ static void open_store(layer_bed *it)
 
 static nn_mixture mixture_of(const layer_bed *it)
 {
-    return (nn_mixture){.experts = EXPERTS,
-                        .top_k = CHOICES,
+    return (nn_mixture){.dispatch = it->dispatch,
                         .inner = F,
                         .shared = it->v->shared ? SHARED : 0,
                         .scores = it->v->scores,
                         .scale = it->v->scale,
                         .balance = it->v->balance,
                         .bias_rate = it->v->bias_rate,
-                        .group = it->group,
                         .cp = it->cp};
+}
+
+/* For more tokens than a layer has, so that one which does not cut its rows shows. */
+static void open_dispatch(layer_bed *it)
+{
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = EXPERTS;
+    desc.top_k = CHOICES;
+    desc.etp = it->g->etp;
+    desc.max_tokens = TOKENS;
+    desc.hidden = H;
+    MPI_EXPECT_OK(nn_dispatch_create(&it->dispatch, nn_test_runtime(), it->group, &desc));
 }
 
 static nn_moe_desc desc_of(const layer_bed *it, const nn_mixture *mixture)
@@ -226,6 +239,7 @@ static void open_bed(layer_bed *it, whole_moe *whole)
 {
     open_grids(it);
     open_store(it);
+    open_dispatch(it);
     const nn_mixture mixture = mixture_of(it);
     const nn_moe_desc desc = desc_of(it, &mixture);
     MPI_EXPECT_OK(nn_moe_init(&it->moe, it->params, it->tp, &desc));
@@ -238,6 +252,7 @@ static void close_bed(layer_bed *it)
 {
     nn_test_free_rooms();
     nn_moe_release(&it->moe);
+    nn_dispatch_destroy(it->dispatch);
     nn_room_release(&it->room);
     nn_params_destroy(it->params);
     mimo_gradient_destroy(it->gradient);
@@ -252,26 +267,44 @@ typedef struct tile {
     int token[TOKENS];
     int64_t rows, batch;
     nn_real *x, *y, *dx, *dy; /* in the tested memory */
+    uint8_t *masked;          /* likewise: of the rows of all tp ranks; NULL: none is */
 } tile;
+
+static uint8_t *send_bytes(const uint8_t *bytes, int64_t count)
+{
+    uint8_t *room = (uint8_t *)nn_test_room(TOKENS);
+    MPI_EXPECT_OK(nn_runtime_write(nn_test_runtime(), room, bytes, count));
+    return room;
+}
 
 /* Samples go to dp ranks and to micro-batches in turn, positions to cp ranks in equal parts. Under
  * sequence parallelism tp ranks have equal parts of the rows. */
-static tile tile_of(const layer_bed *it, int samples, int micro)
+static tile tile_of(const layer_bed *it, const whole_moe *whole, int micro)
 {
     tile t = {.batch = 0};
+    uint8_t masked[TOKENS];
     int each = S / it->g->cp, mine[B], all[TOKENS], rows = 0;
-    for (int b = 0; b < samples; b++)
+    for (int b = 0; b < whole->samples; b++)
         if (b % it->g->dp == it->dp_rank && b / it->g->dp % MICRO == micro)
             mine[t.batch++] = b;
     for (int s = 0; s < each; s++)
         for (int b = 0; b < t.batch; b++)
             all[rows++] = whole_token(it->cp_rank * each + s, mine[b]);
+    for (int i = 0; i < rows; i++)
+        masked[i] = whole->masked[all[i]];
+    if (it->v->masked)
+        t.masked = send_bytes(masked, rows);
     int parts = it->sp ? it->g->tp : 1, first = it->sp ? rows / parts * it->tp_rank : 0;
     t.rows = rows / parts;
     t.batch = t.batch > 0 ? t.batch : 1;
     for (int64_t i = 0; i < t.rows; i++)
         t.token[i] = all[first + i];
     return t;
+}
+
+static nn_moe_input input_of(const tile *t)
+{
+    return (nn_moe_input){t->x, t->rows, t->batch, t->masked};
 }
 
 static nn_real *sent_rows(const tile *t, const double *of_tokens)
@@ -327,15 +360,16 @@ static void run_parts(layer_bed *it, const whole_moe *whole, tile tiles[MICRO])
     nn_moe_saved *a = &it->saved[0], *b = &it->saved[1];
     for (int m = 0; m < MICRO; m++) {
         tile *t = &tiles[m];
-        *t = tile_of(it, whole->samples, m);
+        *t = tile_of(it, whole, m);
         t->x = sent_rows(t, whole->at.x);
         t->dy = sent_rows(t, whole->g);
         t->y = nn_test_room(TOKENS * H);
         t->dx = nn_test_room(TOKENS * H);
     }
-    MPI_EXPECT_OK(nn_moe_pre_dispatch(moe, a, tiles[0].x, tiles[0].rows, tiles[0].batch));
+    const nn_moe_input in[MICRO] = {input_of(&tiles[0]), input_of(&tiles[1])};
+    MPI_EXPECT_OK(nn_moe_pre_dispatch(moe, a, &in[0]));
     MPI_EXPECT_OK(nn_moe_dispatch(moe, a));
-    MPI_EXPECT_OK(nn_moe_forward(moe, b, tiles[1].y, tiles[1].x, tiles[1].rows, tiles[1].batch));
+    MPI_EXPECT_OK(nn_moe_forward(moe, b, tiles[1].y, &in[1]));
     MPI_EXPECT_OK(nn_moe_mlp(moe, a));
     MPI_EXPECT_OK(nn_moe_combine(moe, a, tiles[0].y));
     expect_balance(it, whole);
@@ -440,18 +474,26 @@ MPI_TEST(nn_moe, refuses)
     static const topology on = {1, 1, 2, 1, 2};
     layer_bed it = {.g = &on, .v = &variants[0]};
     open_empty(&it);
+    mimo_dispatch_desc sizes = MIMO_DISPATCH_DESC_INIT;
     nn_mixture mixture = mixture_of(&it);
     nn_moe_desc desc = desc_of(&it, &mixture);
-    mixture.group = NULL;
-    expect_refused(&it, &desc, "no group of ranks");
-    mixture.group = it.tp;
-    expect_refused(&it, &desc, "the group is rank 0 of 1, the store has rank 0 of etp=1 and rank");
+    expect_refused(&it, &desc, "moe: no dispatch");
+    sizes.experts = EXPERTS, sizes.max_tokens = 1, sizes.hidden = H;
+    MPI_EXPECT_STATUS(nn_dispatch_create(&it.dispatch, nn_test_runtime(), NULL, &sizes),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("no group of ranks");
+    MPI_EXPECT_OK(nn_dispatch_create(&it.dispatch, nn_test_runtime(), it.tp, &sizes));
+    mixture = mixture_of(&it);
+    expect_refused(&it, &desc, "the dispatch is rank 0 of 1 with etp=1, the store has rank 0 of");
+    nn_dispatch_destroy(it.dispatch);
+    MPI_EXPECT_OK(nn_dispatch_create(&it.dispatch, nn_test_runtime(), it.group, &sizes));
+    mixture = mixture_of(&it);
+    expect_refused(&it, &desc, "up to 1 rows of 4 elements for a rank, the layer 48 of 4");
+    nn_dispatch_destroy(it.dispatch);
+    open_dispatch(&it);
     mixture = mixture_of(&it);
     mixture.capacity = -1;
     expect_refused(&it, &desc, "capacity -1");
-    mixture = mixture_of(&it);
-    mixture.top_k = EXPERTS + 1;
-    expect_refused(&it, &desc, "top_k 25 of 24 experts");
     close_bed(&it);
 }
 
@@ -461,6 +503,7 @@ MPI_TEST(nn_moe, rows_past_the_capacity)
     static const topology on = {1, 1, 2, 1, 2};
     layer_bed it = {.g = &on, .v = &variants[0]};
     open_empty(&it);
+    open_dispatch(&it);
     nn_mixture mixture = mixture_of(&it);
     nn_moe_desc desc = desc_of(&it, &mixture);
     mixture.capacity = 2;
@@ -468,7 +511,8 @@ MPI_TEST(nn_moe, rows_past_the_capacity)
     MPI_EXPECT_OK(nn_params_seal(it.params));
     NN_TEST_PLACE(it.room, place(&it));
     nn_real *x = nn_test_room(TOKENS * H), *y = nn_test_room(TOKENS * H); /* all choose 0, 1, 2 */
-    MPI_EXPECT_STATUS(nn_moe_forward(&it.moe, &it.saved[0], y, x, 4, 1), MIMO_ERR_SHAPE);
+    const nn_moe_input four = {x, 4, 1, NULL};
+    MPI_EXPECT_STATUS(nn_moe_forward(&it.moe, &it.saved[0], y, &four), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 0 needs 24 rows for its experts, its tile has 2");
     MPI_EXPECT_STATUS(nn_moe_backward_combine(&it.moe, &it.saved[0], y), MIMO_ERR_STATE);
     close_bed(&it);

@@ -37,6 +37,7 @@ typedef struct layer_bed {
     mimo_gradient *gradient;
     nn_runtime runtime;
     nn_params *params;
+    nn_dispatch *dispatch;
     nn_moe moe;
     nn_moe_saved saved;
     nn_room room;
@@ -82,13 +83,12 @@ static void open_layer(layer_bed *it)
                             .runtime = &it->runtime,
                             .shards = V,
                             .pairs = 1};
-    const nn_mixture mixture = {.experts = EXPERTS,
-                                .top_k = CHOICES,
-                                .inner = F,
-                                .shared = F,
-                                .scores = NN_SCORES_ALL,
-                                .balance = 0.1,
-                                .group = it->group};
+    mimo_dispatch_desc sizes = MIMO_DISPATCH_DESC_INIT;
+    sizes.experts = EXPERTS, sizes.top_k = CHOICES;
+    sizes.max_tokens = nn_moe_own_rows(TOKENS, s->tp), sizes.hidden = H;
+    MPI_EXPECT_OK(nn_dispatch_create(&it->dispatch, &it->runtime, it->group, &sizes));
+    const nn_mixture mixture = {
+        .dispatch = it->dispatch, .inner = F, .shared = F, .scores = NN_SCORES_ALL, .balance = 0.1};
     const nn_moe_desc desc = {.name = "moe",
                               .mixture = &mixture,
                               .hidden = H,
@@ -107,6 +107,7 @@ static void open_layer(layer_bed *it)
 static void close_bed(layer_bed *it)
 {
     nn_moe_release(&it->moe);
+    nn_dispatch_destroy(it->dispatch);
     nn_room_release(&it->room);
     nn_params_destroy(it->params);
     nn_runtime_release(&it->runtime);
@@ -125,7 +126,8 @@ static void run(results *to, layer_bed *it)
             x[i] = (float)nn_normal(1, "x", first * H + i);
             dy[i] = (float)nn_normal(1, "dy", first * H + i);
         }
-        MPI_EXPECT_OK(nn_moe_forward(&it->moe, &it->saved, to->y + first * H, x, rows, rows));
+        MPI_EXPECT_OK(nn_moe_forward(&it->moe, &it->saved, to->y + first * H,
+                                     &(nn_moe_input){x, rows, rows, NULL}));
         MPI_EXPECT_OK(nn_moe_backward_input(&it->moe, &it->saved, to->dx + first * H, dy));
         MPI_EXPECT_OK(nn_moe_backward_params(&it->moe, &it->saved));
     }

@@ -29,22 +29,27 @@ static nn_router_desc desc_of(nn_router_scores scores)
                             .max_batch = MOST};
 }
 
-static void open_router(router_pair *p, const nn_router_desc *desc)
+static void make_router(router_pair *p, const nn_router_desc *desc)
 {
-    p->params = nn_test_store(0, 1);
     NN_OK(nn_router_init(&p->layer, p->params, NULL, desc));
     NN_OK(nn_params_seal(p->params));
     NN_TEST_PLACE(p->room, nn_router_saved_place(&p->saved, &p->layer, &p->room));
 }
 
 /* One whose logits are its input: W is the identity. */
-static void open_plain(router_pair *p, const nn_router_desc *desc)
+static void make_plain(router_pair *p, const nn_router_desc *desc)
 {
     nn_real w[E * E] = {0};
-    open_router(p, desc);
+    make_router(p, desc);
     for (int e = 0; e < E; e++)
         w[e * E + e] = 1;
     NN_OK(nn_params_write(p->params, 0, NN_VALUE, w));
+}
+
+static void open_plain(router_pair *p, const nn_router_desc *desc)
+{
+    p->params = nn_test_store(0, 1);
+    make_plain(p, desc);
 }
 
 static void close_router(router_pair *p)
@@ -58,7 +63,7 @@ static void close_router(router_pair *p)
 /* Rows of one sample each, or of `batch` samples. */
 static void choose(router_pair *p, const nn_real *logits, int64_t rows, int64_t batch)
 {
-    p->rows = (nn_row_range){0, rows, batch};
+    p->rows = (nn_row_range){0, rows, batch, NULL};
     NN_OK(nn_router_forward(&p->layer, &p->saved, nn_test_sent(logits, rows * E), &p->rows));
 }
 
@@ -185,6 +190,33 @@ Test(nn_router, bias_moves_to_equal_counts)
     close_router(&p);
 }
 
+/* Beside adapters all else is frozen: loads are counted, and the bias of the base stays. */
+Test(nn_router, bias_stays_where_the_router_is_frozen)
+{
+    static const int64_t counts[] = {3, 3, 1, 1};
+    static const nn_real zeros[4 * K] = {0}, none[E] = {0};
+    router_pair p = {0};
+    nn_router_desc desc = desc_of(NN_SCORES_SIGMOID);
+    nn_params_desc store = {.name = "test",
+                            .module = MIMO_DST,
+                            .tp_size = 1,
+                            .frozen = true,
+                            .runtime = nn_test_runtime()};
+    nn_real dx[4 * E], bias[E];
+    int64_t loads[E];
+    desc.bias_rate = 1e-3;
+    NN_OK(nn_params_create(&p.params, &store));
+    make_plain(&p, &desc);
+    choose(&p, crowded, 4, 1);
+    backward(&p, dx, zeros);
+    NN_OK(nn_router_backward_params(&p.layer, &p.saved));
+    NN_OK(nn_router_adjust(&p.layer, NULL, loads));
+    NN_OK(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
+    cr_assert_eq(memcmp(loads, counts, sizeof counts), 0);
+    cr_assert_eq(memcmp(bias, none, sizeof none), 0);
+    close_router(&p);
+}
+
 /* ------------------------------------------ balance ------------------------------------------ */
 
 static double balance_loss(router_pair *p)
@@ -219,6 +251,46 @@ Test(nn_router, golden_balance)
     close_router(&p);
 }
 
+/* Two rows more, of padding, one of them no number: they get no expert, and loss, gradients and
+ * loads are those of the four tokens. */
+Test(nn_router, masked_rows_count_nowhere)
+{
+    static const double first[] = {.181187, .066655, -.218299, -.029544};
+    static const int64_t counts[] = {3, 3, 1, 1};
+    static const uint8_t masked[6] = {0, 1, 0, 0, 1, 0};
+    static const int tokens[] = {0, 2, 3, 5};
+    const nn_real zeros[6 * K] = {0}, none[E] = {0};
+    nn_real rows[6 * E] = {0}, d_logits[6 * E], weights[6 * K];
+    int32_t ids[6 * K];
+    int64_t loads[E];
+    for (int i = 0; i < 4; i++)
+        memcpy(rows + (ptrdiff_t)tokens[i] * E, crowded + (ptrdiff_t)i * E, sizeof(nn_real[E]));
+    rows[E] = (nn_real)NAN;
+    router_pair p = {0};
+    nn_router_desc desc = desc_of(NN_SCORES_CHOSEN);
+    desc.balance = 1;
+    open_plain(&p, &desc);
+    uint8_t *sent = (uint8_t *)nn_test_room(2);
+    NN_OK(nn_runtime_write(nn_test_runtime(), sent, masked, sizeof masked));
+    p.rows = (nn_row_range){0, 6, 1, sent};
+    NN_OK(nn_router_forward(&p.layer, &p.saved, nn_test_sent(rows, 6 * E), &p.rows));
+    read_ids(ids, p.saved.ids, 6 * K);
+    nn_test_read(weights, p.saved.weights, 6 * K);
+    for (int i = 0; i < 6 * K; i++)
+        cr_assert((ids[i] < 0) == masked[i / K] && (weights[i] > 0) == !masked[i / K],
+                  "row %d: expert %d, weight %g", i / K, (int)ids[i], (double)weights[i]);
+    cr_assert_float_eq(balance_loss(&p), 4.492984, 1e-6, "%.9g", balance_loss(&p));
+    backward(&p, d_logits, zeros);
+    expect_near(d_logits, first, E, "token 0");
+    for (int i = 0; i < 6; i++)
+        cr_assert(!masked[i] || memcmp(d_logits + (ptrdiff_t)i * E, none, sizeof none) == 0,
+                  "row %d", i);
+    NN_OK(nn_router_backward_params(&p.layer, &p.saved));
+    NN_OK(nn_router_adjust(&p.layer, NULL, loads));
+    cr_assert_eq(memcmp(loads, counts, sizeof counts), 0);
+    close_router(&p);
+}
+
 #ifdef NN_REAL_F64
 
 /* ------------------------------------ finite differences ------------------------------------- */
@@ -228,7 +300,7 @@ enum { ROWS = 6 };
 static mimo_status forward_case(void *layer, nn_real *y, const nn_real *x)
 {
     router_pair *p = layer;
-    p->rows = (nn_row_range){0, ROWS, 2};
+    p->rows = (nn_row_range){0, ROWS, 2, NULL};
     const nn_runtime *runtime = nn_test_runtime();
     MIMO_TRY(nn_router_forward(&p->layer, &p->saved, x, &p->rows));
     return runtime->device->copy(y, p->saved.weights, ROWS * p->layer.top_k * (int64_t)sizeof *y,
@@ -244,8 +316,8 @@ static mimo_status backward_case(void *layer, nn_real *dx, nn_real *dy)
 
 static void check_gradients(const nn_router_desc *desc)
 {
-    router_pair p = {0};
-    open_router(&p, desc);
+    router_pair p = {.params = nn_test_store(0, 1)};
+    make_router(&p, desc);
     nn_case c = {.name = "router",
                  .layer = &p,
                  .params = p.params,
@@ -388,9 +460,9 @@ Test(nn_router, refuses)
     router_pair p = {0};
     open_plain(&p, &desc);
     double loss;
-    p.rows = (nn_row_range){0, MOST + 1, 1};
+    p.rows = (nn_row_range){0, MOST + 1, 1, NULL};
     NN_FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 rows");
-    p.rows = (nn_row_range){0, 1, MOST + 1};
+    p.rows = (nn_row_range){0, 1, MOST + 1, NULL};
     NN_FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 samples");
     NN_FAILS(nn_router_backward_input(&p.layer, &p.saved, NULL, NULL), MIMO_ERR_STATE,
              "backward before forward");

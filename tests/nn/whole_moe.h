@@ -39,8 +39,9 @@ typedef struct whole_moe {
     double scale, balance, adapter_scale;
     bool has_shared;
     int samples; /* at most B */
-    int choice[TOKENS][CHOICES];
-    int count[B][EXPERTS]; /* of each sample */
+    bool masked[TOKENS];
+    int choice[TOKENS][CHOICES]; /* of a masked token -1 */
+    int count[B][EXPERTS];       /* of each sample */
 } whole_moe;
 
 /* Token s of sample b. */
@@ -75,6 +76,9 @@ static inline void whole_choose(whole_moe *moe, int token)
         s[e] += moe->bias[e];
     for (int j = 0; j < CHOICES; j++) {
         int best = 0;
+        moe->choice[token][j] = -1;
+        if (moe->masked[token])
+            continue;
         for (int e = 1; e < EXPERTS; e++)
             if (s[e] > s[best])
                 best = e;
@@ -97,12 +101,16 @@ static inline double whole_weight(const whole_moe *moe, int token, int j)
 
 static inline double whole_balance(const whole_moe *moe, int token)
 {
-    double s[EXPERTS], all = 0, sum = 0;
+    double s[EXPERTS], all = 0, sum = 0, chosen = 0;
     whole_scores(s, moe, token);
-    for (int e = 0; e < EXPERTS; e++)
+    if (moe->masked[token])
+        return 0;
+    for (int e = 0; e < EXPERTS; e++) {
         all += s[e];
+        chosen += moe->count[token % B][e];
+    }
     for (int e = 0; e < EXPERTS; e++)
-        sum += moe->count[token % B][e] / (double)(S * CHOICES) * s[e] / all;
+        sum += moe->count[token % B][e] / chosen * s[e] / all;
     return moe->balance * EXPERTS * sum;
 }
 
@@ -132,7 +140,7 @@ static inline void whole_output(double y[H], const whole_moe *moe, int token)
     memset(y, 0, H * sizeof *y);
     if (moe->has_shared)
         whole_mlp_of(y, &moe->at.shared, x, moe->adapter_scale);
-    for (int j = 0; j < CHOICES; j++) {
+    for (int j = 0; j < CHOICES && !moe->masked[token]; j++) {
         double w = whole_weight(moe, token, j);
         whole_mlp_of(one, &moe->at.expert[moe->choice[token][j]], x, moe->adapter_scale);
         for (int h = 0; h < H; h++)
@@ -163,7 +171,7 @@ static inline bool whole_concerns(const whole_moe *moe, const double *value, int
     bool chosen = false;
     if (value >= at->x)
         return (value - at->x) / H == token;
-    for (int j = 0; j < CHOICES; j++) {
+    for (int j = 0; j < CHOICES && !moe->masked[token]; j++) {
         const double *expert = at->expert[moe->choice[token][j]].up;
         chosen = chosen || (value >= expert && value < expert + sizeof(whole_mlp) / sizeof(double));
     }

@@ -46,14 +46,26 @@ static mimo_status create_store(oracle_llm *out)
     return nn_params_create(&out->params, &store);
 }
 
+static mimo_status create_dispatch(oracle_llm *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    const oracle_topology *topology = out->topology;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    if (sizes->experts == 0)
+        return MIMO_OK;
+    desc.experts = sizes->experts;
+    desc.top_k = sizes->top_k;
+    desc.etp = topology->place.etp_size;
+    desc.max_tokens = nn_moe_own_rows(out->share * out->batch, topology->tp_size);
+    desc.hidden = sizes->hidden;
+    return nn_dispatch_create(&out->dispatch, topology->runtime, topology->group, &desc);
+}
+
 static mimo_status add_blocks(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    const nn_mixture mixture = {.experts = sizes->experts,
-                                .top_k = sizes->top_k,
-                                .inner = sizes->hidden,
-                                .group = out->topology->group,
-                                .cp = out->topology->cp};
+    const nn_mixture mixture = {
+        .dispatch = out->dispatch, .inner = sizes->hidden, .cp = out->topology->cp};
     const nn_block_kind *kinds[MOST_BLOCKS];
     for (int i = 0; i < MOST_BLOCKS; i++)
         kinds[i] = sizes->experts > 0 && i % 2 == 1 ? &nn_block_mixed : &nn_block_dense;
@@ -156,6 +168,7 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
     out->batch = batch;
     MIMO_TRY(find_positions(out));
     MIMO_TRY(create_store(out));
+    MIMO_TRY(create_dispatch(out));
     MIMO_TRY(add_layers(out));
     MIMO_TRY(create_alignment(out));
     return reserve_rooms(out);
@@ -169,6 +182,7 @@ void oracle_llm_destroy(oracle_llm *llm)
     nn_stack_saved_release(&llm->saved.blocks);
     nn_room_release(&llm->saved.room);
     nn_stack_release(&llm->blocks);
+    nn_dispatch_destroy(llm->dispatch);
     void *rooms[] = {llm->share_positions, llm->own_positions, llm->text_ids, llm->labels,
                      llm->labels_bs};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)

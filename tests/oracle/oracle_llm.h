@@ -34,6 +34,7 @@ typedef struct oracle_llm {
     const oracle_topology *topology;
     ref_sizes sizes;
     nn_params *params;
+    nn_dispatch *dispatch; /* of the mixtures; NULL: there are none */
     nn_embedding text, position;
     nn_stack blocks;
     nn_norm norm;

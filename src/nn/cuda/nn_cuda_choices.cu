@@ -39,7 +39,7 @@ mimo_status nn_cuda_balance(const nn_runtime *runtime, const nn_balance *balance
 {
     nn_balance b = *balance;
     return nn_each_element(runtime, "balance", b.shape.rows, [=] __device__(int64_t i) {
-        b.losses[i] = b.factor * nn_balance_read(&b, i).mean;
+        b.losses[i] = nn_row_balance(&b, i);
     });
 }
 

@@ -1,32 +1,53 @@
 #include "nn/exchange/nn_dispatch.h"
 
+#include "core/check.h"
 #include "core/memory.h"
 
 struct nn_dispatch {
     mimo_dispatch *dispatch;
     const nn_runtime *runtime;
-    nn_exchange_counts *counts;
-    int64_t hidden, top_k;
+    mimo_comm *comm;
+    mimo_dispatch_desc sizes;
     mimo_route **routes;
     int64_t n;
 };
 
-mimo_status nn_dispatch_create(nn_dispatch **out, const nn_exchange *exchange,
+static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_comm *comm,
+                           const mimo_dispatch_desc *desc)
+{
+    const nn_exchange exchange = {.comm = comm, .runtime = runtime};
+    MIMO_TRY(nn_exchange_check(&exchange, "dispatch"));
+    MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
+    **made = (nn_dispatch){.runtime = runtime, .comm = comm, .sizes = *desc};
+    (*made)->sizes.name = NULL;
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mimo_comm *comm,
                                const mimo_dispatch_desc *desc)
 {
-    nn_dispatch *made;
-    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    *made = (nn_dispatch){.runtime = exchange->runtime,
-                          .counts = exchange->counts,
-                          .hidden = desc->hidden,
-                          .top_k = desc->top_k};
-    mimo_status status = mimo_dispatch_create(&made->dispatch, exchange->comm, desc);
+    nn_dispatch *made = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "dispatch: no group of ranks that share the experts");
+    mimo_status status = reserve(&made, nn_runtime_or_host(runtime), comm, desc);
+    status = mimo_comm_agree(comm, status);
+    if (status == MIMO_OK)
+        status = mimo_dispatch_create(&made->dispatch, comm, desc);
     if (status != MIMO_OK) {
         nn_dispatch_destroy(made);
         return status;
     }
     *out = made;
     return MIMO_OK;
+}
+
+const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch)
+{
+    return &dispatch->sizes;
+}
+
+mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch)
+{
+    return dispatch->comm;
 }
 
 void nn_dispatch_destroy(nn_dispatch *dispatch)
@@ -75,20 +96,20 @@ static mimo_tensor view_of(const nn_dispatch *dispatch, nn_real *data, const cha
 
 static move_views views_of(const nn_dispatch *it, const nn_dispatch_move *move)
 {
-    return (move_views){{view_of(it, move->token_rows, "th", move->tokens, it->hidden),
-                         view_of(it, move->values, "tk", move->tokens, it->top_k)},
-                        {view_of(it, move->rows, "th", move->capacity, it->hidden),
+    return (move_views){{view_of(it, move->token_rows, "th", move->tokens, it->sizes.hidden),
+                         view_of(it, move->values, "tk", move->tokens, it->sizes.top_k)},
+                        {view_of(it, move->rows, "th", move->capacity, it->sizes.hidden),
                          view_of(it, move->row_values, "t", move->capacity, 1)},
                         move->values ? 2 : 1};
 }
 
 static void count_move(const nn_dispatch *it, nn_exchange_kind kind, const nn_dispatch_move *move)
 {
-    int64_t width = it->hidden + (move->values ? it->top_k : 0);
-    if (!it->counts)
+    int64_t width = it->sizes.hidden + (move->values ? it->sizes.top_k : 0);
+    if (!move->counts)
         return;
-    it->counts->calls[kind]++;
-    it->counts->bytes[kind] += move->tokens * width * (int64_t)sizeof *move->rows;
+    move->counts->calls[kind]++;
+    move->counts->bytes[kind] += move->tokens * width * (int64_t)sizeof *move->rows;
 }
 
 mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move)

@@ -1,7 +1,7 @@
 /*
  * How rows of tokens go to experts and come back (<mimo/dispatch.h>), in the layers' own dtype and
- * counted as the exchanges are. A dispatch owns its routes: one for each saved state, because a
- * state owns nothing.
+ * counted as the exchanges are. All mixtures of a model share one dispatch. It owns their routes:
+ * one for each saved state, because a state owns nothing.
  */
 #ifndef MIMO_NN_NN_DISPATCH_H
 #define MIMO_NN_NN_DISPATCH_H
@@ -12,12 +12,17 @@
 
 typedef struct nn_dispatch nn_dispatch;
 
-/** Collective over the exchange's communicator, blocking. `hidden` of the descriptor is the width
- *  of the rows. Errors: those of mimo_dispatch_create. */
-mimo_status nn_dispatch_create(nn_dispatch **out, const nn_exchange *exchange,
+/** Make it before the layers that use it. The communicator is the group along "etp,ep". `hidden` of
+ *  the descriptor is the width of the rows, `max_tokens` covers each rank's own. Collective over
+ *  the communicator, blocking. Errors: those of mimo_dispatch_create. */
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mimo_comm *comm,
                                const mimo_dispatch_desc *desc);
-/** NULL is fine. */
+/** After the layers. NULL is fine. */
 void nn_dispatch_destroy(nn_dispatch *dispatch);
+
+/** The descriptor, without its name, and the communicator. */
+const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch);
+mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
 
 /** A route that lives as long as the dispatch. Local; all ranks add routes in the same order. */
 mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
@@ -32,6 +37,7 @@ typedef struct nn_dispatch_move {
     int64_t tokens, capacity;     /* of the route */
     nn_real *token_rows, *values; /* [tokens, H], [tokens, k] */
     nn_real *rows, *row_values;   /* of experts: [capacity, H], [capacity] */
+    nn_exchange_counts *counts;   /* of the layer's store; NULL: uncounted */
 } nn_dispatch_move;
 
 /** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Collective. */

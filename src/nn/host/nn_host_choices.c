@@ -40,7 +40,7 @@ mimo_status nn_host_balance(const nn_runtime *runtime, const nn_balance *balance
 {
     (void)runtime;
     for (int64_t i = 0; i < balance->shape.rows; i++)
-        balance->losses[i] = balance->factor * nn_balance_read(balance, i).mean;
+        balance->losses[i] = nn_row_balance(balance, i);
     return MIMO_OK;
 }
 

@@ -106,11 +106,12 @@ static nn_stage *stage_of(const nn_block *block, nn_block_saved *saved)
 }
 
 static mimo_status second_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
-                                  int64_t rows, int64_t batch)
+                                  int64_t rows, const nn_sequence *sequence)
 {
+    const nn_moe_input input = {saved->normed2, rows, sequence->batch, sequence->masked};
     if (block->mixed)
-        return nn_moe_forward(&block->moe, &saved->moe, y, saved->normed2, rows, batch);
-    return nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows, batch);
+        return nn_moe_forward(&block->moe, &saved->moe, y, &input);
+    return nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows, sequence->batch);
 }
 
 mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
@@ -125,7 +126,7 @@ mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_re
                                   saved->normed1, sequence));
     MIMO_TRY(block->runtime->ops->add(block->runtime, saved->middle, x, elements));
     MIMO_TRY(nn_norm_forward(&block->norm2, &saved->norm2, saved->normed2, saved->middle, rows));
-    MIMO_TRY(second_forward(block, saved, y, rows, sequence->batch));
+    MIMO_TRY(second_forward(block, saved, y, rows, sequence));
     return block->runtime->ops->add(block->runtime, y, saved->middle, elements);
 }
 

@@ -9,22 +9,30 @@
 
 /* ------------------------------------------ creation ----------------------------------------- */
 
-static mimo_status check_group(const nn_params *params, const nn_moe_desc *desc)
+static mimo_status check_place(const nn_params *params, const nn_moe_desc *desc)
 {
     const nn_expert_place *place = nn_params_experts(params);
-    mimo_comm *group = desc->mixture->group;
+    mimo_comm *group = nn_dispatch_comm(desc->mixture->dispatch);
+    int64_t etp = nn_dispatch_sizes(desc->mixture->dispatch)->etp;
     int rank = place->etp_rank + place->etp_size * place->ep_rank;
-    MIMO_CHECK(group, MIMO_ERR_ARGUMENT, "%s: no group of ranks that share the experts",
-               desc->name);
-    MIMO_CHECK(nn_comm_size(group) == place->etp_size * place->ep_size &&
+    MIMO_CHECK(etp == place->etp_size && nn_comm_size(group) == place->etp_size * place->ep_size &&
                    nn_comm_rank(group) == rank,
                MIMO_ERR_ARGUMENT,
-               "%s: the group is rank %d of %d, the store has rank %d of etp=%d and rank %d of "
-               "ep=%d",
-               desc->name, nn_comm_rank(group), nn_comm_size(group), place->etp_rank,
+               "%s: the dispatch is rank %d of %d with etp=%" PRId64
+               ", the store has rank %d of etp=%d and rank %d of ep=%d",
+               desc->name, nn_comm_rank(group), nn_comm_size(group), etp, place->etp_rank,
                place->etp_size, place->ep_rank, place->ep_size);
-    nn_exchange exchange = {.comm = group, .runtime = nn_params_runtime(params)};
-    return nn_exchange_check(&exchange, desc->name);
+    return MIMO_OK;
+}
+
+static mimo_status check_sizes(const nn_moe_desc *desc, int64_t max_own)
+{
+    const mimo_dispatch_desc *sizes = nn_dispatch_sizes(desc->mixture->dispatch);
+    MIMO_CHECK(sizes->hidden == desc->hidden && sizes->max_tokens >= max_own, MIMO_ERR_ARGUMENT,
+               "%s: the dispatch moves up to %" PRId64 " rows of %" PRId64
+               " elements for a rank, the layer %" PRId64 " of %" PRId64,
+               desc->name, sizes->max_tokens, sizes->hidden, max_own, desc->hidden);
+    return MIMO_OK;
 }
 
 /* In the fixed order a rank's experts are a subtree of all. */
@@ -41,13 +49,14 @@ static mimo_status check_order(const nn_params *params, const nn_moe_desc *desc)
 static mimo_status set_capacity(nn_moe *made, const nn_params *params, const nn_mixture *mixture)
 {
     const nn_expert_place *place = nn_params_experts(params);
-    int64_t here = mixture->experts / place->ep_size;
-    int64_t pairs = mixture->top_k < here ? mixture->top_k : here;
+    const mimo_dispatch_desc *sizes = nn_dispatch_sizes(mixture->dispatch);
+    int64_t here = sizes->experts / place->ep_size;
+    int64_t pairs = sizes->top_k < here ? sizes->top_k : here;
     made->capacity = mixture->capacity;
     if (mixture->capacity > 0)
         return MIMO_OK;
     MIMO_TRY(mimo_mul(&made->capacity, made->max_own, pairs));
-    return mimo_mul(&made->capacity, made->capacity, nn_comm_size(mixture->group));
+    return mimo_mul(&made->capacity, made->capacity, place->etp_size * place->ep_size);
 }
 
 static mimo_status init_router(nn_moe *made, nn_params *params, mimo_comm *tp,
@@ -58,8 +67,8 @@ static mimo_status init_router(nn_moe *made, nn_params *params, mimo_comm *tp,
     MIMO_TRY(nn_join(name, desc->name, "router"));
     nn_router_desc router = {.name = name,
                              .hidden = desc->hidden,
-                             .experts = mixture->experts,
-                             .top_k = mixture->top_k,
+                             .experts = nn_dispatch_sizes(mixture->dispatch)->experts,
+                             .top_k = made->top_k,
                              .scores = mixture->scores,
                              .scale = mixture->scale,
                              .balance = mixture->balance,
@@ -79,7 +88,7 @@ static mimo_status init_experts(nn_moe *made, nn_params *params, const nn_moe_de
     nn_experts_desc experts = {.name = desc->name,
                                .hidden = desc->hidden,
                                .inner = mixture->inner,
-                               .experts = mixture->experts,
+                               .experts = nn_dispatch_sizes(mixture->dispatch)->experts,
                                .max_rows = made->capacity,
                                .std = desc->std,
                                .out_std = desc->out_std,
@@ -98,22 +107,6 @@ static mimo_status init_shared(nn_moe *made, nn_params *params, mimo_comm *tp,
                           desc->max_rows, desc->std,     desc->out_std,
                           desc->sp,       desc->adapters};
     return nn_mlp_init(&made->shared, params, tp, &shared);
-}
-
-static mimo_status init_dispatch(nn_moe *made, nn_params *params, const nn_moe_desc *desc)
-{
-    nn_exchange group = {.comm = desc->mixture->group,
-                         .runtime = made->runtime,
-                         .counts = &nn_params_exchanged(params)->experts};
-    mimo_dispatch_desc dispatch = MIMO_DISPATCH_DESC_INIT;
-    dispatch.experts = desc->mixture->experts;
-    dispatch.top_k = desc->mixture->top_k;
-    dispatch.etp = nn_params_experts(params)->etp_size;
-    dispatch.max_tokens = made->max_own;
-    dispatch.hidden = desc->hidden;
-    dispatch.transport = desc->mixture->transport;
-    dispatch.name = desc->name;
-    return nn_dispatch_create(&made->dispatch, &group, &dispatch);
 }
 
 static mimo_status init_parts(nn_moe *made, nn_params *params, mimo_comm *tp,
@@ -136,8 +129,14 @@ static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_m
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
     MIMO_CHECK(desc->mixture->capacity >= 0, MIMO_ERR_ARGUMENT, "%s: capacity %" PRId64, desc->name,
                desc->mixture->capacity);
-    MIMO_TRY(check_group(params, desc));
+    MIMO_CHECK(desc->mixture->dispatch, MIMO_ERR_ARGUMENT, "%s: no dispatch", desc->name);
+    MIMO_TRY(check_place(params, desc));
     return check_order(params, desc);
+}
+
+int64_t nn_moe_own_rows(int64_t max_rows, int64_t tp_size)
+{
+    return (max_rows + tp_size - 1) / tp_size;
 }
 
 mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc)
@@ -148,16 +147,15 @@ mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const n
         ranks = 1;
     nn_moe made = {.runtime = nn_params_runtime(params),
                    .tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
+                   .dispatch = desc->mixture->dispatch,
+                   .counts = &nn_params_exchanged(params)->experts,
                    .cut = ranks > 1 && !desc->sp,
                    .hidden = desc->hidden,
-                   .top_k = desc->mixture->top_k,
+                   .top_k = nn_dispatch_sizes(desc->mixture->dispatch)->top_k,
                    .max_rows = desc->max_rows,
-                   .max_own = (desc->max_rows + ranks - 1) / ranks};
+                   .max_own = nn_moe_own_rows(desc->max_rows, ranks)};
+    MIMO_TRY(check_sizes(desc, made.max_own));
     mimo_status status = init_parts(&made, params, tp, desc);
-    nn_exchange group = {.comm = desc->mixture->group, .runtime = made.runtime};
-    status = nn_exchange_agree(&group, status);
-    if (status == MIMO_OK)
-        status = init_dispatch(&made, params, desc);
     if (status != MIMO_OK) {
         nn_moe_release(&made);
         return status;
@@ -171,7 +169,6 @@ void nn_moe_release(nn_moe *layer)
     nn_router_release(&layer->router);
     nn_experts_release(&layer->experts);
     nn_mlp_release(&layer->shared);
-    nn_dispatch_destroy(layer->dispatch);
     nn_runtime_free(layer->runtime, layer->gathered);
     nn_runtime_free(layer->runtime, layer->d_routed);
     memset(layer, 0, sizeof *layer);
@@ -216,13 +213,17 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* This rank's tokens, numbered as the rows of all tp ranks together. */
-static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved)
+static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, const uint8_t *masked)
 {
     int64_t rank = nn_exchange_rank(&layer->tp);
-    if (!layer->cut)
-        return (nn_row_range){rank * saved->rows, saved->rows, saved->batch};
-    int64_t part = rows_of_part(layer, saved), first = least(rank * part, saved->rows);
-    return (nn_row_range){first, least(part, saved->rows - first), saved->batch};
+    nn_row_range own = {.first = rank * saved->rows, .count = saved->rows, .batch = saved->batch};
+    if (layer->cut) {
+        int64_t part = rows_of_part(layer, saved);
+        own.first = least(rank * part, saved->rows);
+        own.count = least(part, saved->rows - own.first);
+    }
+    own.masked = masked ? masked + own.first : NULL;
+    return own;
 }
 
 /* The first element of this rank's tokens in the caller's tile. */
@@ -258,23 +259,23 @@ static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_rea
 
 /* ------------------------------------------ forward ------------------------------------------ */
 
-mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_real *x,
-                                int64_t rows, int64_t batch)
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input)
 {
     int64_t most = layer->cut ? layer->max_rows : layer->max_own;
     saved->experts.stage = NN_STAGE_NONE;
-    MIMO_TRY(nn_check_forward("moe", layer->router.params, rows, most));
-    saved->x = x;
-    saved->rows = rows;
-    saved->batch = batch;
-    saved->own = own_rows(layer, saved);
-    return nn_router_forward(&layer->router, &saved->router, x + own_element(layer, saved),
+    MIMO_TRY(nn_check_forward("moe", layer->router.params, input->rows, most));
+    saved->x = input->x;
+    saved->rows = input->rows;
+    saved->batch = input->batch;
+    saved->own = own_rows(layer, saved, input->masked);
+    return nn_router_forward(&layer->router, &saved->router, input->x + own_element(layer, saved),
                              &saved->own);
 }
 
 mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved)
 {
     const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
                                    .tokens = saved->own.count,
                                    .capacity = layer->capacity,
                                    .token_rows = (nn_real *)saved->x +
@@ -297,6 +298,7 @@ mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved)
 mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 {
     const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
                                    .tokens = saved->own.count,
                                    .capacity = layer->capacity,
                                    .token_rows = combined(layer, saved, y),
@@ -308,10 +310,10 @@ mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
     return finish(layer, saved, y);
 }
 
-mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y, const nn_real *x,
-                           int64_t rows, int64_t batch)
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
+                           const nn_moe_input *input)
 {
-    MIMO_TRY(nn_moe_pre_dispatch(layer, saved, x, rows, batch));
+    MIMO_TRY(nn_moe_pre_dispatch(layer, saved, input));
     MIMO_TRY(nn_moe_dispatch(layer, saved));
     MIMO_TRY(nn_moe_mlp(layer, saved));
     return nn_moe_combine(layer, saved, y);
@@ -322,6 +324,7 @@ mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
 mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy)
 {
     const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
                                    .tokens = saved->own.count,
                                    .capacity = layer->capacity,
                                    .token_rows = dy + own_element(layer, saved),
@@ -342,6 +345,7 @@ mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, n
 {
     const nn_runtime *runtime = layer->runtime;
     const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
                                    .tokens = saved->own.count,
                                    .capacity = layer->capacity,
                                    .token_rows = combined(layer, saved, dx),

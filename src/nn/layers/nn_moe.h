@@ -10,7 +10,7 @@
  *   tp rank t has rows [t * c, (t + 1) * c),    c = ceil(rows / tp)
  *
  * and y, and dx in backward, are gathered over tp. Under sequence parallelism they are cut already.
- * Uncut, every gradient of an expert would be tp times too large.
+ * Uncut, every gradient of an expert would be tp times too large. Masked rows go to no expert.
  *
  * Forward and backward are each made of parts, between which other work may run:
  *
@@ -34,17 +34,16 @@
 
 /** What a mixture has beside what an MLP has. */
 typedef struct nn_mixture {
-    int64_t experts, top_k;
+    nn_dispatch *dispatch;   /* E, k, and the ranks that share the experts; borrowed, and shared by
+                                the mixtures of a model */
     int64_t inner;           /* width inside an expert */
     int64_t shared;          /* width inside the shared expert; 0: there is none */
     nn_router_scores scores; /* this and the next three: nn_router.h */
     double scale, balance, bias_rate;
-    int64_t capacity;         /* most rows of this rank's experts in a call: more is an
+    int64_t capacity;        /* most rows of this rank's experts in a call: more is an
                                            error on all ranks. 0: any choice fits */
-    mimo_comm *group;         /* along "etp,ep"; rank t + etp * x */
-    mimo_comm *cp;            /* of the sequences, for the balance; NULL: one rank */
-    mimo_transport transport; /* of rows */
-    const nn_replay *replay;  /* borrowed; NULL: routers choose */
+    mimo_comm *cp;           /* of the sequences, for the balance; NULL: one rank */
+    const nn_replay *replay; /* borrowed; NULL: routers choose */
 } nn_mixture;
 
 typedef struct nn_moe_desc {
@@ -63,8 +62,9 @@ typedef struct nn_moe {
     nn_experts experts;
     nn_mlp shared; /* zeroed where there is none */
     nn_exchange tp;
-    nn_dispatch *dispatch;
-    bool cut; /* this layer cuts the rows */
+    nn_dispatch *dispatch;      /* the mixture's */
+    nn_exchange_counts *counts; /* of its moves */
+    bool cut;                   /* this layer cuts the rows */
     int64_t hidden, top_k;
     int64_t max_rows;          /* of the caller's tile */
     int64_t max_own, capacity; /* rows of this rank's tokens, and of its experts */
@@ -76,7 +76,7 @@ typedef struct nn_moe_saved {
     nn_router_saved router;
     nn_experts_saved experts;
     nn_mlp_saved shared;
-    mimo_route *route;         /* the layer's */
+    mimo_route *route;         /* the dispatch's */
     const nn_real *x;          /* borrowed until backward_params */
     nn_real *dy;               /* lent */
     int64_t rows, batch;       /* of the caller's tile */
@@ -87,22 +87,33 @@ typedef struct nn_moe_saved {
     nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
 } nn_moe_saved;
 
-/** Collective over mixture->group. Errors: those of the parts' inits and of mimo_dispatch_create;
- *  MIMO_ERR_ARGUMENT (no group; one whose rank is not the store's place among the experts). */
+/** Most rows of a rank's own, of max_rows of all tp ranks together: max_tokens of the dispatch. */
+int64_t nn_moe_own_rows(int64_t max_rows, int64_t tp_size);
+
+/** Local. Errors: those of the parts' inits; MIMO_ERR_ARGUMENT (no dispatch; one for fewer tokens or
+ *  rows of another width; one whose rank or etp is not that of the store's place). */
 mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc);
 void nn_moe_release(nn_moe *layer);
 
-/** Place a saved state (nn_saved.h). It takes a route of the layer, which lasts as long as the
- *  layer; all ranks of a group place states in the same order. Errors: those of nn_room_take and of
+/** Place a saved state (nn_saved.h). It takes a route of the dispatch, which lasts as long as that;
+ *  all ranks of a group place states in the same order. Errors: those of nn_room_take and of
  *  mimo_route_create. */
 mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
 
-/** y [rows, H] from x [rows, H], of `batch` samples "sbh". The parts are collective over tp, or
- *  over the group, as the table above says of their work. */
-mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y, const nn_real *x,
-                           int64_t rows, int64_t batch);
-mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_real *x,
-                                int64_t rows, int64_t batch);
+/** What a forward reads, borrowed until backward_params. */
+typedef struct nn_moe_input {
+    const nn_real *x; /* [rows, H], of `batch` samples "sbh" */
+    int64_t rows, batch;
+    const uint8_t *masked; /* of the rows of all tp ranks together those that are no tokens, in the
+                              runtime's memory; NULL: none is */
+} nn_moe_input;
+
+/** y [rows, H]. The parts are collective over tp, or over the ranks of the dispatch, as the table
+ *  above says of their work. */
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
+                           const nn_moe_input *input);
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved,
+                                const nn_moe_input *input);
 mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved);
 mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved);
 mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);

@@ -143,6 +143,7 @@ static nn_choices choices_of(const nn_router *layer, const nn_router_saved *save
         .logits = saved->logits,
         .bias = layer->bias >= 0 ? nn_value(layer->params, layer->bias) : NULL,
         .forced = layer->replay ? saved->ids : NULL,
+        .masked = saved->rows.masked,
         .rows = saved->rows.count,
         .experts = layer->experts,
         .top_k = layer->top_k,
@@ -164,6 +165,7 @@ static nn_balance balance_of(const nn_router *layer, const nn_router_saved *save
     return (nn_balance){.scores = layer->scores,
                         .logits = saved->logits,
                         .counts = saved->counts,
+                        .masked = saved->rows.masked,
                         .shape = shape_of(layer, saved),
                         .factor = layer->balance * (double)layer->experts,
                         .losses = saved->losses};
@@ -278,7 +280,8 @@ mimo_status nn_router_adjust(nn_router *layer, mimo_comm *ranks, int64_t *loads)
     mimo_status status = mimo_reserve(&bias, layer->experts, sizeof *bias);
     if (status == MIMO_OK)
         status = take_counts(layer, ranks, counts);
-    if (status == MIMO_OK && layer->bias >= 0)
+    bool trained = layer->bias >= 0 && !nn_is_frozen(layer->params, layer->linear.weight);
+    if (status == MIMO_OK && trained)
         status = move_bias(layer, counts, bias);
     if (status == MIMO_OK && loads)
         memcpy(loads, counts, (size_t)layer->experts * sizeof *loads);

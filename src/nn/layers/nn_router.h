@@ -6,7 +6,8 @@
  * How logits become scores and weights: nn_router_scores of nn_ops.h. A NaN among the logits of a
  * row makes its weights NaN, which the loss shows.
  *
- * The rows are a rank's own: tp ranks cut them, so W has a partial gradient (NN_PARTIAL).
+ * The rows are a rank's own: tp ranks cut them, so W has a partial gradient (NN_PARTIAL). Masked
+ * rows, those of padding, get no expert: no loss, load or gradient has them.
  *
  * Balance, with `balance` c > 0. The loss is a sum over rows, like that of the tokens:
  *
@@ -27,9 +28,10 @@
 #include "nn/ops/nn_ops.h"
 
 /** Rows first, ..., first + count - 1 of a tile "sbh" of `batch` samples: row s * batch + b is
- *  token s of sample b. */
+ *  token s of sample b. A masked row is no token: it gets no expert, and counts nowhere. */
 typedef struct nn_row_range {
     int64_t first, count, batch;
+    const uint8_t *masked; /* [count] in the runtime's memory, until backward; NULL: none is */
 } nn_row_range;
 
 /** Gives the ids of rows, ids[count, top_k] (-1: none), in place of those that a router would
@@ -107,7 +109,8 @@ mimo_status nn_router_balance_loss(double *loss, const nn_router *layer,
  *
  *    bias_e += rate * sign(mean - count_e)
  *
- *  and write them to loads[E] in host memory, if that is not NULL. Collective, waits. */
+ *  where W is trained (beside adapters it is frozen), and write the counts to loads[E] in host
+ *  memory, if that is not NULL. Collective, waits. */
 mimo_status nn_router_adjust(nn_router *layer, mimo_comm *ranks, int64_t *loads);
 
 #endif

@@ -144,6 +144,13 @@ void nn_sequence_release(nn_sequence *sequence)
     memset(sequence, 0, sizeof *sequence);
 }
 
+nn_sequence nn_sequence_masked(const nn_sequence *sequence, const uint8_t *masked)
+{
+    nn_sequence one = *sequence;
+    one.masked = masked;
+    return one;
+}
+
 mimo_status nn_sequence_set_batch(nn_sequence *sequence, int64_t batch)
 {
     MIMO_TRY(nn_check_size("sequence", "batch", batch));

@@ -1,7 +1,8 @@
 /*
  * The shape of a sequence tile "sbh" [rows, batch, H], and the positions of its rows. Attention
  * needs them besides its input. A sequence is made once for a shape and shared by all layers. So a
- * call of attention exchanges no positions.
+ * call of attention exchanges no positions. Which of its rows are padding differs from micro-batch
+ * to micro-batch (nn_sequence_masked).
  */
 #ifndef MIMO_NN_NN_SEQUENCE_H
 #define MIMO_NN_NN_SEQUENCE_H
@@ -30,11 +31,13 @@ typedef struct nn_sequence {
     mimo_comm *cp;
     bool causal;
     int64_t rows, batch;
-    int64_t parts;      /* cp size */
-    int64_t part;       /* cp rank */
-    int64_t *positions; /* [parts * rows], in host memory: of all cp ranks, in rank order */
-    nn_real *mask;      /* causal: [rows, parts * rows]; 1: the query sees the key; otherwise 0.
+    int64_t parts;         /* cp size */
+    int64_t part;          /* cp rank */
+    int64_t *positions;    /* [parts * rows], in host memory: of all cp ranks, in rank order */
+    nn_real *mask;         /* causal: [rows, parts * rows]; 1: the query sees the key; otherwise 0.
                            Keys are in rank order, in the fixed order in that of their positions */
+    const uint8_t *masked; /* borrowed [rows, batch] in the runtime's memory; 1: no token, which
+                              goes to no expert; NULL: all are tokens */
 } nn_sequence;
 
 /** Fill *sequence. Collective over cp, blocking. Errors: MIMO_ERR_ARGUMENT (a size < 1, a negative
@@ -43,6 +46,10 @@ typedef struct nn_sequence {
  *  MIMO_ERR_COMM. Release accepts a zeroed struct. */
 mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc);
 void nn_sequence_release(nn_sequence *sequence);
+
+/** The sequence for one micro-batch, whose masked rows are given. It borrows what the sequence has,
+ *  and is not released. */
+nn_sequence nn_sequence_masked(const nn_sequence *sequence, const uint8_t *masked);
 
 /** Change the batch and keep the positions, for a last batch that is smaller. Local. */
 mimo_status nn_sequence_set_batch(nn_sequence *sequence, int64_t batch);

@@ -53,6 +53,11 @@ static inline NN_EVERYWHERE int32_t nn_choice_next(const nn_choices *it, const n
     return found;
 }
 
+static inline NN_EVERYWHERE bool nn_row_is_masked(const uint8_t *masked, int64_t row)
+{
+    return masked && masked[row] != 0;
+}
+
 static inline NN_EVERYWHERE void nn_row_choose(const nn_choices *it, int64_t row)
 {
     const nn_real *logits = it->logits + row * it->experts;
@@ -64,8 +69,10 @@ static inline NN_EVERYWHERE void nn_row_choose(const nn_choices *it, int64_t row
         last = next;
         key = next < 0 ? 0 : nn_choice_key(it, logits, next);
     }
-    for (int64_t j = 0; j < it->top_k; j++)
-        it->ids[row * it->top_k + j] = it->forced ? it->forced[row * it->top_k + j] : chosen[j];
+    for (int64_t j = 0; j < it->top_k; j++) {
+        int32_t id = it->forced ? it->forced[row * it->top_k + j] : chosen[j];
+        it->ids[row * it->top_k + j] = nn_row_is_masked(it->masked, row) ? -1 : id;
+    }
 }
 
 /* ------------------------------------- the sum of scores ------------------------------------- */
@@ -138,7 +145,7 @@ static inline NN_EVERYWHERE void nn_row_weigh(const nn_choices *it, int64_t row)
         if (e >= 0)
             weights[j] = (nn_real)((double)it->scale *
                                    (double)nn_score(set.scores, set.logits[e], set.most) / set.sum);
-        if (broken)
+        if (broken && !nn_row_is_masked(it->masked, row))
             weights[j] = (nn_real)NAN;
     }
 }
@@ -205,10 +212,17 @@ static inline NN_EVERYWHERE nn_balance_row nn_balance_read(const nn_balance *it,
     return at;
 }
 
+static inline NN_EVERYWHERE double nn_row_balance(const nn_balance *it, int64_t row)
+{
+    return nn_row_is_masked(it->masked, row) ? 0 : it->factor * nn_balance_read(it, row).mean;
+}
+
 static inline NN_EVERYWHERE void nn_row_balance_backward(const nn_balance *it, nn_real *d_logits,
                                                          int64_t row)
 {
     int64_t experts = it->shape.experts;
+    if (nn_row_is_masked(it->masked, row))
+        return;
     nn_balance_row at = nn_balance_read(it, row);
     nn_real *d = d_logits + row * experts;
     for (int64_t e = 0; e < experts; e++) {

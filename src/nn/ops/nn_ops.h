@@ -121,16 +121,18 @@ typedef enum nn_router_scores {
 
 /* Rows that each choose top_k of `experts`: those of the largest logits, or of the largest
  * s + bias with NN_SCORES_SIGMOID, in descending order; of equals the lower id. A row with a NaN
- * chooses 0, ..., top_k - 1, and its weights are NaN. */
+ * chooses 0, ..., top_k - 1, and its weights are NaN. A masked row gets no expert: its ids are -1,
+ * with weight 0. */
 typedef struct nn_choices {
     nn_router_scores scores;
     const nn_real *logits; /* [rows, experts] */
     const nn_real *bias;   /* [experts]; NULL: zeros */
     const int32_t *forced; /* [rows, top_k]: the ids to take in place of those chosen; -1: none,
                               with weight 0; NULL: those chosen */
+    const uint8_t *masked; /* [rows]: 1: the row is no token; NULL: all are */
     int64_t rows, experts, top_k;
     nn_real scale;
-    int32_t *chosen;  /* [rows, top_k], also where ids are forced */
+    int32_t *chosen;  /* [rows, top_k], also where ids are forced or rows masked */
     int32_t *ids;     /* [rows, top_k] */
     nn_real *weights; /* [rows, top_k], of ids */
 } nn_choices;
@@ -144,11 +146,12 @@ typedef struct nn_choice_shape {
  *
  *   factor * sum over e of f[b, e] p[i, e],    f = counts of b / their sum,   p = s / sum of all s
  *
- * f has no gradient. */
+ * f has no gradient. A masked row has loss 0; its choices are -1, so no count has it. */
 typedef struct nn_balance {
     nn_router_scores scores;
     const nn_real *logits; /* [rows, experts] */
     const int64_t *counts; /* [batch, experts] */
+    const uint8_t *masked; /* [rows]; NULL: none is */
     nn_choice_shape shape;
     double factor;
     double *losses; /* [rows] */
