@@ -2,62 +2,67 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/folders.h"
+#include "captioner/support/link_target.h"
+#include "captioner/support/unfinished_file.h"
 
-enum { NEW_FILE_MODE = 0666 };
+enum {
+    NEW_MODE = 0666,    /* of what is not there yet: an ordinary result */
+    HIDDEN_MODE = 0600, /* until it has the permissions of what it replaces */
+    PERMISSIONS = 0777,
+    GROUP_PERMISSIONS = 0070,
+};
 
 static mimo_status failed(const struct atomic_file *file, const char *what, int error)
 {
     return mimo_fail(MIMO_ERR_IO, "cannot %s %s: %s", what, file->path, strerror(error));
 }
 
-/* mkstemp makes files that only the owner reads; these are ordinary results. */
-static void widen_mode(int fd)
+/* The access that the file at the target gives. A group that cannot be kept has no access: another
+ * group would get it. Where nothing can be kept the file stays hidden. */
+static void keep_access(int fd, const struct stat *old)
 {
-    mode_t mask = umask(0);
-    umask(mask);
-    (void)fchmod(fd, NEW_FILE_MODE & ~mask);
+    mode_t mode = old->st_mode & PERMISSIONS;
+    bool kept =
+        fchown(fd, old->st_uid, old->st_gid) == 0 || fchown(fd, (uid_t)-1, old->st_gid) == 0;
+    (void)fchmod(fd, kept ? mode : mode & ~(mode_t)GROUP_PERMISSIONS);
 }
 
 /* Renaming over a device or a pipe would replace it. */
-static mimo_status check_target(const char *path)
+static mimo_status open_beside_target(struct atomic_file *file)
 {
-    struct stat target;
-    CHECK(stat(path, &target) != 0 || S_ISREG(target.st_mode), MIMO_ERR_IO,
-          "cannot write %s: it exists and is no regular file", path);
+    struct stat old;
+    bool replaces = stat(file->target, &old) == 0;
+    CHECK(!replaces || S_ISREG(old.st_mode), MIMO_ERR_IO,
+          "cannot write %s: it exists and is no regular file", file->path);
+    unfinished_file_remove_dead(file->target);
+    TRY(unfinished_file_create(&file->fd, &file->temporary, file->target,
+                               replaces ? HIDDEN_MODE : NEW_MODE));
+    if (replaces)
+        keep_access(file->fd, &old);
     return MIMO_OK;
 }
 
 mimo_status atomic_file_open(struct atomic_file *file, const char *path)
 {
-    static const char tail[] = ".XXXXXX";
     struct atomic_file opened = ATOMIC_FILE_INIT;
-    mimo_status status;
-    size_t length = strlen(path);
-    TRY(check_target(path));
-    TRY_GOTO(status, fail, memory_copy_string(&opened.path, path));
-    TRY_GOTO(status, fail, memory_reserve(&opened.temporary, (int64_t)(length + sizeof tail), 1));
-    memcpy(opened.temporary, path, length);
-    memcpy(opened.temporary + length, tail, sizeof tail);
-    opened.fd = mkstemp(opened.temporary);
-    if (opened.fd < 0) {
-        status = failed(&opened, "create", errno);
-        goto fail;
-    }
-    widen_mode(opened.fd);
-    *file = opened;
-    return MIMO_OK;
-fail:
-    memory_release(opened.path);
-    memory_release(opened.temporary);
+    mimo_status status = memory_copy_string(&opened.path, path);
+    if (status == MIMO_OK)
+        status = link_target(&opened.target, path);
+    if (status == MIMO_OK)
+        status = open_beside_target(&opened);
+    if (status == MIMO_OK)
+        *file = opened;
+    else
+        atomic_file_discard(&opened);
     return status;
 }
 
@@ -95,7 +100,11 @@ mimo_status atomic_file_write_at(struct atomic_file *file, const void *data, siz
 
 mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes)
 {
-    int error = bytes > 0 ? posix_fallocate(file->fd, 0, (off_t)bytes) : 0;
+    int error = 0;
+    if (bytes > 0)
+        do
+            error = posix_fallocate(file->fd, 0, (off_t)bytes);
+        while (error == EINTR);
     if (error == EINVAL || error == EOPNOTSUPP) /* the file system cannot: writes will tell */
         return MIMO_OK;
     return error == 0 ? MIMO_OK : failed(file, "reserve room for", error);
@@ -104,30 +113,27 @@ mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes)
 /* A rename is durable once its folder is. File systems that cannot sync a folder are fine. */
 static void sync_folder(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == path ? strdup("/")
-                   : slash       ? strndup(path, (size_t)(slash - path))
-                                 : strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-    free(folder);
+    char *folder;
+    if (folder_of(&folder, path) != MIMO_OK)
+        return;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    memory_release(folder);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    close(fd);
 }
 
+/* The file is open, and so locked, until it has its name. */
 mimo_status atomic_file_commit(struct atomic_file *file)
 {
     mimo_status status = MIMO_OK;
     if (fsync(file->fd) != 0)
         status = failed(file, "write", errno);
-    if (close(file->fd) != 0 && status == MIMO_OK)
-        status = failed(file, "close", errno);
-    file->fd = -1;
-    if (status == MIMO_OK && rename(file->temporary, file->path) != 0)
+    else if (rename(file->temporary, file->target) != 0)
         status = failed(file, "rename a finished file to", errno);
     if (status == MIMO_OK) {
-        sync_folder(file->path);
+        sync_folder(file->target);
         memory_release(file->temporary);
         file->temporary = NULL;
     }
@@ -137,11 +143,12 @@ mimo_status atomic_file_commit(struct atomic_file *file)
 
 void atomic_file_discard(struct atomic_file *file)
 {
-    if (file->fd >= 0)
-        close(file->fd);
     if (file->temporary)
         unlink(file->temporary);
+    if (file->fd >= 0)
+        close(file->fd);
     memory_release(file->temporary);
+    memory_release(file->target);
     memory_release(file->path);
     *file = (struct atomic_file)ATOMIC_FILE_INIT;
 }

@@ -65,3 +65,12 @@ void remove_folders(const char *path, size_t kept)
     remove_upwards(folder, strlen(folder), kept);
     memory_release(folder);
 }
+
+mimo_status folder_of(char **out, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    TRY(memory_copy_string(out, slash ? path : "."));
+    if (slash) /* that of the root stays */
+        (*out)[slash == path ? 1 : slash - path] = '\0';
+    return MIMO_OK;
+}

@@ -11,6 +11,9 @@
  * none is left behind. */
 mimo_status make_folders(const char *path, size_t *kept);
 
+/* *out, the caller's to release, is the folder of the file at `path`. */
+mimo_status folder_of(char **out, const char *path);
+
 /* Remove those that make_folders made, as far as they are empty. */
 void remove_folders(const char *path, size_t kept);
 

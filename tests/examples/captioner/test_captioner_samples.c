@@ -11,7 +11,6 @@
 #include <criterion/criterion.h>
 
 #include "captioner/data/sample_file.h"
-#include "captioner/support/atomic_file.h"
 #include "captioner/support/folders.h"
 #include "captioner/support/little_endian.h"
 #include "core/check.h"
@@ -258,11 +257,4 @@ Test(folders, a_failure_leaves_none)
     cr_assert(strstr(mimo_last_error(), "too long"), "%s", mimo_last_error());
     cr_assert_eq(kept, 7, "a failed call leaves its output");
     cr_assert_eq(entries(), 1, "only the file is there");
-}
-
-Test(atomic_file, only_a_regular_file_is_replaced)
-{
-    struct atomic_file file = ATOMIC_FILE_INIT;
-    cr_assert_eq(atomic_file_open(&file, "/dev/null"), MIMO_ERR_IO);
-    cr_assert_str_eq(mimo_last_error(), "cannot write /dev/null: it exists and is no regular file");
 }
