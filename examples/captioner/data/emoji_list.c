@@ -8,6 +8,7 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/input_file.h"
 #include "captioner/support/utf8.h"
 
 #define SKIN_TONE " skin tone"
@@ -202,9 +203,8 @@ static mimo_status check_complete(const struct list_reader *reader)
 mimo_status emoji_list_read(struct emoji_list *out, const char *path)
 {
     struct list_reader reader = {.path = path, .promised = -1};
-    FILE *file = fopen(path, "re");
-    CHECK(file, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
-          "cannot open the emoji list %s: %s (Debian package unicode-data)", path, strerror(errno));
+    FILE *file;
+    TRY(input_file_stream(&file, path, "the emoji list ", " (Debian package unicode-data)"));
     mimo_status status = parse_file(&reader, file);
     fclose(file);
     if (status == MIMO_OK)

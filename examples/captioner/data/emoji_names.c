@@ -8,6 +8,7 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/input_file.h"
 #include "captioner/support/utf8.h"
 
 enum {
@@ -141,9 +142,8 @@ static mimo_status sort_rows(struct name_table *table)
 
 static mimo_status read_table(struct name_table *table)
 {
-    FILE *file = fopen(table->path, "re");
-    CHECK(file, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open the names %s: %s",
-          table->path, strerror(errno));
+    FILE *file;
+    TRY(input_file_stream(&file, table->path, "the names ", ""));
     mimo_status status = parse_file(table, file);
     fclose(file);
     TRY(status);

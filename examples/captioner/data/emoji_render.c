@@ -2,12 +2,14 @@
 #include "captioner/data/render_module.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <ft2build.h>
 #include FT_FREETYPE_H
@@ -70,11 +72,21 @@ static int64_t promised_bytes(FILE *file)
     return most;
 }
 
+/* A pipe with nobody at its other end must not hold us. */
+static FILE *open_at_once(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
+}
+
 /* FreeType passes over tables that lie past the end of the file, so a font that is cut short would
  * only look poor: ask its directory first. */
 static mimo_status check_whole(const char *path, struct plugin_sentence *why)
 {
-    FILE *file = fopen(path, "re");
+    FILE *file = open_at_once(path);
     if (!file)
         return explain(why, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
                        "cannot open the font %s: %s (Debian package fonts-noto-color-emoji)", path,
@@ -83,6 +95,8 @@ static mimo_status check_whole(const char *path, struct plugin_sentence *why)
     bool regular = fstat(fileno(file), &found) == 0 && S_ISREG(found.st_mode);
     int64_t promised = regular ? promised_bytes(file) : -1;
     fclose(file);
+    if (!regular)
+        return explain(why, MIMO_ERR_IO, "the font %s is no ordinary file", path);
     if (promised < 0)
         return explain(why, MIMO_ERR_IO, "%s is no TrueType or OpenType font", path);
     if (promised > found.st_size)

@@ -9,6 +9,7 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/input_file.h"
 
 struct log_reader {
     FILE *file;
@@ -27,9 +28,8 @@ mimo_status log_reader_open(log_reader **out, const char *path)
     log_reader *reader;
     TRY(memory_reserve(&reader, 1, sizeof *reader));
     mimo_status status = memory_copy_string(&reader->path, path);
-    if (status == MIMO_OK && !(reader->file = fopen(path, "re")))
-        status = mimo_fail(errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s",
-                           path, strerror(errno));
+    if (status == MIMO_OK)
+        status = input_file_stream(&reader->file, path, "", "");
     if (status != MIMO_OK) {
         log_reader_close(reader);
         return status;

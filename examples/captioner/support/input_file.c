@@ -10,17 +10,41 @@
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
+/* A pipe with nobody at its other end must not hold us. */
+static mimo_status open_ordinary(int *fd, struct stat *found, const char *path, const char *what,
+                                 const char *hint)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CHECK(*fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s%s: %s%s",
+          what, path, strerror(errno), hint);
+    CHECK(fstat(*fd, found) == 0 && S_ISREG(found->st_mode), MIMO_ERR_IO,
+          "%s%s is no ordinary file", what, path);
+    return MIMO_OK;
+}
+
 mimo_status input_file_open(struct input_file *out, const char *path)
 {
     struct stat found;
     TRY(memory_copy_string(&out->path, path));
-    out->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
-    CHECK(out->fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s",
-          path, strerror(errno));
-    CHECK(fstat(out->fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO,
-          "%s is no ordinary file", path);
+    TRY(open_ordinary(&out->fd, &found, path, "", ""));
     out->size = found.st_size;
     return MIMO_OK;
+}
+
+mimo_status input_file_stream(FILE **out, const char *path, const char *what, const char *hint)
+{
+    struct stat found;
+    int fd;
+    mimo_status status = open_ordinary(&fd, &found, path, what, hint);
+    FILE *opened = status == MIMO_OK ? fdopen(fd, "r") : NULL;
+    if (status == MIMO_OK && !opened)
+        status =
+            mimo_fail(MIMO_ERR_IO, "cannot open %s%s: %s%s", what, path, strerror(errno), hint);
+    if (!opened && fd >= 0)
+        close(fd);
+    if (opened)
+        *out = opened;
+    return status;
 }
 
 void input_file_close(struct input_file *file)

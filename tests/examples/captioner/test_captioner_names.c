@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
@@ -121,6 +122,25 @@ Test(names, each_failure_has_its_sentence)
     cr_assert_eq(emoji_list_rename(&left_out, &list, "/nowhere/names"), MIMO_ERR_NOT_FOUND);
     cr_assert(strstr(mimo_last_error(), "/nowhere/names"), "%s", mimo_last_error());
     cr_assert_eq(emoji_list_rename(&left_out, &list, "/tmp"), MIMO_ERR_IO, "a folder");
+}
+
+/* Nobody ever writes into it. */
+Test(names, a_pipe_is_refused_at_once, .timeout = 10)
+{
+    struct emoji_list list;
+    struct emoji_left_out left_out;
+    char path[] = "/tmp/captioner-names-XXXXXX", wanted[80];
+    make_small(&list);
+    close(mkstemp(path));
+    unlink(path);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(emoji_list_rename(&left_out, &list, path), MIMO_ERR_IO);
+    snprintf(wanted, sizeof wanted, "the names %s is no ordinary file", path);
+    cr_assert_str_eq(mimo_last_error(), wanted);
+    cr_assert_eq(emoji_list_read(&list, path), MIMO_ERR_IO);
+    snprintf(wanted, sizeof wanted, "the emoji list %s is no ordinary file", path);
+    cr_assert_str_eq(mimo_last_error(), wanted);
+    unlink(path);
 }
 
 /* The installed list with the installed German names, as scripts/emoji_names.py prints them. */

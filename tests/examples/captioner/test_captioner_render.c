@@ -192,7 +192,7 @@ Test(render, each_failure_has_its_sentence)
     source.font = EMOJI_LIST_DEFAULT_PATH;
     expect(&source, MIMO_ERR_IO, "no TrueType or OpenType font");
     source.font = "/tmp";
-    expect(&source, MIMO_ERR_IO, "/tmp is no TrueType");
+    expect(&source, MIMO_ERR_IO, "the font /tmp is no ordinary file");
     static const size_t cuts[] = {0, 11, 100, 5000, 1000000, 10000000};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         char cut[] = "/tmp/captioner-font-XXXXXX";
@@ -207,6 +207,19 @@ Test(render, each_failure_has_its_sentence)
     source = installed;
     source.image_size = 200;
     expect(&source, MIMO_ERR_ARGUMENT, "8 to 136 pixels a side, not 200");
+}
+
+/* Nobody ever writes into it. */
+Test(render, a_pipe_is_no_font, .timeout = 10)
+{
+    struct sample_source source = installed;
+    char pipe[] = "/tmp/captioner-font-XXXXXX";
+    close(mkstemp(pipe));
+    unlink(pipe);
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    source.font = pipe;
+    expect(&source, MIMO_ERR_IO, "is no ordinary file");
+    unlink(pipe);
 }
 
 Test(render, a_font_without_colour)
