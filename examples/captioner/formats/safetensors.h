@@ -82,7 +82,7 @@ int64_t safetensors_find(const safetensors_file *file, const char *name);
 /** The metadata under a key, owned by the file; NULL where there is none. */
 const char *safetensors_metadata(const safetensors_file *file, const char *key);
 
-/** Number of metadata; key and value of metadata i, as they stand in the file, which owns them. */
+/** Number of metadata; key and value of metadata i, sorted by key, owned by the file. */
 int64_t safetensors_metadata_count(const safetensors_file *file);
 struct safetensors_text safetensors_metadata_at(const safetensors_file *file, int64_t index);
 

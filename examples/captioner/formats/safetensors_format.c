@@ -1,6 +1,7 @@
 #include "captioner/formats/safetensors_format.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "captioner/support/captioner_support.h"
@@ -76,4 +77,20 @@ int safetensors_by_name(const void *a, const void *b)
 {
     const struct safetensors_tensor *x = a, *y = b;
     return strcmp(x->name, y->name);
+}
+
+int safetensors_by_key(const void *a, const void *b)
+{
+    const struct safetensors_text *x = a, *y = b;
+    return strcmp(x->key, y->key);
+}
+
+const char *safetensors_sort_texts(struct safetensors_text *texts, int64_t count)
+{
+    if (count > 0)
+        qsort(texts, (size_t)count, sizeof *texts, safetensors_by_key);
+    for (int64_t i = 1; i < count; i++)
+        if (safetensors_by_key(&texts[i - 1], &texts[i]) == 0)
+            return texts[i].key;
+    return NULL;
 }

@@ -36,4 +36,10 @@ mimo_status safetensors_check_slice(const struct safetensors_tensor *tensor, int
 /* Order two `struct safetensors_tensor` by name, for qsort. */
 int safetensors_by_name(const void *a, const void *b);
 
+/* Order two `struct safetensors_text` by key. */
+int safetensors_by_key(const void *a, const void *b);
+
+/* Sort texts by key; returns a key that two of them have, or NULL. */
+const char *safetensors_sort_texts(struct safetensors_text *texts, int64_t count);
+
 #endif

@@ -23,9 +23,11 @@ struct stored {
 
 struct safetensors_file {
     struct input_file input;
-    cJSON *header;         /* owns names and metadata */
-    struct stored *stored; /* sorted by name */
-    int64_t *sizes;        /* all shapes, one after another */
+    cJSON *header;                     /* owns names and metadata */
+    struct stored *stored;             /* sorted by name */
+    struct safetensors_text *metadata; /* sorted by key; texts of the header */
+    int64_t metadata_count;
+    int64_t *sizes; /* all shapes, one after another */
     int64_t count;
     int64_t data_at, data_bytes;
 };
@@ -110,30 +112,20 @@ static mimo_status parse_tensor(const safetensors_file *file, struct stored *out
     return MIMO_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static mimo_status check_metadata(const cJSON *metadata)
+static mimo_status parse_metadata(safetensors_file *file, const cJSON *metadata)
 {
     const cJSON *item;
-    const char **keys;
-    size_t count = 0, twice = 1;
     CHECK(cJSON_IsObject(metadata), MIMO_ERR_IO, "__metadata__ is no JSON object");
+    TRY(memory_reserve(&file->metadata, cJSON_GetArraySize(metadata), sizeof *file->metadata));
     cJSON_ArrayForEach(item, metadata)
+    {
         CHECK(cJSON_IsString(item), MIMO_ERR_IO, "metadata \"%s\" is no text", item->string);
-    TRY(memory_reserve(&keys, cJSON_GetArraySize(metadata), sizeof *keys));
-    for (item = metadata->child; item; item = item->next)
-        keys[count++] = item->string;
-    qsort(keys, count, sizeof *keys, by_text);
-    while (twice < count && strcmp(keys[twice - 1], keys[twice]) != 0)
-        twice++;
-    mimo_status status = MIMO_OK;
-    if (twice < count)
-        status = mimo_fail(MIMO_ERR_IO, "metadata \"%s\" is there twice", keys[twice]);
-    memory_release(keys);
-    return status;
+        file->metadata[file->metadata_count++] =
+            (struct safetensors_text){item->string, item->valuestring};
+    }
+    const char *twice = safetensors_sort_texts(file->metadata, file->metadata_count);
+    CHECK(!twice, MIMO_ERR_IO, "metadata \"%s\" is there twice", twice);
+    return MIMO_OK;
 }
 
 static mimo_status parse_header(safetensors_file *file)
@@ -153,7 +145,7 @@ static mimo_status parse_header(safetensors_file *file)
     {
         if (strcmp(item->string, SAFETENSORS_METADATA) == 0) {
             CHECK(!described, MIMO_ERR_IO, "__metadata__ is there twice");
-            TRY(check_metadata(item));
+            TRY(parse_metadata(file, item));
             described = true;
             continue;
         }
@@ -231,6 +223,7 @@ void safetensors_close(safetensors_file *file)
     input_file_close(&file->input);
     cJSON_Delete(file->header);
     memory_release(file->stored);
+    memory_release(file->metadata);
     memory_release(file->sizes);
     memory_release(file);
 }
@@ -255,20 +248,21 @@ int64_t safetensors_find(const safetensors_file *file, const char *name)
 
 const char *safetensors_metadata(const safetensors_file *file, const char *key)
 {
-    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(file->header, SAFETENSORS_METADATA);
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(metadata, key));
+    const struct safetensors_text wanted = {.key = key}, *found = NULL;
+    if (file->metadata_count > 0)
+        found = bsearch(&wanted, file->metadata, (size_t)file->metadata_count, sizeof wanted,
+                        safetensors_by_key);
+    return found ? found->value : NULL;
 }
 
 int64_t safetensors_metadata_count(const safetensors_file *file)
 {
-    return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(file->header, SAFETENSORS_METADATA));
+    return file->metadata_count;
 }
 
 struct safetensors_text safetensors_metadata_at(const safetensors_file *file, int64_t index)
 {
-    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(file->header, SAFETENSORS_METADATA);
-    const cJSON *item = cJSON_GetArrayItem(metadata, (int)index);
-    return (struct safetensors_text){item->string, item->valuestring};
+    return file->metadata[index];
 }
 
 mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_t first,

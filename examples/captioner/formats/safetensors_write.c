@@ -142,6 +142,19 @@ static bool add_all(cJSON *header, const safetensors_writer *writer,
     return true;
 }
 
+static mimo_status check_keys(const struct safetensors_content *content)
+{
+    struct safetensors_text *sorted;
+    int64_t count = content->metadata_count;
+    TRY(memory_reserve(&sorted, count, sizeof *sorted));
+    for (int64_t i = 0; i < count; i++)
+        sorted[i] = content->metadata[i];
+    const char *twice = safetensors_sort_texts(sorted, count);
+    memory_release(sorted);
+    CHECK(!twice, MIMO_ERR_EXISTS, "two metadata are named \"%s\"", twice);
+    return MIMO_OK;
+}
+
 static mimo_status check_metadata(const struct safetensors_content *content)
 {
     for (int64_t i = 0; i < content->metadata_count; i++) {
@@ -151,11 +164,8 @@ static mimo_status check_metadata(const struct safetensors_content *content)
         CHECK(utf8_printable(text->key, strlen(text->key)) == strlen(text->key) &&
                   utf8_printable(text->value, strlen(text->value)) == strlen(text->value),
               MIMO_ERR_ARGUMENT, "metadata \"%s\" is not printable UTF-8", text->key);
-        for (int64_t j = 0; j < i; j++)
-            CHECK(strcmp(content->metadata[j].key, text->key) != 0, MIMO_ERR_EXISTS,
-                  "two metadata are named \"%s\"", text->key);
     }
-    return MIMO_OK;
+    return check_keys(content);
 }
 
 /* Length, JSON, spaces up to the alignment. */

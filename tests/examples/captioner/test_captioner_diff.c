@@ -545,6 +545,32 @@ Test(diff_saved, metadata)
         false);
 }
 
+/* Takes a second. Where each key is looked for among all others, minutes. */
+Test(diff_saved, many_metadata, .timeout = 30)
+{
+    enum { MANY = 100000, ROOM = 16 };
+    static const float data[4];
+    static char keys[MANY][ROOM], values[MANY][ROOM];
+    static struct safetensors_text metadata[MANY];
+    const struct safetensors_tensor tensor = {"t", MIMO_F32, 3, short_shape};
+    const struct safetensors_content content = {&tensor, 1, metadata, MANY};
+    for (int side = 0; side < 2; side++) {
+        safetensors_writer *writer;
+        for (int i = 0; i < MANY; i++) {
+            snprintf(keys[i], ROOM, "key %d", i);
+            snprintf(values[i], ROOM, "%d", side == 1 && i == 777 ? -1 : i);
+            metadata[i] = (struct safetensors_text){keys[i], values[i]};
+        }
+        cr_assert_eq(safetensors_create(&writer, side ? path_b : path_a, &content), MIMO_OK, "%s",
+                     mimo_last_error());
+        cr_assert_eq(safetensors_write(writer, 0, 0, 4, data), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    }
+    expect_saved(
+        "metadata key 777: 777 in A, -1 in B\nthe tensors are equal: 1 tensors, 4 elements\n",
+        false);
+}
+
 Test(diff_saved, what_cannot_be_compared)
 {
     static const int64_t other_shape[] = {1, 2, 2};
