@@ -55,6 +55,7 @@ enum option_key {
     KEY_LOG,
     KEY_LOG_HASHES,
     KEY_SAVE,
+    KEY_SAVE_EVERY,
     KEY_RESUME,
     KEY_PROGRESS,
     KEY_LORA_RANK,
@@ -164,7 +165,10 @@ static const struct argp_option rows[] = {
              "of all gradients, and with =tensors those of each tensor: equal bits have "
              "equal hashes on every topology. mimo-diff compares two logs. The default with "
              "--same-bits, where =none leaves them out"),
-    FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
+    FLAG("save", KEY_SAVE, "FILE",
+         "Write a checkpoint (safetensors) at the end, and when SIGTERM or SIGINT ends the run, or "
+         "a full disk under --log"),
+    FLAG("save-every", KEY_SAVE_EVERY, "N", "Write it every N steps as well"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
          "be those of the run that wrote it; --steps, --lr, --micro-batches, --dtype and "
@@ -399,6 +403,8 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
+    case KEY_SAVE_EVERY:
+        return parse_int(&o->save_every, "--save-every", text, 1, OPTIONS_MOST_STEPS);
     case KEY_RESUME:
         return parse_text(&o->resume, "--resume", text);
     default:
@@ -598,6 +604,8 @@ static mimo_status check_together(const struct options *o)
           o->micro_batches, o->global_batch);
     CHECK(o->shards == 0 || o->precision == MIMO_F32, MIMO_ERR_ARGUMENT,
           "--same-bits needs --precision f32: products in bf16 have no fixed order");
+    CHECK(o->save || o->save_every == 0, MIMO_ERR_ARGUMENT,
+          "--save-every needs a file: give --save FILE with it");
     TRY(check_adapters(o));
     TRY(check_results(o));
     CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,

@@ -77,6 +77,7 @@ struct options {
     const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;
 
+    int64_t save_every; /* and after each so many steps; 0: at the end alone */
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
     double lora_alpha;        /* 0: not given */
     bool lora_rslora;         /* scale alpha / sqrt(rank) */

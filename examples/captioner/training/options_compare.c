@@ -87,6 +87,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--base", o->base);
     add_text(list, "--adapter", o->adapter);
     add_text(list, "--adapter-other-base", o->adapter_other_base ? "given" : NULL);
+    add_int(list, "--save-every", o->save_every);
     add_text(list, "--adapter-out", o->adapter_out);
     add_text(list, "--merge", o->merge);
 }

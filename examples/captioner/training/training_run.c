@@ -14,8 +14,10 @@
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/final_report.h"
+#include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
 #include "captioner/training/run_pictures.h"
+#include "captioner/training/save_points.h"
 #include "captioner/training/train_log.h"
 #include "captioner/training/train_step.h"
 
@@ -35,6 +37,7 @@ typedef struct run_state {
     struct train_log *log; /* on rank 0, where --log is given */
     model_hashes hashes;   /* where --log-hashes is given */
     struct progress progress;
+    save_points saves;
     double *losses; /* of each step of this run, for the curve */
     final_report report;
 } run_state;
@@ -76,6 +79,16 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
+/* A run that goes on writes its steps behind those of the checkpoint that it went on from. */
+static mimo_status open_log(run_state *run)
+{
+    const char *path = run->options->log;
+    int64_t first = run->first_step;
+    if (first > 0 && first < run->options->steps)
+        TRY(log_cut_after(path, first));
+    return train_log_open(&run->log, path, first > 0);
+}
+
 /* The log comes last: it is opened here, where nothing else can fail any more. */
 static mimo_status try_results(run_state *run)
 {
@@ -88,9 +101,7 @@ static mimo_status try_results(run_state *run)
         TRY(adapter_store_probe(options->adapter_out, &run->lora, &run->model));
     if (options->out)
         TRY(run_pictures_probe(options->out));
-    if (options->log)
-        TRY(train_log_open(&run->log, options->log, run->first_step > 0));
-    return MIMO_OK;
+    return options->log ? open_log(run) : MIMO_OK;
 }
 
 /* What can fail for the sake of a path or a missing module fails before training, not after it, and
@@ -150,20 +161,22 @@ static mimo_status begin_log(run_state *run)
     return mimo_comm_agree(run->world, written);
 }
 
-/* A full disk ends the run on every rank: the others learn of it here, and only where there is a
- * log. */
-static mimo_status log_step(run_state *run, int64_t step, const step_result *result, double ms)
+/* *logged is what the lead's log says to it. */
+static mimo_status log_step(run_state *run, int64_t step, const step_result *result, double ms,
+                            mimo_status *logged)
 {
     struct train_log_hashes hashes;
     struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms, NULL};
+    *logged = MIMO_OK;
     if (!run->options->log)
         return MIMO_OK;
     if (run->options->log_hashes) {
         TRY(model_hashes_take(&hashes, &run->hashes, of_tensors(run)));
         line.hashes = &hashes;
     }
-    mimo_status status = run->lead ? train_log_write(run->log, &line) : MIMO_OK;
-    return mimo_comm_agree(run->world, status);
+    if (run->lead)
+        *logged = train_log_write(run->log, &line);
+    return MIMO_OK;
 }
 
 /* AdamW keeps two moments of each element that is trained. */
@@ -205,16 +218,18 @@ static void begin_progress(run_state *run)
     progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
 }
 
-static mimo_status take_steps(run_state *run)
+static mimo_status step_by_step(run_state *run)
 {
     double begun = now_ms();
     for (int64_t step = run->first_step; step < run->options->steps; step++) {
         step_result result;
+        mimo_status logged;
         double start = now_ms();
         TRY(train_step(&run->trainer, step, &result));
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
-        TRY(log_step(run, step + 1, &result, end - start));
+        TRY(log_step(run, step + 1, &result, end - start, &logged));
+        TRY(save_points_pass(&run->saves, step + 1, logged));
         if (run->lead && step == run->first_step)
             print_first_step(run);
         if (run->lead)
@@ -223,16 +238,25 @@ static mimo_status take_steps(run_state *run)
     return MIMO_OK;
 }
 
+static mimo_status take_steps(run_state *run)
+{
+    if (run->lead)
+        begin_progress(run);
+    mimo_status status = step_by_step(run);
+    if (run->lead)
+        progress_end(&run->progress);
+    return status;
+}
+
 static mimo_status train(run_state *run)
 {
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
-    TRY(begin_log(run));
-    if (run->lead)
-        begin_progress(run);
-    mimo_status status = take_steps(run);
-    if (run->lead)
-        progress_end(&run->progress);
+    save_points_begin(&run->saves, run->options, &run->trainer, run->world);
+    mimo_status status = begin_log(run);
+    if (status == MIMO_OK)
+        status = take_steps(run);
+    save_points_end(&run->saves);
     return status;
 }
 

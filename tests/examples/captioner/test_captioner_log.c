@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 
 #include "captioner/support/progress.h"
+#include "captioner/training/log_cut.h"
 #include "captioner/training/train_log.h"
 #include "core/check.h"
 
@@ -196,6 +197,63 @@ Test(log, a_full_disk_is_one_sentence)
     cr_assert(strstr(mimo_last_error(), "/nowhere/log"), "%s", mimo_last_error());
     cr_assert_null(log);
     cr_assert_eq(train_log_close(NULL), MIMO_OK);
+}
+
+#define STEP(step) "{\"step\":" #step ",\"loss\":1}\n"
+#define START(first) "{\"first_step\":" #first ",\"micro_batches\":1}\n"
+
+/* What a run that goes on after step 2 leaves of a log. */
+static const struct {
+    const char *name, *before, *after;
+} cuts[] = {
+    {"nothing", "", ""},
+    {"all of it", START(1) STEP(1) STEP(2), START(1) STEP(1) STEP(2)},
+    {"a log that ends before", STEP(1), STEP(1)},
+    {"later steps", STEP(1) STEP(2) STEP(3) STEP(4), STEP(1) STEP(2)},
+    {"none", STEP(3), ""},
+    {"a line that was cut", STEP(1) STEP(2) "{\"step\":3,\"lo", STEP(1) STEP(2)},
+    {"one of a step that is done", STEP(1) "{\"step\":2,\"loss\":1}", STEP(1)},
+    {"bytes that a disk never got", STEP(1) STEP(2) "x", STEP(1) STEP(2)},
+    {"the start of a run that took later steps", STEP(1) STEP(2) START(3) STEP(3), STEP(1) STEP(2)},
+    {"the start of one that took these", STEP(1) START(2) STEP(2) STEP(3),
+     STEP(1) START(2) STEP(2)},
+};
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fputs(text, file) >= 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+static void expect_file(const char *path, const char *name, const char *text)
+{
+    char found[512] = "";
+    FILE *file = fopen(path, "r");
+    cr_assert(file);
+    found[fread(found, 1, sizeof found - 1, file)] = '\0';
+    fclose(file);
+    cr_assert_str_eq(found, text, "%s: %s", name, found);
+}
+
+Test(log, a_run_that_goes_on_cuts_what_it_writes_again)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX";
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        put(path, cuts[i].before);
+        cr_assert_eq(log_cut_after(path, 2), MIMO_OK, "%s: %s", cuts[i].name, mimo_last_error());
+        expect_file(path, cuts[i].name, cuts[i].after);
+    }
+    put(path, STEP(1) "{\"stop\":2}\n" STEP(3));
+    cr_assert_eq(log_cut_after(path, 2), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "line 2 is none of the captioner's"), "%s",
+              mimo_last_error());
+    expect_file(path, "another's file", STEP(1) "{\"stop\":2}\n" STEP(3));
+    unlink(path);
+    cr_assert_eq(log_cut_after(path, 2), MIMO_OK, "a log that is not there yet");
+    cr_assert_neq(access(path, F_OK), 0, "and is not made here");
+    cr_assert_eq(log_cut_after("/dev/null", 2), MIMO_OK);
 }
 
 /* The output of a run of steps (first, last] at 80 ms each. */

@@ -1,0 +1,152 @@
+"""What is left of a run that ends before its time: a checkpoint after a signal to one rank, after a full
+disk under the log, and every few steps; and a log with which a resumed run goes on. Each is compared with
+a run that nothing happened to."""
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from captioner_runs import Captioner, Checks, ENDS_WELL
+
+SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,1", "--seq", "96", "--lr",
+         "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7"]
+TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=1,cp=2,dp=1"]
+STEPS = 40
+PATIENCE = 60  # seconds
+
+
+def step_of(checkpoint):
+    with open(checkpoint, "rb") as file:
+        length, = struct.unpack("<Q", file.read(8))
+        return int(json.loads(file.read(length))["__metadata__"]["step"])
+
+
+def rank_pids(word):
+    """{rank: pid} of the processes of a launch whose command line has that word, without shells."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as line, open(f"/proc/{entry}/environ", "rb") as rest:
+                words, environment = line.read().split(b"\0"), rest.read()
+        except OSError: # it has ended
+            continue
+        rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
+        if rank and word.encode() in words and not words[0].endswith(b"sh"):
+            found[int(rank[1])] = int(entry)
+    return found
+
+
+class Survival(Checks):
+    def __init__(self, captioner, diff):
+        super().__init__(captioner)
+        self.diff = diff
+
+    def flags(self, name, *more, log=None):
+        return [*TWO, *SMALL, "--samples", self.captioner.samples, "--save", self.path(name + ".st"), "--log",
+                log or self.path(name + ".log"), "--log-hashes", *more]
+
+    def train(self, name, *more):
+        done = self.captioner.launch(2, *self.flags(name, *more))
+        if done.returncode != 0:
+            sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
+
+    def begin(self, name, *more):
+        """A launch that goes on beside the test. Each rank's exit is printed."""
+        command = ["timeout", "120", self.captioner.mpirun, "--oversubscribe", "-n", "2", "sh", "-c", ENDS_WELL,
+                   "sh", self.captioner.program, *self.flags(name, *more)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, path, run):
+        """Until there is something in the file."""
+        end = time.monotonic() + PATIENCE
+        while not (os.path.exists(path) and os.path.getsize(path) > 0):
+            if run.poll() is not None or time.monotonic() > end:
+                sys.exit(f"nothing came into {path}: {run.communicate()}")
+            time.sleep(0.002)
+
+    def is_that_of(self, whole, log, steps=STEPS):
+        """mimo-diff reads the log, and finds every step of the run that nothing happened to."""
+        done = subprocess.run([self.diff, self.path(whole), self.path(log)], capture_output=True, text=True,
+                              check=False)
+        wanted = rf"^equal: steps 1 to {steps} \({steps}\): tokens, loss, norm, gradients, parameters$"
+        self.expect(done.returncode == 0 and re.search(wanted, done.stdout, re.M) and "alone" not in done.stdout
+                    and "cut short" not in done.stdout, f"{log} is not {whole}:\n{done.stdout}{done.stderr}")
+
+    def signal_to_one_rank(self, number, name):
+        """The rank that does not write hears it."""
+        run = self.begin(name, "--steps", str(STEPS))
+        self.wait_for(self.path(name + ".log"), run)
+        os.kill(rank_pids(self.path(name + ".st"))[1], number)
+        said, errors = run.communicate()
+        self.expect(re.findall(r"^exit (\d+)$", said, re.M) == ["1", "1"], f"{name}: {said}")
+        sentence = re.search(rf"^captioner: rank 1: {number.name} ended the run\. The model after step (\d+) of "
+                             rf"{STEPS} is in \S+{name}\.st, and --resume goes on with it$", errors, re.M)
+        if not sentence:
+            sys.exit(f"{name}: {errors}")
+        saved = step_of(self.path(name + ".st"))
+        self.expect(int(sentence[1]) == saved < STEPS, f"{name}: step {saved}, but {sentence[0]}")
+        with open(self.path(name + ".log"), encoding="utf-8") as log:
+            self.expect(json.loads(log.readlines()[-1])["step"] == saved, f"{name}: the log ends elsewhere")
+        self.train(name, "--steps", str(STEPS), "--resume", self.path(name + ".st"))
+        self.is_that_of("whole.log", name + ".log")
+
+    def full_disk(self):
+        done = self.captioner.launch(2, *self.flags("full", "--steps", "2", log="/dev/full"))
+        self.expect(done.returncode != 0 and re.search(
+            r"^captioner: rank 0: cannot write step 1 to the log /dev/full: No space left on device$", done.stderr,
+            re.M), f"no room for the first line: {done.stderr}")
+        done = self.captioner.launch(2, *self.flags("full", "--steps", "2", "--log-hashes=none", log="/dev/full"))
+        self.expect(done.returncode != 0 and re.search(
+            r"^captioner: rank 0: cannot write step 1 to the log /dev/full: No space left on device\. The model "
+            r"after step 1 of 2 is in \S+full\.st, and --resume goes on with it$", done.stderr, re.M),
+            f"no room for a step: {done.stderr}")
+        self.expect(step_of(self.path("full.st")) == 1, "the step is kept")
+
+    def killed(self):
+        """Nobody hears that: what was saved before is there, whole. Later steps and half a line are in the
+        log, and half a checkpoint beside the whole one."""
+        run = self.begin("killed", "--steps", str(STEPS), "--save-every", "3")
+        self.wait_for(self.path("killed.st"), run)
+        for pid in rank_pids(self.path("killed.st")).values():
+            os.kill(pid, signal.SIGKILL)
+        run.communicate()
+        saved = step_of(self.path("killed.st"))
+        self.expect(saved % 3 == 0 and 0 < saved < STEPS, f"saved after step {saved}")
+        with open(self.path("whole.log"), encoding="utf-8") as log:
+            lines = log.readlines()
+        with open(self.path("killed.log"), "w", encoding="utf-8") as log:
+            log.writelines([*lines[:saved + 3], lines[saved + 3][:20]])
+        half = self.path("killed.st.unfinished-1-0")
+        with open(half, "w", encoding="utf-8") as file:
+            file.write("half")
+        self.train("killed", "--steps", str(STEPS), "--resume", self.path("killed.st"))
+        self.is_that_of("whole.log", "killed.log")
+        self.expect(not os.path.exists(half), f"{half} stays")
+
+    def refusals(self):
+        said = self.captioner.all_refused([["--save-every", "2"], ["--save", "x", "--save-every", "0"]])
+        for answer, words in zip(said, ("--save-every needs a file: give --save FILE with it",
+                                        "--save-every must be from 1 to ")):
+            self.expect(words in answer, f"not refused with {words}: {answer}")
+
+
+def main():
+    mpirun, program, diff = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        test = Survival(Captioner(mpirun, program, folder), diff)
+        test.captioner.prepare(16, one_in=60)
+        test.train("whole", "--steps", str(STEPS))
+        test.signal_to_one_rank(signal.SIGTERM, "terminated")
+        test.signal_to_one_rank(signal.SIGINT, "interrupted")
+        test.full_disk()
+        test.killed()
+        test.refusals()
+        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
+
+
+main()
