@@ -80,27 +80,36 @@ mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, cons
     return mimo_route_set(route, &desc, dispatch->runtime->stream);
 }
 
-/* The views of a move: the rows, and the values of pairs behind them. */
+/* The views of a move: the rows, and behind them the values of pairs and the numbers. */
 typedef struct move_views {
-    mimo_tensor tokens[2], experts[2];
+    mimo_tensor tokens[3], experts[3];
     int n;
 } move_views;
 
-static mimo_tensor view_of(const nn_dispatch *dispatch, nn_real *data, const char *letters,
-                           int64_t rows, int64_t columns)
+static void add_views(move_views *views, mimo_memory memory, mimo_tensor tokens,
+                      mimo_tensor experts)
 {
-    mimo_tensor view = mimo_tensor_2d(data, NN_DTYPE, letters, rows, columns);
-    view.memory = dispatch->runtime->memory;
-    return view;
+    tokens.memory = experts.memory = memory;
+    views->tokens[views->n] = tokens;
+    views->experts[views->n++] = experts;
 }
 
 static move_views views_of(const nn_dispatch *it, const nn_dispatch_move *move)
 {
-    return (move_views){{view_of(it, move->token_rows, "th", move->tokens, it->sizes.hidden),
-                         view_of(it, move->values, "tk", move->tokens, it->sizes.top_k)},
-                        {view_of(it, move->rows, "th", move->capacity, it->sizes.hidden),
-                         view_of(it, move->row_values, "t", move->capacity, 1)},
-                        move->values ? 2 : 1};
+    move_views views = {.n = 0};
+    mimo_memory memory = it->runtime->memory;
+    int64_t tokens = move->tokens, rows = move->capacity;
+    add_views(&views, memory,
+              mimo_tensor_2d(move->token_rows, NN_DTYPE, "th", tokens, it->sizes.hidden),
+              mimo_tensor_2d(move->rows, NN_DTYPE, "th", rows, it->sizes.hidden));
+    if (move->values)
+        add_views(&views, memory,
+                  mimo_tensor_2d(move->values, NN_DTYPE, "tk", tokens, it->sizes.top_k),
+                  mimo_tensor_2d(move->row_values, NN_DTYPE, "t", rows, 1));
+    if (move->numbers)
+        add_views(&views, memory, mimo_tensor_2d(move->numbers, MIMO_I64, "th", tokens, 1),
+                  mimo_tensor_2d(move->row_numbers, MIMO_I64, "th", rows, 1));
+    return views;
 }
 
 static void count_move(const nn_dispatch *it, nn_exchange_kind kind, const nn_dispatch_move *move)

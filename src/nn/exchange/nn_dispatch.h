@@ -34,13 +34,16 @@ mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, cons
 /** The tensors of a move. */
 typedef struct nn_dispatch_move {
     mimo_route *route;
-    int64_t tokens, capacity;     /* of the route */
-    nn_real *token_rows, *values; /* [tokens, H], [tokens, k] */
-    nn_real *rows, *row_values;   /* of experts: [capacity, H], [capacity] */
-    nn_exchange_counts *counts;   /* of the layer's store; NULL: uncounted */
+    int64_t tokens, capacity;       /* of the route */
+    nn_real *token_rows, *values;   /* [tokens, H], [tokens, k] */
+    nn_real *rows, *row_values;     /* of experts: [capacity, H], [capacity] */
+    int64_t *numbers, *row_numbers; /* of rows alone: a number that each token's row takes along,
+                                       [tokens], to those of experts, [capacity]; NULL: none */
+    nn_exchange_counts *counts;     /* of the layer's store; NULL: uncounted */
 } nn_dispatch_move;
 
-/** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Collective. */
+/** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Numbers are not
+ *  counted. Collective. */
 mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move);
 mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move);
 

@@ -150,6 +150,7 @@ mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const n
                    .dispatch = desc->mixture->dispatch,
                    .counts = &nn_params_exchanged(params)->experts,
                    .cut = ranks > 1 && !desc->sp,
+                   .traced = desc->mixture->traced,
                    .hidden = desc->hidden,
                    .top_k = nn_dispatch_sizes(desc->mixture->dispatch)->top_k,
                    .max_rows = desc->max_rows,
@@ -179,6 +180,15 @@ static bool has_shared(const nn_moe *layer)
     return layer->shared.max_rows > 0;
 }
 
+static mimo_status place_trace(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    int64_t elements;
+    MIMO_TRY(mimo_mul(&elements, layer->max_rows, layer->hidden));
+    MIMO_TRY(nn_room_take(room, &saved->numbers, layer->max_rows, sizeof *saved->numbers));
+    MIMO_TRY(nn_room_take(room, &saved->row_numbers, layer->capacity, sizeof *saved->row_numbers));
+    return nn_room_take(room, &saved->y, elements, sizeof *saved->y);
+}
+
 mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
 {
     int64_t rows, choices;
@@ -195,6 +205,8 @@ mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room
     MIMO_TRY(nn_room_take(room, &saved->weights, layer->capacity, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_choices, choices, sizeof(nn_real)));
+    if (layer->traced)
+        MIMO_TRY(place_trace(saved, layer, room));
     return room->base ? nn_dispatch_add_route(&saved->route, layer->dispatch) : MIMO_OK;
 }
 
@@ -216,6 +228,8 @@ static int64_t least(int64_t a, int64_t b)
 static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, const uint8_t *masked)
 {
     int64_t rank = nn_exchange_rank(&layer->tp);
+    if (MIMO_MUTATED("rows-not-cut"))
+        rank = 0;
     nn_row_range own = {.first = rank * saved->rows, .count = saved->rows, .batch = saved->batch};
     if (layer->cut) {
         int64_t part = rows_of_part(layer, saved);
@@ -226,10 +240,15 @@ static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, con
     return own;
 }
 
-/* The first element of this rank's tokens in the caller's tile. */
+/* The first row of this rank's tokens in the caller's tile, and its first element. */
+static int64_t own_row(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    return layer->cut ? saved->own.first : 0;
+}
+
 static int64_t own_element(const nn_moe *layer, const nn_moe_saved *saved)
 {
-    return layer->cut ? saved->own.first * layer->hidden : 0;
+    return own_row(layer, saved) * layer->hidden;
 }
 
 /* Where a combine writes this rank's rows: into its part of the tile that is gathered, or beside
@@ -274,15 +293,17 @@ mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const 
 
 mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved)
 {
-    const nn_dispatch_move move = {.route = saved->route,
-                                   .counts = layer->counts,
-                                   .tokens = saved->own.count,
-                                   .capacity = layer->capacity,
-                                   .token_rows = (nn_real *)saved->x +
-                                                 own_element(layer, saved), /* only read */
-                                   .values = saved->router.weights,
-                                   .rows = saved->expert_x,
-                                   .row_values = saved->weights};
+    const nn_dispatch_move move = {
+        .route = saved->route,
+        .counts = layer->counts,
+        .tokens = saved->own.count,
+        .capacity = layer->capacity,
+        .token_rows = (nn_real *)saved->x + own_element(layer, saved), /* only read */
+        .values = saved->router.weights,
+        .rows = saved->expert_x,
+        .row_values = saved->weights,
+        .numbers = layer->traced ? saved->numbers + own_row(layer, saved) : NULL,
+        .row_numbers = saved->row_numbers};
     MIMO_TRY(nn_dispatch_set(layer->dispatch, saved->route, saved->router.ids, saved->own.count,
                              layer->capacity));
     return nn_dispatch_rows(layer->dispatch, &move);
@@ -307,7 +328,12 @@ mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
     if (has_shared(layer))
         MIMO_TRY(
             nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch));
-    return finish(layer, saved, y);
+    MIMO_TRY(finish(layer, saved, y));
+    if (!layer->traced)
+        return MIMO_OK;
+    const nn_runtime *runtime = layer->runtime;
+    return runtime->device->copy(saved->y, y, saved->rows * layer->hidden * (int64_t)sizeof *y,
+                                 runtime->stream);
 }
 
 mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,

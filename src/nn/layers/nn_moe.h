@@ -44,6 +44,7 @@ typedef struct nn_mixture {
                                            error on all ranks. 0: any choice fits */
     mimo_comm *cp;           /* of the sequences, for the balance; NULL: one rank */
     const nn_replay *replay; /* borrowed; NULL: routers choose */
+    bool traced;             /* for tests: what nn_moe_saved says */
 } nn_mixture;
 
 typedef struct nn_moe_desc {
@@ -64,7 +65,7 @@ typedef struct nn_moe {
     nn_exchange tp;
     nn_dispatch *dispatch;      /* the mixture's */
     nn_exchange_counts *counts; /* of its moves */
-    bool cut;                   /* this layer cuts the rows */
+    bool cut, traced;           /* cut: this layer cuts the rows */
     int64_t hidden, top_k;
     int64_t max_rows;          /* of the caller's tile */
     int64_t max_own, capacity; /* rows of this rank's tokens, and of its experts */
@@ -85,6 +86,10 @@ typedef struct nn_moe_saved {
     nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
     nn_real *weights, *d_weights; /* [capacity]: of the experts' rows */
     nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
+    /* A traced mixture alone. The caller numbers the rows of its tile before dispatch; the numbers
+     * go to the experts beside the rows. y stays here, as the caller may overwrite its own. */
+    int64_t *numbers, *row_numbers; /* [max_rows], [capacity] */
+    nn_real *y;                     /* [max_rows, H] */
 } nn_moe_saved;
 
 /** Most rows of a rank's own, of max_rows of all tp ranks together: max_tokens of the dispatch. */
