@@ -316,8 +316,10 @@ static void place_returned(mimo_route_map *map)
 static int64_t append_terms(mimo_route_map *map, int64_t at, int64_t x, int64_t index)
 {
     int64_t etp = map->shape.etp;
+    if (MIMO_MUTATED("etp-first-part"))
+        etp = 1;
     for (int64_t t = 0; t < etp; t++, at++) {
-        map->work->leaf[at] = map->returned[x * etp + t] + index;
+        map->work->leaf[at] = map->returned[x * map->shape.etp + t] + index;
         if (t + 1 < etp)
             map->work->adds[at] = (uint8_t)(MIMO_SUM_INNER + mimo_sum_gap(t, t + 1, etp));
     }

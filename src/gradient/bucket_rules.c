@@ -18,7 +18,10 @@ mimo_dim_set mimo_rule_same(const mimo_bucket_rule *rule)
 
 bool mimo_rule_is_representative(const mimo_bucket_rule *rule, const mimo_grid *grid, int64_t rank)
 {
-    return mimo_dim_set_first(mimo_rule_same(rule), grid, rank) == rank;
+    mimo_dim_set same = mimo_rule_same(rule);
+    if (MIMO_MUTATED("norm-of-expert-copies"))
+        same &= ~mimo_dim_set_of(grid, "edp");
+    return mimo_dim_set_first(same, grid, rank) == rank;
 }
 
 mimo_gradient_grid mimo_module_grid(const mimo_grid *grid, mimo_side module)

@@ -8,6 +8,7 @@
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "gradient/gradient_state.h"
 
 /* ----------------------------------------- reading ---------------------------------------- */
@@ -46,7 +47,10 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
                MIMO_ERR_GRID,
                "gradient bucket '%s': rank %d is outside the %s grid and has %" PRId64 " elements",
                bucket->name, gradient->comm->rank, home->name, bucket->count);
-    return mimo_bucket_rule_of(rule, home, bucket);
+    MIMO_TRY(mimo_bucket_rule_of(rule, home, bucket));
+    if (MIMO_MUTATED("experts-over-dp"))
+        rule->data |= mimo_dim_set_of(home->grid, home->shard);
+    return MIMO_OK;
 }
 
 mimo_status mimo_gradient_read_buckets(mimo_gradient_bucket *own, mimo_bucket_rule *rules,

@@ -105,6 +105,18 @@ static double factor_of(const mimo_gradient *gradient)
     return 1.0 / (double)(tokens > 0 ? tokens : 1);
 }
 
+static mimo_status scale_bucket(const mimo_bucket_call *call, int i, double factor,
+                                mimo_stream stream)
+{
+    const mimo_gradient_bucket *bucket = &call->buckets[i];
+    if (bucket->dtype == MIMO_I64)
+        return MIMO_OK;
+    if (MIMO_MUTATED("edp-mean"))
+        factor /= (double)mimo_grid_dim_size(mimo_bucket_home(call, i)->grid, "edp");
+    return call->gradient->comm->device->scale(bucket->grad, bucket->count, bucket->dtype, factor,
+                                               stream);
+}
+
 static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
@@ -114,9 +126,7 @@ static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream strea
     for (int i = 0; i < call->n; i++)
         MIMO_TRY(sum_bucket(call, i, stream));
     for (int i = 0; i < call->n; i++)
-        if (call->buckets[i].dtype != MIMO_I64)
-            MIMO_TRY(gradient->comm->device->scale(call->buckets[i].grad, call->buckets[i].count,
-                                                   call->buckets[i].dtype, factor, stream));
+        MIMO_TRY(scale_bucket(call, i, factor, stream));
     return MIMO_OK;
 }
 

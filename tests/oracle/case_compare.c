@@ -1,6 +1,7 @@
 #include "case_compare.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -11,7 +12,10 @@
 #include "oracle_merge.h"
 #include "ref_optimizer.h"
 
-enum { ADAMW_STEPS = 5 };
+/* Of several micro-batches, every tenth token has other experts forced on it than it chooses. */
+enum { ADAMW_STEPS = 5, OTHERS_EVERY = 10 };
+
+#define BALANCE 0.1 /* of the mixtures */
 
 /* One case on this rank. Only rank 0 has `model`. */
 typedef struct case_run {
@@ -24,6 +28,7 @@ typedef struct case_run {
     oracle_comparison *comparison;
     ref_model *model;
     ref_table initial;
+    oracle_replay replay; /* of the reference's choices */
 } case_run;
 
 /* ----------------------------------------- reference ----------------------------------------- */
@@ -39,8 +44,11 @@ static oracle_phase phase_of(const char *name)
         {"llm.merged", PHASE_ALIGNMENT},
         {"llm.input", PHASE_INPUT},
         {"llm.logits", PHASE_LOGITS},
-        {"llm.choices", PHASE_CHOICE},
+        {"llm.scores", PHASE_ROUTER},
         {"llm.weights", PHASE_ROUTER},
+        {"llm.balance", PHASE_ROUTER},
+        {"llm.hidden", PHASE_EXPERTS},
+        {"llm.mixed", PHASE_COMBINE},
         {"llm.", PHASE_LAYERS},
         {"losses", PHASE_LOSSES},
     };
@@ -71,25 +79,64 @@ static void expect_table(case_run *run, oracle_phase phase, const char *prefix,
     }
 }
 
+static const ref_tensor *find_of_block(const ref_table *table, const char *what, int64_t block)
+{
+    char name[40];
+    snprintf(name, sizeof name, "llm.%s%d", what, (int)block);
+    return ref_find(table, name);
+}
+
+/* What the choice of each mixture leads to: its near ties are not compared, and the rows of its
+ * experts are compared with those that ranks sent. */
+static void expect_mixtures(case_run *run, const ref_result *result)
+{
+    char name[40];
+    int64_t k = run->sizes.top_k;
+    for (int64_t i = 0; i < run->sizes.llm_layers; i++) {
+        const ref_tensor *choices = find_of_block(&result->tensors, "choices", i);
+        if (!choices)
+            continue;
+        comparison_expect_choices(run->comparison, PHASE_CHOICE, choices,
+                                  find_of_block(&result->notes, "margins", i)->data);
+        snprintf(name, sizeof name, "llm.expert_rows%d", (int)i);
+        comparison_expect_sent(run->comparison, PHASE_DISPATCH, name, choices->rows,
+                               k * run->sizes.hidden);
+        snprintf(name, sizeof name, "llm.expert_weights%d", (int)i);
+        comparison_expect_sent(run->comparison, PHASE_DISPATCH, name, choices->rows, k);
+    }
+}
+
+static void expect_gradients(case_run *run)
+{
+    oracle_comparison *to = run->comparison;
+    const ref_table *grads = ref_model_grads(run->model);
+    for (int i = 0; i < grads->count; i++) {
+        const ref_tensor *grad = &grads->list[i];
+        if (!ref_model_trains(run->model, grad->name))
+            continue;
+        if (is_idle(run, grad->name))
+            comparison_expect_zeros(to, PHASE_GRADIENTS, "gradient of ", grad);
+        else
+            comparison_expect(to, PHASE_GRADIENTS, "gradient of ", grad, NULL);
+    }
+    comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(grads));
+}
+
 static void expect_step(case_run *run, const ref_result *result)
 {
     oracle_comparison *to = run->comparison;
     for (int i = 0; i < result->tensors.count; i++) {
         const ref_tensor *tensor = &result->tensors.list[i];
-        comparison_expect(to, phase_of(tensor->name), "", tensor, NULL);
+        if (strncmp(tensor->name, "llm.choices", strlen("llm.choices")) != 0)
+            comparison_expect(to, phase_of(tensor->name), "", tensor, NULL);
     }
+    expect_mixtures(run, result);
     ref_tensor bridged = *ref_find(&result->tensors, "encoder.rows");
     strcpy(bridged.name, "bridge.rows");
     comparison_expect(to, PHASE_BRIDGE, "", &bridged, NULL);
     comparison_expect_scalar(to, PHASE_LOSS, "loss", result->loss);
     comparison_expect_scalar(to, PHASE_LOSS, "tokens", (double)result->tokens);
-    const ref_table *grads = ref_model_grads(run->model);
-    for (int i = 0; i < grads->count; i++)
-        if (is_idle(run, grads->list[i].name))
-            comparison_expect_zeros(to, PHASE_GRADIENTS, "gradient of ", &grads->list[i]);
-        else if (ref_model_trains(run->model, grads->list[i].name))
-            comparison_expect(to, PHASE_GRADIENTS, "gradient of ", &grads->list[i], NULL);
-    comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(ref_model_grads(run->model)));
+    expect_gradients(run);
 }
 
 static void expect_files(case_run *run)
@@ -109,19 +156,31 @@ static void expect_merged(case_run *run, const ref_result *result)
     comparison_expect_scalar(run->comparison, PHASE_MERGED, "all bits as before merging", 1);
 }
 
-/* The reference of a step, with the current weights. */
-static void run_reference(case_run *run, const synthetic_step *step, ref_result *result)
+/* The reference of a step, with the current weights. Its choices are what the candidate's routers
+ * take. */
+static void run_reference(case_run *run, const synthetic_step *steps, int step, ref_result *result)
 {
-    ref_model_run(run->model, step->list, step->samples, result);
+    ref_model_run(run->model, steps[step].list, steps[step].samples, result);
+    for (int64_t i = 0; i < run->sizes.llm_layers; i++) {
+        const ref_tensor *ids = find_of_block(&result->notes, "ids", i);
+        if (ids)
+            oracle_replay_set(&run->replay, step, i, ids->data);
+    }
 }
 
-static void expect_first_step(case_run *run, const synthetic_step *step)
+static void free_result(ref_result *result)
+{
+    ref_free(&result->tensors);
+    ref_free(&result->notes);
+}
+
+static void expect_first_step(case_run *run, const synthetic_step *steps)
 {
     ref_result result;
     run->model = ref_model_create(&run->sizes);
     run->initial = ref_like(ref_model_values(run->model), 1);
     expect_table(run, PHASE_INITIAL, "initial ", &run->initial, false);
-    run_reference(run, step, &result);
+    run_reference(run, steps, 0, &result);
     expect_step(run, &result);
     for (int i = 0; i < ORACLE_EXCHANGES; i++)
         comparison_expect_scalar(run->comparison, PHASE_EXCHANGES, oracle_exchange_names[i], 1);
@@ -129,7 +188,7 @@ static void expect_first_step(case_run *run, const synthetic_step *step)
         expect_files(run);
         expect_merged(run, &result);
     }
-    ref_free(&result.tensors);
+    free_result(&result);
     ref_table moved = ref_like(&run->initial, 1);
     ref_sgd(&moved, ref_model_grads(run->model), 1);
     expect_table(run, PHASE_SGD, "sgd ", &moved, true);
@@ -149,8 +208,8 @@ static void expect_adamw(case_run *run, const synthetic_step *steps)
     for (int i = 0; i < ADAMW_STEPS; i++) {
         ref_result result = {0};
         if (i > 0)
-            run_reference(run, &steps[i], &result);
-        ref_free(&result.tensors);
+            run_reference(run, steps, i, &result);
+        free_result(&result);
         ref_adamw_step(&rule, values, grads);
     }
     expect_table(run, PHASE_ADAMW, "adamw ", values, true);
@@ -174,27 +233,49 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
 
     MIMO_TRY(oracle_candidate_reset(candidate)); /* the gradients stay */
     for (int i = 0; i < ADAMW_STEPS; i++) {
+        run->replay.step = i;
         if (i > 0)
             MIMO_TRY(oracle_candidate_step(candidate, &steps[i], NULL, &result));
+        if (!isfinite(result.norm))
+            return MIMO_OK; /* the optimizer refuses it; what is missing now fails as well */
         MIMO_TRY(oracle_candidate_adamw(candidate, &oracle_adamw, result.norm));
     }
     oracle_candidate_capture_values(candidate, &run->capture, "adamw ");
     if (!candidate->sizes.adapt_all)
         return MIMO_OK;
+    run->replay.step = 0;
     MIMO_TRY(oracle_candidate_reset(candidate));
     MIMO_TRY(oracle_adapter_file_run(candidate, &run->capture));
     return oracle_merge_run(candidate, &steps[0], &run->capture);
 }
 
+/* Room for the choices of all steps; none without mixtures. */
+static mimo_status prepare_replay(case_run *run)
+{
+    const ref_sizes *sizes = &run->sizes;
+    run->replay = (oracle_replay){.steps = ADAMW_STEPS,
+                                  .blocks = sizes->experts > 0 ? sizes->llm_layers : 0,
+                                  .samples = run->shape.samples,
+                                  .seq = sizes->seq,
+                                  .top_k = sizes->top_k};
+    return oracle_replay_reserve(&run->replay);
+}
+
+/* The reference comes first, as its choices are replayed. */
 static mimo_status run_steps(case_run *run, const oracle_topology *topology,
                              const synthetic_step *steps)
 {
-    MIMO_TRY(oracle_candidate_create(&run->candidate, topology, &run->sizes, &run->shape));
-    MIMO_TRY(train(run, steps));
+    oracle_replay *replay = run->sizes.experts > 0 ? &run->replay : NULL;
+    MIMO_TRY(prepare_replay(run));
+    MIMO_TRY(oracle_candidate_create(&run->candidate, topology, &run->sizes, &run->shape, replay));
     if (run->lead) {
-        expect_first_step(run, &steps[0]);
+        expect_first_step(run, steps);
         expect_adamw(run, steps);
     }
+    MIMO_TRY(oracle_replay_share(&run->replay, run->host));
+    MIMO_TRY(train(run, steps));
+    MIMO_TRY(
+        capture_collect(&run->candidate.sent, run->host, comparison_receive_sent, run->comparison));
     MIMO_TRY(capture_collect(&run->capture, run->host, comparison_receive, run->comparison));
     if (run->lead)
         comparison_judge(run->comparison);
@@ -208,6 +289,8 @@ mimo_status case_compare(const oracle_topology *topology, const oracle_case *sha
     case_run run = {.host = topology->host, .shape = *shape, .comparison = comparison};
     run.lead = mimo_comm_rank(topology->world) == 0;
     run.sizes = oracle_sizes(topology, shape, seed);
+    run.sizes.balance = BALANCE;
+    run.sizes.others_every = shape->micro_batches > 1 ? OTHERS_EVERY : 0;
     comparison->what = shape->name;
     for (int i = 0; i < ADAMW_STEPS; i++)
         synthetic_create(&steps[i], &run.sizes, shape, i);
@@ -216,6 +299,7 @@ mimo_status case_compare(const oracle_topology *topology, const oracle_case *sha
         synthetic_destroy(&steps[i]);
     oracle_candidate_destroy(&run.candidate);
     capture_release(&run.capture);
+    oracle_replay_release(&run.replay);
     ref_free(&run.initial);
     if (run.model)
         ref_model_destroy(run.model);

@@ -11,28 +11,58 @@ const oracle_phase_row oracle_phase_rows[ORACLE_PHASES] = {
 #undef ROW
 };
 
-void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
-                       const ref_tensor *expected, const ref_tensor *base)
+/* A lead of a choice that rounding may turn, as a part of the largest score; and the part of all
+ * choices that may be so. */
+static const double near_tie = 1e-4, most_ties = 0.01;
+
+/* One more tensor, of zeros. */
+static checked_tensor *add_tensor(oracle_comparison *comparison, oracle_phase phase, int64_t rows,
+                                  int64_t columns)
 {
-    int64_t elements = expected->rows * expected->columns;
-    size_t bytes = (size_t)elements * sizeof(double);
     checked_tensor *grown =
         realloc(comparison->list, (size_t)(comparison->count + 1) * sizeof *grown);
     if (!grown)
         abort();
     comparison->list = grown;
     checked_tensor *tensor = &grown[comparison->count++];
-    *tensor =
-        (checked_tensor){.phase = phase, .rows = expected->rows, .columns = expected->columns};
+    *tensor = (checked_tensor){.phase = phase, .rows = rows, .columns = columns};
+    tensor->expected = ref_room(rows * columns);
+    tensor->got = ref_room(rows * columns);
+    tensor->seen = calloc((size_t)(rows * columns) + 1, 1);
+    return tensor;
+}
+
+void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
+                       const ref_tensor *expected, const ref_tensor *base)
+{
+    int64_t elements = expected->rows * expected->columns;
+    size_t bytes = (size_t)elements * sizeof(double);
+    checked_tensor *tensor = add_tensor(comparison, phase, expected->rows, expected->columns);
     snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, expected->name);
-    tensor->expected = ref_room(elements);
-    tensor->got = ref_room(elements);
-    tensor->seen = calloc((size_t)elements + 1, 1);
     memcpy(tensor->expected, expected->data, bytes);
     if (!base)
         return;
     tensor->base = ref_room(elements);
     memcpy(tensor->base, base->data, bytes);
+}
+
+void comparison_expect_choices(oracle_comparison *comparison, oracle_phase phase,
+                               const ref_tensor *expected, const double *margins)
+{
+    comparison_expect(comparison, phase, "", expected, NULL);
+    checked_tensor *tensor = &comparison->list[comparison->count - 1];
+    tensor->left_out = calloc((size_t)tensor->rows + 1, sizeof *tensor->left_out);
+    for (int64_t i = 0; i < tensor->rows; i++) {
+        tensor->left_out[i] = margins[i] > 0 && margins[i] <= near_tie;
+        tensor->ties += tensor->left_out[i];
+    }
+}
+
+void comparison_expect_sent(oracle_comparison *comparison, oracle_phase phase, const char *name,
+                            int64_t rows, int64_t columns)
+{
+    checked_tensor *tensor = add_tensor(comparison, phase, rows, columns);
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
 }
 
 void comparison_expect_zeros(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
@@ -64,13 +94,19 @@ static void set_fault(checked_tensor *tensor, const char *fault)
         snprintf(tensor->fault, sizeof tensor->fault, "%s", fault);
 }
 
+static bool is_inside(checked_tensor *tensor, int64_t row, const capture_piece *piece)
+{
+    bool inside = row < tensor->rows && piece->first + piece->columns <= tensor->columns;
+    if (!inside)
+        set_fault(tensor, "rows or columns that do not exist");
+    return inside;
+}
+
 static void receive_row(checked_tensor *tensor, int64_t row, const capture_piece *piece,
                         const double *data)
 {
-    if (row >= tensor->rows || piece->first + piece->columns > tensor->columns) {
-        set_fault(tensor, "rows or columns that do not exist");
+    if (!is_inside(tensor, row, piece))
         return;
-    }
     for (int64_t j = 0; j < piece->columns; j++) {
         int64_t at = row * tensor->columns + piece->first + j;
         double farthest = fabs(tensor->got[at] - tensor->expected[at]);
@@ -82,9 +118,18 @@ static void receive_row(checked_tensor *tensor, int64_t row, const capture_piece
     }
 }
 
-void comparison_receive(void *context, const capture_piece *piece)
+static void receive_sent_row(checked_tensor *tensor, int64_t row, const capture_piece *piece,
+                             const double *data)
 {
-    oracle_comparison *comparison = context;
+    if (is_inside(tensor, row, piece))
+        memcpy(tensor->expected + row * tensor->columns + piece->first, data,
+               (size_t)piece->columns * sizeof *data);
+}
+
+static void receive(oracle_comparison *comparison, const capture_piece *piece,
+                    void (*receive_a_row)(checked_tensor *tensor, int64_t row,
+                                          const capture_piece *piece, const double *data))
+{
     checked_tensor *tensor = find(comparison, piece->name);
     if (!tensor) {
         if (comparison->unknown_count++ == 0)
@@ -92,7 +137,17 @@ void comparison_receive(void *context, const capture_piece *piece)
         return;
     }
     for (int64_t i = 0; i < piece->count; i++)
-        receive_row(tensor, piece->row_of[i], piece, piece->data + i * piece->columns);
+        receive_a_row(tensor, piece->row_of[i], piece, piece->data + i * piece->columns);
+}
+
+void comparison_receive(void *context, const capture_piece *piece)
+{
+    receive(context, piece, receive_row);
+}
+
+void comparison_receive_sent(void *context, const capture_piece *piece)
+{
+    receive(context, piece, receive_sent_row);
 }
 
 /* The error that a step may have, as a part of its length: a gradient too large by a hundredth
@@ -122,11 +177,21 @@ static void check_move(checked_tensor *tensor)
         set_fault(tensor, fault);
 }
 
+static void check_ties(checked_tensor *tensor)
+{
+    char fault[sizeof tensor->fault];
+    snprintf(fault, sizeof fault, "%lld of %lld choices are near ties", (long long)tensor->ties,
+             (long long)tensor->rows);
+    if ((double)tensor->ties > most_ties * (double)tensor->rows)
+        set_fault(tensor, fault);
+}
+
 static void check(checked_tensor *tensor)
 {
     for (int64_t i = 0; i < tensor->rows * tensor->columns; i++)
         if (!tensor->seen[i])
             set_fault(tensor, "elements are missing");
+    check_ties(tensor);
     if (tensor->zeros)
         return;
     if (!(tensor->scale > 0))
@@ -147,9 +212,21 @@ static double norm(const double *x, const double *from, int64_t n)
     return sqrt(sum);
 }
 
+/* Rows that are left out count as equal, whatever came. */
+static void leave_out(checked_tensor *tensor)
+{
+    for (int64_t i = 0; i < tensor->rows && tensor->left_out; i++)
+        for (int64_t j = i * tensor->columns; j < (i + 1) * tensor->columns; j++)
+            if (tensor->left_out[i]) {
+                tensor->got[j] = tensor->expected[j];
+                tensor->seen[j] = 1;
+            }
+}
+
 static void judge(checked_tensor *tensor)
 {
     int64_t n = tensor->rows * tensor->columns;
+    leave_out(tensor);
     tensor->scale = norm(tensor->expected, NULL, n);
     tensor->got_scale = norm(tensor->got, NULL, n);
     tensor->error = norm(tensor->got, tensor->expected, n) / (tensor->zeros ? 1 : tensor->scale);
@@ -172,6 +249,7 @@ void comparison_free(oracle_comparison *comparison)
         free(comparison->list[i].base);
         free(comparison->list[i].got);
         free(comparison->list[i].seen);
+        free(comparison->list[i].left_out);
     }
     free(comparison->list);
     *comparison = (oracle_comparison){0};

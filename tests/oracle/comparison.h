@@ -24,6 +24,8 @@ typedef struct checked_tensor {
     double moved;            /* relative L2 of the reference from the base */
     double limit;   /* of the error: the phase's, or less where the reference moved little */
     bool zeros;     /* the reference is all zeros, and the candidate must be */
+    bool *left_out; /* [rows] that are not compared; NULL: none is */
+    int64_t ties;   /* how many these are */
     char fault[96]; /* "": none; otherwise why it fails, whatever the error */
 } checked_tensor;
 
@@ -44,10 +46,19 @@ void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const 
 /* Expect zeros of this shape: the gradient of an expert that no token with a label chose. */
 void comparison_expect_zeros(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
                              const ref_tensor *shape);
+/* Expect choices. A row with 0 < margin <= 1e-4 is a near tie, which rounding may turn: it is left
+ * out, and where more than one row of a hundred is one, the tensor fails. margins[rows]. */
+void comparison_expect_choices(oracle_comparison *comparison, oracle_phase phase,
+                               const ref_tensor *expected, const double *margins);
+/* Expect what ranks send, with every bit: comparison_receive_sent brings it, before any piece that
+ * is compared. */
+void comparison_expect_sent(oracle_comparison *comparison, oracle_phase phase, const char *name,
+                            int64_t rows, int64_t columns);
 void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
                               double value);
-/* A capture_visitor; context is the comparison. */
+/* Capture_visitors; context is the comparison. */
 void comparison_receive(void *context, const capture_piece *piece);
+void comparison_receive_sent(void *context, const capture_piece *piece);
 void comparison_judge(oracle_comparison *comparison);
 void comparison_free(oracle_comparison *comparison);
 

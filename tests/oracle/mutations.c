@@ -42,13 +42,16 @@
         "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
     }
 
-#define EXPERTS(encoder, llm, grid)                               \
-    {                                                             \
-        encoder, llm, false, EXECUTOR_ROUTED, 0, 0, 0, 8, 2, grid \
+#define EXPERTS(encoder, llm, adapters, grid)                            \
+    {                                                                    \
+        encoder, llm, false, EXECUTOR_ROUTED, adapters, 0, 0, 8, 2, grid \
     }
-#define EXPERTS_APART EXPERTS("tp=1,dp=2", "tp=1,cp=1,dp=2", "etp=1,ep=2")
-#define EXPERTS_COPIED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", "etp=1,ep=2")
-#define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", "etp=2,ep=1")
+#define EXPERTS_ALONE EXPERTS("tp=1,dp=1", "tp=1,cp=1,dp=1", 0, "etp=1,ep=1")
+#define EXPERTS_APART EXPERTS("tp=1,dp=2", "tp=1,cp=1,dp=2", 0, "etp=1,ep=2")
+#define EXPERTS_APART_CP EXPERTS("tp=1,dp=2", "tp=1,cp=2,dp=1", 0, "etp=1,ep=2")
+#define EXPERTS_COPIED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 0, "etp=1,ep=2")
+#define EXPERTS_COPIED_TP EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=1,ep=1")
+#define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=2,ep=1")
 
 static const oracle_mutation table[] = {
     /* the bridge */
@@ -148,21 +151,48 @@ static const oracle_mutation table[] = {
      PHASE_ADAPTER, ADAPTERS, false},
     {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
      ADAPTERS_UNEQUAL, false},
+    {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
     /* experts */
-    {"weight-twice", "an expert multiplies by the weight twice", PHASE_LAYERS, EXPERTS_APART,
+    {"replay-masked", "a forced expert that the router did not choose has no weight", PHASE_ROUTER,
+     EXPERTS_ALONE, false},
+    {"balance-of-rank", "a balance loss takes the counts of one rank's rows", PHASE_ROUTER,
+     EXPERTS_APART_CP, false},
+    {"high-id-first", "of experts with equal scores the higher id wins", PHASE_CHOICE,
+     EXPERTS_ALONE, false},
+    {"first-pair-only", "a further pair of a token gets no row", PHASE_DISPATCH, EXPERTS_APART,
      false},
-    {"weight-not-on-bias", "an expert adds its last bias without the weight", PHASE_LAYERS,
+    {"copy-row-before", "a further pair of a token gets the row before", PHASE_DISPATCH,
      EXPERTS_APART, false},
-    {"bias-on-every-t", "each rank that shares an expert adds its last bias", PHASE_LAYERS,
+    {"weights-by-slot", "weights come in the order of the experts, not of the choices",
+     PHASE_DISPATCH, EXPERTS_APART, false},
+    {"combine-one-place", "a token gets the part of one place along ep", PHASE_COMBINE,
+     EXPERTS_APART, false},
+    {"etp-first-part", "a token gets the part of one rank of those that share an expert",
+     PHASE_COMBINE, EXPERTS_SHARED, false},
+    {"weight-twice", "an expert multiplies by the weight twice", PHASE_COMBINE, EXPERTS_APART,
+     false},
+    {"weight-not-on-bias", "an expert adds its last bias without the weight", PHASE_COMBINE,
+     EXPERTS_APART, false},
+    {"bias-on-every-t", "each rank that shares an expert adds its last bias", PHASE_COMBINE,
      EXPERTS_SHARED, false},
     {"pair-gradient-of-t0",
      "a weight gets its gradient from one rank of those that share an expert", PHASE_ROWS_BACK,
      EXPERTS_SHARED, false},
-    {"no-edp-sum", "copies of an expert are not summed over edp", PHASE_GRADIENTS, EXPERTS_COPIED,
-     false},
+    {"replay-constant", "weights of forced experts have no gradient", PHASE_ROWS_BACK,
+     EXPERTS_ALONE, false},
     {"router-whole", "the router's gradient of a rank's own tokens counts as whole",
      PHASE_GRADIENTS, EXPERTS_SHARED, false},
-    {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
+    {"rows-not-cut", "each tp rank sends the rows of all to experts", PHASE_GRADIENTS,
+     EXPERTS_SHARED, false},
+    {"view-ignored", "experts count as parameters of the LLM's own grid", PHASE_GRADIENTS,
+     EXPERTS_COPIED_TP, false},
+    {"no-edp-sum", "copies of an expert are not summed over edp", PHASE_GRADIENTS, EXPERTS_COPIED,
+     false},
+    {"experts-over-dp", "gradients of experts are summed over dp, in place of edp", PHASE_GRADIENTS,
+     EXPERTS_COPIED, false},
+    {"edp-mean", "an extra 1/edp", PHASE_GRADIENTS, EXPERTS_COPIED, false},
+    {"norm-of-expert-copies", "the norm counts copies of experts as often as there are", PHASE_NORM,
+     EXPERTS_COPIED, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},
 };
 
@@ -199,13 +229,7 @@ static const char *const unit_table[] = {
     "capacity-own",       /* a rank looks at the capacity of its own tile alone */
     "lost-as-zero",       /* a token that lost a pair counts as one that lost none */
     "combine-by-arrival", /* rows of a token are added one after the other */
-    "combine-one-place",  /* a token gets the part of one place along ep */
-    "copy-row-before",    /* a further pair of a token gets the row before */
-    "first-pair-only",    /* a further pair of a token gets no row */
     "padding-kept",       /* rows between experts keep what was there */
-    "balance-of-rank",    /* a balance loss takes the counts of one rank's rows */
-    "rows-not-cut",       /* each tp rank sends the rows of all to experts */
-    "weights-by-slot",    /* values of pairs come in the order of the experts */
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
@@ -249,12 +273,14 @@ bool mutation_exists(const char *name)
 static const char *flags_of(const oracle_spec *spec)
 {
     static char flags[80];
+    int used = snprintf(flags, sizeof flags, "%s", spec->sp ? " --sp" : "");
+    if (spec->adapters > 0)
+        used +=
+            snprintf(flags + used, sizeof flags - (size_t)used, " --adapters %d", spec->adapters);
     if (spec->experts > 0)
-        snprintf(flags, sizeof flags, " --experts %d,%d --expert-grid %s", (int)spec->experts,
-                 (int)spec->top_k, spec->expert_grid);
-    else
-        snprintf(flags, sizeof flags, " --adapters %d", spec->adapters);
-    return spec->experts > 0 || spec->adapters > 0 ? flags : spec->sp ? " --sp" : "";
+        snprintf(flags + used, sizeof flags - (size_t)used, " --experts %d,%d --expert-grid %s",
+                 (int)spec->experts, (int)spec->top_k, spec->expert_grid);
+    return flags;
 }
 
 void mutation_list(FILE *stream)

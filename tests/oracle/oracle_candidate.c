@@ -8,6 +8,8 @@
 #include "core/mutation.h"
 #include "nn/params/nn_initial.h"
 
+#include "oracle_mixtures.h"
+
 /* Epsilon is well above the rounding of f32 gradients. Otherwise the elements whose true gradient
  * is zero (a key bias) would walk at random. The clip is below the norms that occur, so it takes
  * effect. */
@@ -33,6 +35,7 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
     oracle_set_adapters(&sizes, topology, shape->micro_batches > 1);
     sizes.experts = topology->experts;
     sizes.top_k = topology->top_k;
+    sizes.twins = topology->experts > 1;
     return sizes;
 }
 
@@ -54,7 +57,7 @@ static mimo_status create_modules(oracle_candidate *out)
                             .adapters = oracle_adapters(&adapters, sizes),
                             .shards = out->topology->shards};
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
-    MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences));
+    MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences, out->replay));
     out->stores[0] = out->encoder.params;
     out->stores[1] = out->llm.params;
     return MIMO_OK;
@@ -89,19 +92,24 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
     int64_t positions = sizes->seq * (out->pictures + out->sentences);
     int64_t tile = positions * largest(sizes->hidden, sizes->vocabulary);
-    int64_t room = largest(largest(tile, patches), 2 * largest_param(out));
+    int64_t mixed = oracle_mixtures_elements(&out->llm), rows = oracle_mixtures_rows(&out->llm);
+    int64_t room = largest(largest(tile, patches), largest(mixed, 2 * largest_param(out)));
     MIMO_TRY(
         nn_runtime_reserve(out->topology->runtime, &out->patches, patches, sizeof *out->patches));
     MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
-    MIMO_TRY(mimo_reserve(&out->losses, positions * (1 + sizes->top_k), sizeof *out->losses));
+    MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
+    MIMO_TRY(mimo_reserve(&out->numbers, rows, sizeof *out->numbers));
     MIMO_TRY(create_tiles(out));
-    return mimo_reserve(&out->row_of, positions + 6 * sizes->vocabulary, sizeof *out->row_of);
+    return mimo_reserve(&out->row_of, largest(rows, positions + 6 * sizes->vocabulary),
+                        sizeof *out->row_of);
 }
 
 mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,
-                                    const ref_sizes *sizes, const oracle_case *shape)
+                                    const ref_sizes *sizes, const oracle_case *shape,
+                                    oracle_replay *replay)
 {
     out->topology = topology;
+    out->replay = replay;
     out->sizes = *sizes;
     out->shape = *shape;
     MIMO_TRY(mimo_bridge_samples(&out->first_picture, &out->pictures, topology->bridge, MIMO_SRC,
@@ -121,6 +129,8 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     mimo_release(candidate->losses);
     oracle_tiles_destroy(&candidate->tiles);
     mimo_release(candidate->row_of);
+    mimo_release(candidate->numbers);
+    capture_release(&candidate->sent);
     oracle_llm_destroy(&candidate->llm);
     encoder_destroy(&candidate->encoder);
     memset(candidate, 0, sizeof *candidate);
@@ -152,6 +162,24 @@ static mimo_status reset_param(const oracle_candidate *candidate, nn_params *par
     return nn_params_write(params, index, NN_VALUE, candidate->on_host);
 }
 
+/* Experts 0 and 1 have equal scores: the lower id must win. */
+static mimo_status make_twins(const oracle_candidate *candidate)
+{
+    const oracle_llm *llm = &candidate->llm;
+    nn_real *rows = candidate->on_host;
+    int64_t hidden = candidate->sizes.hidden;
+    for (int64_t i = 0; i < llm->blocks.count && candidate->sizes.twins; i++) {
+        const nn_moe *moe = oracle_mixture_at(llm, i);
+        if (!moe)
+            continue;
+        int router = moe->router.linear.weight;
+        MIMO_TRY(nn_params_read(llm->params, router, NN_VALUE, rows));
+        memcpy(rows + hidden, rows, (size_t)hidden * sizeof *rows);
+        MIMO_TRY(nn_params_write(llm->params, router, NN_VALUE, rows));
+    }
+    return MIMO_OK;
+}
+
 mimo_status oracle_candidate_reset(oracle_candidate *candidate)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
@@ -160,7 +188,7 @@ mimo_status oracle_candidate_reset(oracle_candidate *candidate)
         for (int i = 0; i < nn_params_count(params); i++)
             MIMO_TRY(reset_param(candidate, params, i));
     }
-    return MIMO_OK;
+    return make_twins(candidate);
 }
 
 static void capture_param(const oracle_candidate *candidate, oracle_capture *capture,
@@ -337,48 +365,7 @@ void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_c
     capture_tile(candidate, capture, name, &share, logits, llm->saved.logits);
 }
 
-static const nn_moe *mixture_at(const oracle_llm *llm, int64_t block)
-{
-    const nn_stack *blocks = &llm->blocks;
-    return blocks->kinds[block] == &nn_block_mixed ? &((const nn_block *)blocks->layers[block])->moe
-                                                   : NULL;
-}
-
-/* What a router chose for this rank's tokens, and the weights. Columns are the choices; rows of its
- * tile are numbered as those of all tp ranks together. */
-static void capture_choices(const oracle_candidate *candidate, oracle_capture *capture, int64_t m,
-                            int64_t block)
-{
-    const oracle_llm *llm = &candidate->llm;
-    const nn_runtime *runtime = candidate->topology->runtime;
-    const nn_block_saved *state = llm->saved.blocks.blocks[block];
-    const nn_router_saved *router = &state->moe.router;
-    const nn_row_range *own = &router->rows;
-    int64_t k = candidate->sizes.top_k, count = own->count * k;
-    int32_t *ids = (int32_t *)(void *)candidate->losses; /* room for as many numbers */
-    char name[32];
-    for (int64_t i = 0; i < own->count; i++) {
-        int64_t row = own->first + i;
-        int64_t sample =
-            m * candidate->shape.micro_batch + candidate->first_sentence + row % own->batch;
-        bool exists = sample < candidate->shape.samples;
-        int64_t position = llm->share_positions[row / own->batch];
-        candidate->row_of[i] = exists ? sample * candidate->sizes.seq + position : -1;
-    }
-    capture_block it = {name, candidate->row_of, own->count, 0, k, candidate->on_host};
-    snprintf(name, sizeof name, "llm.weights%d", (int)block);
-    MIMO_KEEP_FIRST(capture->status, nn_runtime_read(runtime, candidate->on_host, router->weights,
-                                                     count * (int64_t)sizeof(nn_real)));
-    capture_add(capture, &it);
-    snprintf(name, sizeof name, "llm.choices%d", (int)block);
-    MIMO_KEEP_FIRST(capture->status,
-                    nn_runtime_read(runtime, ids, router->chosen, count * (int64_t)sizeof *ids));
-    for (int64_t i = 0; i < count; i++)
-        candidate->on_host[i] = (nn_real)ids[i];
-    capture_add(capture, &it);
-}
-
-static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
+static void capture_llm(oracle_candidate *candidate, oracle_capture *capture, int64_t m)
 {
     const oracle_llm *llm = &candidate->llm;
     const ref_sizes *sizes = &candidate->sizes;
@@ -395,9 +382,8 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     for (int64_t i = 0; i < sizes->llm_layers; i++) {
         snprintf(name, sizeof name, "llm.block%d", (int)i);
         capture_tile(candidate, capture, name, &own, all, x[i + 1]);
-        if (mixture_at(llm, i))
-            capture_choices(candidate, capture, m, i);
     }
+    oracle_mixtures_capture(candidate, capture);
     capture_tile(candidate, capture, "llm.norm", &own, all, llm->saved.normed);
     oracle_candidate_capture_logits(candidate, capture, "llm.logits", m);
     capture_losses(candidate, capture, &share);
@@ -432,6 +418,7 @@ mimo_status oracle_candidate_forward(oracle_candidate *candidate, const syntheti
     MIMO_TRY(load_patches(candidate, step, m));
     MIMO_TRY(encoder_forward(&candidate->encoder, tile[MIMO_SRC], candidate->patches));
     MIMO_TRY(oracle_tiles_forward(&candidate->tiles));
+    MIMO_TRY(oracle_mixtures_begin(candidate, m));
     MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
                                 step->ids + slot * candidate->sizes.seq,
                                 step->labels + slot * candidate->sizes.seq, &loss_sum, &tokens));

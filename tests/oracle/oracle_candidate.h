@@ -27,11 +27,16 @@ typedef struct oracle_candidate {
     double *losses;                    /* [S, B] in host memory */
     oracle_tiles tiles;                /* [P, b, H] and [P, B, H] */
     int64_t *row_of;                   /* room for the row_of of a capture_block */
+    int64_t *numbers;                  /* room for whole numbers of the rows of a mixture */
+    oracle_replay *replay;             /* borrowed; NULL: routers choose */
+    oracle_capture sent;               /* what ranks send to experts */
 } oracle_candidate;
 
-/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+/* Collective. With a replay, routers take its choices, and mixtures are traced. The caller zeroes
+ * *out before and destroys it after, whatever the result. */
 mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,
-                                    const ref_sizes *sizes, const oracle_case *shape);
+                                    const ref_sizes *sizes, const oracle_case *shape,
+                                    oracle_replay *replay);
 void oracle_candidate_destroy(oracle_candidate *candidate);
 
 /* The sizes of a case on a topology, with its adapters. With adapters on every layer the rest is

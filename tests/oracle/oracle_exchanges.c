@@ -28,6 +28,18 @@ static void add_loss(nn_exchange_counts *counts, int64_t micro, int64_t rows, bo
     add(counts, NN_EXCHANGE_SUM, fixed ? 2 * micro : micro, fixed ? bytes : 2 * bytes);
 }
 
+/* The balance loss adds the choices of whole sequences up, over tp and cp. */
+static void add_balance(all_counts *counts, const oracle_candidate *candidate, int64_t mixtures)
+{
+    const oracle_topology *topology = candidate->topology;
+    int64_t micro = candidate->sizes.balance > 0 ? candidate->shape.micro_batches * mixtures : 0;
+    int64_t bytes = candidate->sentences * candidate->sizes.experts * (int64_t)sizeof(int64_t);
+    if (topology->tp)
+        add(&counts->llm_tp, NN_EXCHANGE_SUM, micro, bytes);
+    if (topology->cp)
+        add(&counts->llm_cp, NN_EXCHANGE_SUM, micro, bytes);
+}
+
 /* Each mixture sends this rank's tokens to experts and back, forward and backward; and weights once
  * each way. Where it cuts the rows, it gathers them both ways. */
 static void add_mixtures(all_counts *counts, const oracle_candidate *candidate, int64_t mixtures)
@@ -62,6 +74,7 @@ static all_counts expected(const oracle_candidate *candidate)
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
     add_mixtures(&counts, candidate, mixtures);
+    add_balance(&counts, candidate, mixtures);
     if (topology->encoder_tp)
         add(&counts.encoder_tp, NN_EXCHANGE_SUM, micro * 4 * sizes->encoder_layers,
             pictures * width);

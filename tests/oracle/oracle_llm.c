@@ -46,6 +46,7 @@ static mimo_status create_store(oracle_llm *out)
     return nn_params_create(&out->params, &store);
 }
 
+/* For the rows of all tp ranks, so that a mixture that does not cut them shows. */
 static mimo_status create_dispatch(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
@@ -56,7 +57,7 @@ static mimo_status create_dispatch(oracle_llm *out)
     desc.experts = sizes->experts;
     desc.top_k = sizes->top_k;
     desc.etp = topology->place.etp_size;
-    desc.max_tokens = nn_moe_own_rows(out->share * out->batch, topology->tp_size);
+    desc.max_tokens = out->share * out->batch;
     desc.hidden = sizes->hidden;
     return nn_dispatch_create(&out->dispatch, topology->runtime, topology->group, &desc);
 }
@@ -64,8 +65,12 @@ static mimo_status create_dispatch(oracle_llm *out)
 static mimo_status add_blocks(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    const nn_mixture mixture = {
-        .dispatch = out->dispatch, .inner = sizes->hidden, .cp = out->topology->cp};
+    const nn_mixture mixture = {.dispatch = out->dispatch,
+                                .inner = sizes->hidden,
+                                .balance = sizes->balance,
+                                .cp = out->topology->cp,
+                                .replay = out->replay.context ? &out->replay : NULL,
+                                .traced = out->replay.context != NULL};
     const nn_block_kind *kinds[MOST_BLOCKS];
     for (int i = 0; i < MOST_BLOCKS; i++)
         kinds[i] = sizes->experts > 0 && i % 2 == 1 ? &nn_block_mixed : &nn_block_dense;
@@ -161,9 +166,10 @@ static mimo_status reserve_rooms(oracle_llm *out)
 }
 
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch)
+                              const ref_sizes *sizes, int64_t batch, oracle_replay *replay)
 {
     out->topology = topology;
+    out->replay = (nn_replay){oracle_replay_ids, replay};
     out->sizes = *sizes;
     out->batch = batch;
     MIMO_TRY(find_positions(out));

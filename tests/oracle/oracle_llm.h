@@ -14,6 +14,7 @@
 #include "nn/nn.h"
 
 #include "oracle_adapters.h"
+#include "oracle_replay.h"
 #include "oracle_topology.h"
 #include "ref_model.h"
 
@@ -42,6 +43,7 @@ typedef struct oracle_llm {
     nn_lora_selection adapters;
     nn_loss loss;
     nn_sequence sequence;
+    nn_replay replay; /* of the routers */
     oracle_llm_saved saved;
     mimo_alignment *alignment;
     int64_t batch;            /* B, samples of this rank */
@@ -53,9 +55,10 @@ typedef struct oracle_llm {
     nn_real *d_normed;                      /* [own, B, H] */
 } oracle_llm;
 
-/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+/* Collective. The replay is borrowed; NULL: routers choose. The caller zeroes *out before and
+ * destroys it after, whatever the result. */
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch);
+                              const ref_sizes *sizes, int64_t batch, oracle_replay *replay);
 void oracle_llm_destroy(oracle_llm *llm);
 
 /* ids and labels [B, S] of this rank's samples. */

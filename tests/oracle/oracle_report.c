@@ -148,6 +148,8 @@ static void print_tensors(const oracle_comparison *comparison, oracle_phase phas
                 tensor->name, (long long)tensor->rows, (long long)tensor->columns, tensor->error,
                 tensor->got_scale, tensor->scale, comparison_fails(tensor) ? "  FAIL" : "",
                 tensor->fault[0] ? ": " : "", tensor->fault);
+        if (tensor->ties > 0)
+            fprintf(stream, "    %lld near ties are left out\n", (long long)tensor->ties);
         if (tensor->base)
             fprintf(stream, "    moved by %.3e of that, limit %.1e\n", tensor->moved,
                     tensor->limit);

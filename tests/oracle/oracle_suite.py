@@ -9,8 +9,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        adapters   adapters on every linear layer, on 4 topologies
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
-       experts    mixtures of experts on 16 topologies: each cut alone, several together, edp > 1
-                  with and without ep, 9 experts over 3
+       experts    mixtures of experts on 8 topologies
+       every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
+                  ep, 9 experts over 3, with and without sp
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -29,6 +30,7 @@ the end. The full logs go to oracle-logs/ in the working directory. The exit sta
 every result is as it must be.
 """
 import concurrent.futures
+import itertools
 import json
 import os
 import re
@@ -40,8 +42,8 @@ import typing
 
 import oracle_same_bits
 
-PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "same-bits",
-         "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
+PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "every-experts",
+         "same-bits", "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -54,23 +56,23 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 ADAPTED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=2,dp=4", "tp=4,cp=1,dp=2", True),
            ("tp=8,dp=1", "tp=1,cp=4,dp=2", False), ("tp=1,dp=6", "tp=3,cp=2,dp=1", True)]
-# The encoder's grid, the LLM's, whether with sp, E,K, and the grid of the experts.
-MIXED = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1"),
-         ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1"),
-         ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2"),
-         ("dp=2", "cp=2", False, "8,2", "etp=1,ep=2"),
-         ("dp=2", "dp=2", False, "8,2", "etp=2,ep=1"),
-         ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1"),
-         ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2"),
-         ("tp=2,dp=2", "tp=2,cp=2", False, "8,2", "etp=1,ep=4"),
-         ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=1,ep=4"),
-         ("dp=4", "tp=2,cp=2", False, "8,2", "etp=2,ep=2"),
-         ("dp=4", "tp=2,cp=2", True, "8,2", "etp=2,ep=2"),
-         ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3"),
-         ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4"),
-         ("tp=2,dp=4", "tp=4,cp=1,dp=2", False, "8,2", "etp=2,ep=2"),
-         ("tp=4,dp=2", "tp=4,cp=1,dp=2", False, "8,2", "etp=1,ep=8"),
-         ("dp=8", "tp=4,cp=1,dp=2", True, "8,2", "etp=2,ep=1")]
+# Grids of the LLM, E,K, and grids of the experts: each of the one with each of the other.
+MIXED = [(["tp=1"], "8,2", ["etp=1,ep=1"]),
+         (["tp=2", "dp=2", "cp=2"], "8,2", ["etp=1,ep=1", "etp=2,ep=1", "etp=1,ep=2"]),
+         (["dp=4"], "8,2", ["etp=1,ep=2"]),
+         (["tp=2,cp=2"], "8,2", ["etp=1,ep=4", "etp=2,ep=2"]),
+         (["cp=3,dp=2"], "9,2", ["etp=1,ep=3"]),
+         (["tp=2,cp=2,dp=2", "tp=4,dp=2"], "8,2",
+          ["etp=2,ep=4", "etp=2,ep=2", "etp=1,ep=8", "etp=2,ep=1"])]
+# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid.
+MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1"),
+             ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1"),
+             ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2"),
+             ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1"),
+             ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2"),
+             ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2"),
+             ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3"),
+             ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4")]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
@@ -434,6 +436,18 @@ def in_turn(pairs, adapters=0):
     return [Run(pair, executor_in_turn(pair, i), adapters=adapters) for i, pair in enumerate(pairs)]
 
 
+def mixed_rows():
+    """Every row of MIXED, with and without sp where there is tp; with the encoder's grids in turn."""
+    rows = []
+    for llm_grids, experts, expert_grids in MIXED:
+        for llm, grid in itertools.product(llm_grids, expert_grids):
+            dealt = encoders(ranks_of(llm))
+            for sp in [False, True] if "tp=" in llm and ranks_of(llm) > 2 else [False]:
+                pair = (dealt[len(rows) % len(dealt)], llm, sp)
+                rows.append(Run(pair, "routed", experts=(experts, grid)))
+    return rows
+
+
 def rows_of(part):
     """The runs of a part."""
     if part == "small":
@@ -445,7 +459,9 @@ def rows_of(part):
     if part == "adapters":
         return in_turn(ADAPTED, RANK)
     if part == "experts":
-        return [Run(tuple(row[:3]), "routed", experts=tuple(row[3:])) for row in MIXED]
+        return [Run(tuple(row[:3]), "routed", experts=tuple(row[3:])) for row in MIXED_FEW]
+    if part == "every-experts":
+        return mixed_rows()
     if part == "every-adapters":
         pairs = all_pairs(2) + dealt_pairs(4, 1) + dealt_pairs(6, 0) + dealt_pairs(8, 1)
         return in_turn(pairs, RANK - 1)

@@ -138,9 +138,10 @@ mimo_status order_training_run(const oracle_topology *topology, const oracle_cas
     oracle_set_adapters(&sizes, topology, false);
     sizes.experts = topology->experts;
     sizes.top_k = topology->top_k;
+    sizes.twins = topology->experts > 1;
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
-    mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape);
+    mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape, NULL);
     for (int i = 0; i < run->steps && status == MIMO_OK; i++)
         status = take_step(&candidate, &data[i % ROUND], run, i + 1);
     oracle_candidate_destroy(&candidate);

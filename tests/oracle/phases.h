@@ -10,8 +10,11 @@
     X(PHASE_BRIDGE, "bridge", 1e-5, "image rows after the bridge, on their LLM ranks")             \
     X(PHASE_ALIGNMENT, "alignment", 1e-5, "image and text rows merged by the ids")                 \
     X(PHASE_INPUT, "input", 1e-5, "LLM input: after the cp and sp split, with positions")          \
-    X(PHASE_CHOICE, "choice", 1e-12, "experts that routers choose")                                \
-    X(PHASE_ROUTER, "router", 1e-5, "weights of the chosen experts")                               \
+    X(PHASE_ROUTER, "router", 1e-5, "routers: scores, weights of the experts, balance")            \
+    X(PHASE_CHOICE, "choice", 1e-12, "experts that routers choose, except in near ties")           \
+    X(PHASE_DISPATCH, "dispatch", 1e-12, "rows and weights at the experts: bits of the sender's")  \
+    X(PHASE_EXPERTS, "experts", 1e-5, "inside of the experts")                                     \
+    X(PHASE_COMBINE, "combine", 1e-5, "what mixtures give back to the tokens")                     \
     X(PHASE_LAYERS, "layers", 1e-5, "LLM layer outputs")                                           \
     X(PHASE_LOGITS, "logits", 1e-5, "logits")                                                      \
     X(PHASE_LOSSES, "losses", 1e-5, "loss of every token")                                         \

@@ -121,6 +121,90 @@ Test(comparison, rows_and_tensors_that_do_not_exist)
     comparison_free(&c);
 }
 
+/* Choices of 100 tokens, of which `ties` are near ties; the margin of the token behind these is
+ * `margin`. That of each other one is large. */
+static oracle_comparison choosing(int ties, double margin)
+{
+    enum { TOKENS = 100 };
+    double ids[TOKENS], margins[TOKENS];
+    ref_tensor choices = {.name = "x", .rows = TOKENS, .columns = 1, .data = ids};
+    oracle_comparison made = {0};
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = i % 7;
+        margins[i] = i < ties ? 1e-4 : i == ties ? margin : 0.5;
+    }
+    comparison_expect_choices(&made, PHASE_CHOICE, &choices, margins);
+    for (int64_t i = 0; i < TOKENS; i++) {
+        double got = i <= ties ? ids[i] + 1 : ids[i];
+        receive(&made, "x", i, 0, 1, &got);
+    }
+    return made;
+}
+
+/* Rounding turns a near tie, and neither an exact one, which the lower id wins, nor any other. */
+Test(comparison, choices_that_differ_in_a_near_tie)
+{
+    oracle_comparison c = choosing(0, 1e-4);
+    cr_assert(!fails(&c));
+    c = choosing(0, 1.1e-4);
+    cr_assert(fails(&c));
+    c = choosing(0, 0);
+    cr_assert(fails(&c));
+}
+
+Test(comparison, too_many_near_ties)
+{
+    oracle_comparison c = choosing(1, 1e-5);
+    comparison_judge(&c);
+    cr_assert(comparison_fails(&c.list[0]));
+    cr_assert_str_eq(c.list[0].fault, "2 of 100 choices are near ties");
+    cr_assert_eq(c.list[0].error, 0);
+    comparison_free(&c);
+}
+
+static void receive_sent(oracle_comparison *to, int64_t row, const double *data)
+{
+    capture_piece piece = {0, "x", &row, 1, 0, COLUMNS, data};
+    comparison_receive_sent(to, &piece);
+}
+
+/* Rows that ranks sent, the last one changed by `change`. */
+static oracle_comparison sending(double change)
+{
+    double last[COLUMNS] = {values[3], values[4], values[5] + change};
+    oracle_comparison made = {0};
+    comparison_expect_sent(&made, PHASE_DISPATCH, "x", ROWS, COLUMNS);
+    receive_sent(&made, 0, values);
+    receive_sent(&made, 1, last);
+    return made;
+}
+
+Test(comparison, rows_that_are_not_those_that_were_sent)
+{
+    oracle_comparison c = sending(0);
+    receive_all(&c);
+    cr_assert(!fails(&c));
+    c = sending(0x1p-21);
+    receive_all(&c);
+    cr_assert(fails(&c), "the last bit of an f32");
+    c = sending(0);
+    receive(&c, "x", 0, 0, COLUMNS, values);
+    cr_assert(fails(&c), "a row that did not come");
+}
+
+Test(comparison, rows_that_no_rank_sent)
+{
+    oracle_comparison c = {0};
+    comparison_expect_sent(&c, PHASE_DISPATCH, "x", ROWS, COLUMNS);
+    receive_sent(&c, 0, values);
+    receive_all(&c);
+    cr_assert(fails(&c));
+    c = sending(0);
+    receive_sent(&c, ROWS, values);
+    receive_all(&c);
+    cr_assert(fails(&c), "a row that does not exist");
+}
+
 /* Weights of which the reference moved by the fraction `moved` of their size, and the candidate by
  * `times` that. */
 static oracle_comparison stepping(double moved, double times)

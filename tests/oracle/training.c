@@ -43,6 +43,7 @@ static double judge(ref_model *model, const synthetic_step *data)
         sum += result.loss * (double)result.tokens;
         tokens += (double)result.tokens;
         ref_free(&result.tensors);
+        ref_free(&result.notes);
     }
     return sum / tokens;
 }
@@ -71,7 +72,7 @@ mimo_status training_run(training_outcome *out, const oracle_topology *topology,
     ref_sizes sizes = oracle_sizes(topology, shape, seed);
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
-    mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape);
+    mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape, NULL);
     if (status == MIMO_OK)
         status = train_and_judge(out, &candidate, data, steps);
     oracle_candidate_destroy(&candidate);

@@ -110,6 +110,10 @@ static void add_moe(ref_model *model, ref_moe *moe, const char *name, int64_t la
     double std = 0.5 / sqrt((double)hidden), out_std = std / sqrt(2.0 * (double)layers);
     snprintf(part, sizeof part, "%s.mlp.router", name);
     moe->router = add_matrix(model, part, "weight", moe->experts, hidden, (spread){0, std, false});
+    if (model->sizes.twins) {
+        double *rows = model->values.list[model->values.count - 1].data;
+        memcpy(rows + hidden, rows, (size_t)hidden * sizeof *rows);
+    }
     for (int64_t e = 0; e < moe->experts; e++) {
         moe->up[e] = (ref_linear){.in = hidden, .out = moe->inner};
         snprintf(part, sizeof part, "%s.mlp.experts.%d.up", name, (int)e);
@@ -156,6 +160,8 @@ static void reserve_moe(const ref_model *model, ref_moe *moe, int64_t rows)
     moe->hidden = moe->inner = sizes->hidden;
     moe->experts = sizes->experts;
     moe->top_k = sizes->top_k;
+    moe->balance = sizes->balance;
+    moe->others_every = sizes->others_every;
     ref_moe_reserve(moe, rows);
 }
 
@@ -345,15 +351,15 @@ static void encode_backward(ref_model *model, const ref_sample *sample)
 
 /* ------------------------------------------- steps ------------------------------------------ */
 
-/* Copy a sample's matrix into the result. The first call makes room for the matrices of all
+/* Copy a sample's matrix into a table. The first call makes room for the matrices of all
  * samples. */
-static void keep(ref_result *result, const char *name, int64_t samples, int64_t sample,
+static void keep(ref_table *table, const char *name, int64_t samples, int64_t sample,
                  const ref_tensor *matrix)
 {
     int64_t elements = matrix->rows * matrix->columns;
     if (sample == 0)
-        ref_add(&result->tensors, name, samples * matrix->rows, matrix->columns);
-    double *to = ref_find(&result->tensors, name)->data + sample * elements;
+        ref_add(table, name, samples * matrix->rows, matrix->columns);
+    double *to = ref_find(table, name)->data + sample * elements;
     memcpy(to, matrix->data, (size_t)elements * sizeof *to);
 }
 
@@ -371,26 +377,42 @@ static void keep_tower(const ref_model *model, ref_result *result, const char *n
             snprintf(part, sizeof part, "%s.block%d", name, (int)i - 1);
         else
             snprintf(part, sizeof part, "%s.norm", name);
-        keep(result, part, n, sample, &matrix);
+        keep(&result->tensors, part, n, sample, &matrix);
     }
 }
 
-/* What the routers chose, and the weights of that. */
-static void keep_choices(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
+/* What a mixture did, and what it rests on. */
+static void keep_mixture(const ref_model *model, ref_result *result, int64_t n, int64_t sample,
+                         int64_t block)
 {
+    const ref_moe *moe = &model->llm.blocks[block].moe;
+    const struct {
+        ref_table *to;
+        const char *name;
+        int64_t columns;
+        double *data;
+    } list[] = {{&result->tensors, "scores", moe->experts, moe->scores},
+                {&result->tensors, "choices", moe->top_k, moe->live},
+                {&result->tensors, "weights", moe->top_k, moe->weights},
+                {&result->tensors, "balance", 1, moe->losses},
+                {&result->tensors, "hidden", moe->top_k * moe->inner, moe->activated},
+                {&result->tensors, "mixed", moe->hidden, moe->y},
+                {&result->notes, "ids", moe->top_k, moe->ids},
+                {&result->notes, "margins", 1, moe->margins}};
     char name[40];
-    for (int64_t i = 0; i < model->llm.layers; i++) {
-        const ref_moe *moe = &model->llm.blocks[i].moe;
-        ref_tensor matrix = {.rows = model->llm.rows, .columns = moe->top_k};
-        if (moe->experts == 0)
-            continue;
-        matrix.data = moe->ids;
-        snprintf(name, sizeof name, "llm.choices%d", (int)i);
-        keep(result, name, n, sample, &matrix);
-        matrix.data = moe->weights;
-        snprintf(name, sizeof name, "llm.weights%d", (int)i);
-        keep(result, name, n, sample, &matrix);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        ref_tensor matrix = {
+            .rows = model->llm.rows, .columns = list[i].columns, .data = list[i].data};
+        snprintf(name, sizeof name, "llm.%s%d", list[i].name, (int)block);
+        keep(list[i].to, name, n, sample, &matrix);
     }
+}
+
+static void keep_mixtures(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
+{
+    for (int64_t i = 0; i < model->llm.layers; i++)
+        if (model->llm.blocks[i].moe.experts > 0)
+            keep_mixture(model, result, n, sample, i);
 }
 
 static void keep_sample(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
@@ -401,12 +423,28 @@ static void keep_sample(const ref_model *model, ref_result *result, int64_t n, i
     ref_tensor merged = {.rows = seq, .columns = hidden, .data = model->merged};
     ref_tensor logits = {.rows = seq, .columns = model->sizes.vocabulary, .data = model->logits};
     keep_tower(model, result, "encoder", n, sample);
-    keep(result, "encoder.rows", n, sample, &rows);
-    keep(result, "encoder.d_rows", n, sample, &d_rows);
-    keep(result, "llm.merged", n, sample, &merged);
-    keep_choices(model, result, n, sample);
+    keep(&result->tensors, "encoder.rows", n, sample, &rows);
+    keep(&result->tensors, "encoder.d_rows", n, sample, &d_rows);
+    keep(&result->tensors, "llm.merged", n, sample, &merged);
+    keep_mixtures(model, result, n, sample);
     keep_tower(model, result, "llm", n, sample);
-    keep(result, "llm.logits", n, sample, &logits);
+    keep(&result->tensors, "llm.logits", n, sample, &logits);
+}
+
+/* The mixtures of a sample: the number of its first token; and the sum of the balance losses. */
+static void number_tokens(ref_model *model, int64_t first)
+{
+    for (int64_t i = 0; i < model->llm.layers; i++)
+        model->llm.blocks[i].moe.first = first;
+}
+
+static double balance_of(const ref_model *model)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < model->llm.layers; i++)
+        for (int64_t s = 0; s < model->llm.rows && model->llm.blocks[i].moe.experts > 0; s++)
+            sum += model->llm.blocks[i].moe.losses[s];
+    return sum;
 }
 
 /* The loss of one sample, and the gradients of the *sum* of its labels' losses. */
@@ -417,6 +455,7 @@ static void run_sample(ref_model *model, const ref_sample *sample, double *losse
     encode(model, sample);
     merge(model, sample);
     compute_logits(model);
+    result->balance += balance_of(model);
     for (int64_t s = 0; s < model->sizes.seq; s++) {
         losses[s] =
             ref_cross_entropy(model->d_logits + s * vocabulary, model->logits + s * vocabulary,
@@ -438,6 +477,7 @@ void ref_model_run(ref_model *model, const ref_sample *samples, int64_t n, ref_r
     for (int i = 0; i < model->adapters; i++)
         ref_linear_prepare(model->adapted[i]);
     for (int64_t i = 0; i < n; i++) {
+        number_tokens(model, i * model->sizes.seq);
         run_sample(model, &samples[i], losses + i * model->sizes.seq, result);
         keep_sample(model, result, n, i);
     }
@@ -445,6 +485,7 @@ void ref_model_run(ref_model *model, const ref_sample *samples, int64_t n, ref_r
         ref_linear_finish(model->adapted[i]);
     double count = result->tokens > 0 ? (double)result->tokens : 1;
     result->loss /= count;
+    result->balance /= count;
     for (int t = 0; t < model->grads.count; t++) {
         ref_tensor *grad = &model->grads.list[t];
         for (int64_t i = 0; i < grad->rows * grad->columns; i++)

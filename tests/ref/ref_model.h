@@ -28,6 +28,9 @@ typedef struct ref_sizes {
     double adapter_alpha;                /* their scale is alpha / rank */
     int64_t experts, top_k; /* of the mixtures in blocks 1, 3, ... of the LLM, whose experts are H
                                wide inside; experts 0: there are none */
+    double balance;         /* of these mixtures, as the next: ref_moe.h */
+    int64_t others_every;   /* of tokens sample * S + position */
+    bool twins;             /* experts 0 and 1 begin with equal scores */
     uint64_t seed;
 } ref_sizes;
 
@@ -57,12 +60,14 @@ ref_table *ref_model_grads(ref_model *model);
  * name. */
 typedef struct ref_result {
     double loss;
+    double balance; /* the sum of the balance losses, over the number of labels */
     int64_t tokens;
     ref_table tensors; /* rows are sample * S + token, or sample * P + image token */
+    ref_table notes;   /* of mixtures alone: the experts in use, and the margins of the choices */
 } ref_result;
 
-/* Forward and backward of n samples: gradients of the mean loss replace those in the model. The
- * caller frees result->tensors. */
+/* Forward and backward of n samples: gradients of the mean loss, and of the balance, replace those
+ * in the model. The caller frees both tables of the result. */
 void ref_model_run(ref_model *model, const ref_sample *samples, int64_t n, ref_result *result);
 
 #endif

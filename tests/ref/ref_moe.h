@@ -3,7 +3,11 @@
  *
  *   y = sum over choices of w down(gelu(up(x))),    w = the softmax over the logits of the chosen
  *
- * Experts are chosen by logit; of equals the lower id. */
+ * Experts are chosen by logit; of equals the lower id. Every n-th token may have others forced on
+ * it: those that come next in that order.
+ *
+ * Balance: c E sum over experts of f p is added for each row, with f the expert's part of the
+ * choices of all rows, and p its score as a part of all scores. f has no gradient. */
 #ifndef REF_MOE_H
 #define REF_MOE_H
 
@@ -13,7 +17,18 @@ typedef struct ref_moe {
     ref_param router;      /* [experts, H] */
     ref_linear *up, *down; /* [experts] */
     int64_t hidden, inner, experts, top_k;
-    double *ids, *weights; /* [rows, top_k] of the last forward */
+    double balance;        /* c */
+    int64_t others_every;  /* n; 0: every token has those that it chooses */
+    int64_t first;         /* the number of the first row's token */
+    double *order, *share; /* [experts] */
+    /* Of the last forward: */
+    double *scores;  /* logits [rows, experts] */
+    double *live;    /* [rows, top_k]: the experts of the largest logits, by id */
+    double *margins; /* [rows]: by how much the last of them leads, over the largest |logit| */
+    double *ids, *weights; /* [rows, top_k]: those in use */
+    double *losses;        /* [rows]: of the balance */
+    double *activated;     /* [rows, top_k, inner] */
+    double *y;             /* [rows, H] */
 } ref_moe;
 
 /* Memory for `rows` rows. The caller has set sizes before; parameters come after it. */

@@ -2,6 +2,7 @@
 #include "nn/cuda/nn_cuda_launch.cuh"
 
 #define NN_ROW_EXP exp
+#define NN_ROW_MUTATED(name) false
 #include "nn/ops/nn_choice_rows.h"
 
 mimo_status nn_cuda_choose(const nn_runtime *runtime, const nn_choices *choices)

@@ -1,8 +1,10 @@
 /* Routers: which experts rows choose, and the gradients of that. */
+#include "core/mutation.h"
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
 
 #define NN_ROW_EXP nn_exp
+#define NN_ROW_MUTATED(name) MIMO_MUTATED(name)
 #include "nn/ops/nn_choice_rows.h"
 
 mimo_status nn_host_choose(const nn_runtime *runtime, const nn_choices *choices)

@@ -1,6 +1,7 @@
 /* Private: the choice of experts for one row, and its gradients. One thread does a row, on the host
- * and on a device. Both have an exp of their own: NN_ROW_EXP, which the file that includes this
- * defines. Sums are in f64, in the order of the ids. */
+ * and on a device. The file that includes this defines NN_ROW_EXP, an exp of its own, and
+ * NN_ROW_MUTATED: MIMO_MUTATED on the host, false on a device. Sums are in f64, in the order of the
+ * ids. */
 #ifndef MIMO_NN_NN_CHOICE_ROWS_H
 #define MIMO_NN_NN_CHOICE_ROWS_H
 
@@ -34,6 +35,15 @@ static inline NN_EVERYWHERE nn_real nn_choice_key(const nn_choices *it, const nn
     return it->bias ? s + it->bias[e] : s;
 }
 
+/* Whether expert e, of key a, comes before expert f, of key b: the larger key, of equals the lower
+ * id. */
+static inline NN_EVERYWHERE bool nn_choice_before(nn_real a, int64_t e, nn_real b, int64_t f)
+{
+    if (NN_ROW_MUTATED("high-id-first"))
+        return a > b || (a == b && e > f);
+    return a > b || (a == b && e < f);
+}
+
 /* The first expert behind (key, last) in the order of the choice; -1: none, as a key is NaN. */
 static inline NN_EVERYWHERE int32_t nn_choice_next(const nn_choices *it, const nn_real *logits,
                                                    nn_real key, int64_t last)
@@ -42,10 +52,10 @@ static inline NN_EVERYWHERE int32_t nn_choice_next(const nn_choices *it, const n
     int32_t found = -1;
     for (int64_t e = 0; e < it->experts; e++) {
         nn_real at = nn_choice_key(it, logits, e);
-        bool behind = last < 0 || at < key || (at == key && e > last);
+        bool behind = last < 0 || nn_choice_before(key, last, at, e);
         if (isnan(at))
             return -1;
-        if (behind && (found < 0 || at > best)) {
+        if (behind && (found < 0 || nn_choice_before(at, e, best, found))) {
             best = at;
             found = (int32_t)e;
         }
@@ -142,6 +152,10 @@ static inline NN_EVERYWHERE void nn_row_weigh(const nn_choices *it, int64_t row)
     for (int64_t j = 0; j < it->top_k; j++) {
         int32_t e = it->ids[row * it->top_k + j];
         weights[j] = 0;
+        if (e >= 0 && NN_ROW_MUTATED("replay-masked") &&
+            nn_choice_key(it, set.logits, e) <
+                nn_choice_key(it, set.logits, it->chosen[(row + 1) * it->top_k - 1]))
+            continue;
         if (e >= 0)
             weights[j] = (nn_real)((double)it->scale *
                                    (double)nn_score(set.scores, set.logits[e], set.most) / set.sum);
@@ -167,6 +181,8 @@ static inline NN_EVERYWHERE void nn_row_choose_backward(const nn_choices *it, nn
                     (double)dw[j];
     for (int64_t e = 0; e < it->experts; e++)
         d[e] = 0;
+    if (it->forced && NN_ROW_MUTATED("replay-constant"))
+        return;
     for (int64_t i = 0; i < set.count; i++) {
         int64_t e = nn_set_expert(&set, i);
         if (e >= 0)

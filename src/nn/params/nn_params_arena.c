@@ -67,6 +67,8 @@ static const char *shard_of(const nn_params *params, nn_rule rule)
 
 mimo_gradient_bucket nn_rule_bucket(const nn_params *params, nn_rule rule)
 {
+    if (nn_rule_is_expert(rule) && MIMO_MUTATED("view-ignored"))
+        rule -= NN_EXPERT_REPLICATED;
     return (mimo_gradient_bucket){.size = sizeof(mimo_gradient_bucket),
                                   .name = rule_words[rule].name,
                                   .module = params->module,

@@ -1,0 +1,22 @@
+/* What the oracle sees of mixtures of experts: what routers give, what comes to experts and what
+ * they make of it, and what goes back. */
+#ifndef ORACLE_ORACLE_MIXTURES_H
+#define ORACLE_ORACLE_MIXTURES_H
+
+#include "oracle_candidate.h"
+
+/* The mixture of a block; NULL: it has none. */
+const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block);
+
+/* Elements of the widest tile of a mixture's experts, and its rows; 0 without mixtures. */
+int64_t oracle_mixtures_elements(const oracle_llm *llm);
+int64_t oracle_mixtures_rows(const oracle_llm *llm);
+
+/* Before the forward of micro-batch m: where its rows stand, for the replay, and their tokens,
+ * which go to the experts beside them. Where nothing is replayed it does nothing. */
+mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m);
+
+/* After it. What ranks send goes to candidate->sent. */
+void oracle_mixtures_capture(oracle_candidate *candidate, oracle_capture *capture);
+
+#endif
