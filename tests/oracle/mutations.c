@@ -52,6 +52,7 @@
 #define EXPERTS_COPIED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 0, "etp=1,ep=2")
 #define EXPERTS_COPIED_TP EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=1,ep=1")
 #define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=2,ep=1")
+#define EXPERTS_ADAPTED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 4, "etp=2,ep=1")
 
 static const oracle_mutation table[] = {
     /* the bridge */
@@ -175,6 +176,8 @@ static const oracle_mutation table[] = {
      EXPERTS_APART, false},
     {"bias-on-every-t", "each rank that shares an expert adds its last bias", PHASE_COMBINE,
      EXPERTS_SHARED, false},
+    {"expert-adapter-per-t", "the adapter of a cut expert counts once for each of its ranks",
+     PHASE_COMBINE, EXPERTS_ADAPTED, false},
     {"pair-gradient-of-t0",
      "a weight gets its gradient from one rank of those that share an expert", PHASE_ROWS_BACK,
      EXPERTS_SHARED, false},
@@ -191,6 +194,10 @@ static const oracle_mutation table[] = {
     {"experts-over-dp", "gradients of experts are summed over dp, in place of edp", PHASE_GRADIENTS,
      EXPERTS_COPIED, false},
     {"edp-mean", "an extra 1/edp", PHASE_GRADIENTS, EXPERTS_COPIED, false},
+    {"expert-a-whole", "A of an expert's first layer counts as whole on each of its ranks",
+     PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
+    {"expert-b-whole", "B of an expert's last layer counts as whole on each of its ranks",
+     PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
     {"norm-of-expert-copies", "the norm counts copies of experts as often as there are", PHASE_NORM,
      EXPERTS_COPIED, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},

@@ -270,7 +270,5 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     bool is_run = !out->help && !out->list_mutations && !out->list_order_mutations && !out->runs;
     if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
-    if (out->spec.experts > 0 && out->spec.adapters > 0)
-        return "--experts with --adapters: files of adapters have no experts";
     return NULL;
 }

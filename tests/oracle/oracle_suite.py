@@ -9,9 +9,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        adapters   adapters on every linear layer, on 4 topologies
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
-       experts    mixtures of experts on 8 topologies
+       experts    mixtures of experts on 8 topologies, on 3 with adapters
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
-                  ep, 9 experts over 3, with and without sp
+                  ep, 9 experts over 3, with and without sp; and again with adapters
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -64,15 +64,15 @@ MIXED = [(["tp=1"], "8,2", ["etp=1,ep=1"]),
          (["cp=3,dp=2"], "9,2", ["etp=1,ep=3"]),
          (["tp=2,cp=2,dp=2", "tp=4,dp=2"], "8,2",
           ["etp=2,ep=4", "etp=2,ep=2", "etp=1,ep=8", "etp=2,ep=1"])]
-# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid.
-MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1"),
-             ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1"),
-             ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2"),
-             ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1"),
-             ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2"),
-             ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2"),
-             ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3"),
-             ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4")]
+# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid, adapters.
+MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", True),
+             ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1", False),
+             ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2", False),
+             ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1", True),
+             ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2", False),
+             ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2", True),
+             ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3", False),
+             ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4", False)]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
@@ -98,8 +98,6 @@ REFUSED = [
      "experts etp=3,ep=2 do not divide 2 ranks"),
     (["--experts", "8,2", "--expert-grid", "edp=2"],
      "--expert-grid edp=2 has edp=2: the oracle models no edp there"),
-    (["--experts", "8,2", "--adapters", "4"],
-     "--experts with --adapters: files of adapters have no experts"),
     (["--same-bits", "8"], "--same-bits is not V,C"),
     (["--same-bits", "16,1", "--train", "3"],
      "--same-bits with V 16: 8 heads do not divide into 16 parts"),
@@ -437,14 +435,16 @@ def in_turn(pairs, adapters=0):
 
 
 def mixed_rows():
-    """Every row of MIXED, with and without sp where there is tp; with the encoder's grids in turn."""
+    """Every row of MIXED, with and without sp where there is tp; with the encoder's grids in turn, and
+    again with adapters."""
     rows = []
     for llm_grids, experts, expert_grids in MIXED:
         for llm, grid in itertools.product(llm_grids, expert_grids):
             dealt = encoders(ranks_of(llm))
             for sp in [False, True] if "tp=" in llm and ranks_of(llm) > 2 else [False]:
-                pair = (dealt[len(rows) % len(dealt)], llm, sp)
-                rows.append(Run(pair, "routed", experts=(experts, grid)))
+                pair = (dealt[len(rows) // 2 % len(dealt)], llm, sp)
+                rows += [Run(pair, "routed", adapters=rank, experts=(experts, grid))
+                         for rank in (0, RANK)]
     return rows
 
 
@@ -459,7 +459,8 @@ def rows_of(part):
     if part == "adapters":
         return in_turn(ADAPTED, RANK)
     if part == "experts":
-        return [Run(tuple(row[:3]), "routed", experts=tuple(row[3:])) for row in MIXED_FEW]
+        return [Run(tuple(row[:3]), "routed", adapters=row[5] * RANK, experts=tuple(row[3:5]))
+                for row in MIXED_FEW]
     if part == "every-experts":
         return mixed_rows()
     if part == "every-adapters":

@@ -41,6 +41,8 @@ static void set_up_experts(fixture *f, int64_t experts)
                        .vocabulary = VOCABULARY,
                        .image_id = IMAGE_ID,
                        .adapter = 2,
+                       .adapter_alpha = 3,
+                       .adapt_all = experts > 0,
                        .experts = experts,
                        .top_k = 2,
                        .balance = 0.3,

@@ -215,6 +215,9 @@ static mimo_status product_forward(const nn_experts *layer, const expert_product
     MIMO_TRY(nn_lora_forward(lora, &saved, x, at->rows));
     it->saved->has_z = saved.has_z;
     bool adapted = nn_lora_output(&added, lora, &saved);
+    if (adapted && nn_params_at(layer->params, lora->b)->rule == NN_EXPERT_PARTIAL &&
+        MIMO_MUTATED("expert-adapter-per-t"))
+        added.alpha *= (nn_real)nn_params_experts(layer->params)->etp_size;
     return multiply(layer, y + at->begin * it->out, nn_matrix_of(x, at->rows, it->in, it->in),
                     nn_transpose(weight_of(layer, it)), adapted ? &added : NULL);
 }

@@ -56,12 +56,16 @@ static int64_t ranks_of(const nn_lora_place *place, const nn_params *params)
 /* The rule of the factor that tp does not cut: each rank sees a part of its gradient. */
 static nn_rule uncut_rule(const nn_lora_place *place)
 {
+    if (place->expert && place->cut == 1 && MIMO_MUTATED("expert-b-whole"))
+        return NN_REPLICATED;
     return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
 }
 
 /* The same rule of an expert's parameter. */
 static nn_rule rule_at(const nn_lora_place *place, nn_rule rule)
 {
+    if (place->expert && rule == NN_PARTIAL && place->cut == 0 && MIMO_MUTATED("expert-a-whole"))
+        return NN_EXPERT_REPLICATED;
     return place->expert ? (nn_rule)(rule + NN_EXPERT_REPLICATED) : rule;
 }
 
