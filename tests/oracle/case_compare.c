@@ -142,7 +142,7 @@ static void expect_step(case_run *run, const ref_result *result)
 static void expect_files(case_run *run)
 {
     static const char *const prefixes[] = {"file ", "loaded ", "distributed "};
-    for (int i = 0; i < run->initial.count && run->sizes.experts == 0; i++)
+    for (int i = 0; i < run->initial.count; i++)
         for (int p = 0; p < 3 && strstr(run->initial.list[i].name, "lora_"); p++)
             comparison_expect(run->comparison, PHASE_ADAPTER, prefixes[p], &run->initial.list[i],
                               NULL);
@@ -245,8 +245,7 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
         return MIMO_OK;
     run->replay.step = 0;
     MIMO_TRY(oracle_candidate_reset(candidate));
-    if (candidate->sizes.experts == 0)
-        MIMO_TRY(oracle_adapter_file_run(candidate, &run->capture));
+    MIMO_TRY(oracle_adapter_file_run(candidate, &run->capture));
     return oracle_merge_run(candidate, &steps[0], &run->capture);
 }
 

@@ -52,6 +52,7 @@
 #define EXPERTS_COPIED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 0, "etp=1,ep=2")
 #define EXPERTS_COPIED_TP EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=1,ep=1")
 #define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=2,ep=1")
+#define EXPERTS_COPIED_ADAPTED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 4, "etp=1,ep=2")
 #define EXPERTS_ADAPTED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 4, "etp=2,ep=1")
 
 static const oracle_mutation table[] = {
@@ -200,6 +201,12 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
     {"norm-of-expert-copies", "the norm counts copies of experts as often as there are", PHASE_NORM,
      EXPERTS_COPIED, false},
+    {"save-expert-copies", "each copy of an expert is saved, not one of them", PHASE_RUN,
+     EXPERTS_COPIED_ADAPTED, false},
+    {"save-first-ep", "a file has what ep rank 0 has, for the experts of all", PHASE_ADAPTER,
+     EXPERTS_COPIED_ADAPTED, false},
+    {"expert-local-id", "a rank takes its experts from a file by their numbers on the rank",
+     PHASE_ADAPTER, EXPERTS_COPIED_ADAPTED, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},
 };
 

@@ -61,9 +61,14 @@ static mimo_status find_owners(factors *all)
 {
     const oracle_topology *topology = all->candidate->topology;
     const mimo_grid *grids[ORACLE_STORES] = {topology->encoder, topology->llm};
+    mimo_grid *experts[ORACLE_STORES] = {NULL, NULL};
+    if (topology->experts > 0)
+        MIMO_TRY(mimo_grid_view(&experts[1], topology->llm, NN_EXPERT_GRID));
     for (int store = 0; store < ORACLE_STORES; store++) {
-        const nn_owners_desc desc = {
-            .params = all->candidate->stores[store], .comm = topology->world, .grid = grids[store]};
+        const nn_owners_desc desc = {.params = all->candidate->stores[store],
+                                     .comm = topology->world,
+                                     .grid = grids[store],
+                                     .experts = experts[store]};
         MIMO_TRY(nn_owners_init(&all->owners[store], &desc));
     }
     return MIMO_OK;
@@ -169,14 +174,27 @@ static int slice_rank(const factors *all, int64_t i)
     return (int)(rank * nn_params_tp_size(params) / topology->tp_size);
 }
 
+/* The tensor of the file that a factor is. The planted bug counts a rank's own experts from 0. */
+static int64_t tensor_of(const factors *all, int64_t i)
+{
+    enum { FACTORS = 4 }; /* of an expert */
+    const oracle_topology *topology = all->candidate->topology;
+    if (!MIMO_MUTATED("expert-local-id") || param_of(all, i)->rule < NN_EXPERT_REPLICATED)
+        return i;
+    return i - topology->place.ep_rank * (topology->experts / topology->place.ep_size) * FACTORS;
+}
+
 static mimo_status load_own(const factors *all, const adapter_file *file)
 {
     for (int64_t i = 0; i < all->count; i++) {
         const nn_param_part *place = &all->places[i];
         const nn_placement *placement = &param_of(all, i)->placement;
+        if (!param_of(all, i)->held)
+            continue;
         for (int64_t r = 0; r < nn_placement_runs(placement); r++) {
             nn_run run = nn_placement_run(placement, slice_rank(all, i), r);
-            MIMO_TRY(adapter_read(file, i, run.global, run.count, all->slices + run.local));
+            MIMO_TRY(adapter_read(file, tensor_of(all, i), run.global, run.count,
+                                  all->slices + run.local));
         }
         MIMO_TRY(nn_params_write(place->owners->params, place->index, NN_VALUE, all->slices));
     }
@@ -203,6 +221,8 @@ static mimo_status clear_factors(const factors *all)
 {
     for (int64_t i = 0; i < all->count; i++) {
         const nn_param_part *place = &all->places[i];
+        if (!param_of(all, i)->held)
+            continue;
         memset(all->slices, 0, (size_t)param_of(all, i)->count * sizeof *all->slices);
         MIMO_TRY(nn_params_write(place->owners->params, place->index, NN_VALUE, all->slices));
     }

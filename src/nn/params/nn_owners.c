@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "gradient/bucket_rules.h"
 #include "nn/exchange/nn_exchange.h"
 #include "nn/params/nn_params_types.h"
@@ -36,6 +37,8 @@ static mimo_status find_speakers(bool speaks[NN_RULES], const nn_owners_desc *de
             continue;
         MIMO_TRY(mimo_bucket_rule_of(&read, &home, &bucket));
         speaks[r] = mimo_rule_is_representative(&read, home.grid, rank);
+        if (nn_rule_is_expert(rule) && MIMO_MUTATED("save-expert-copies"))
+            speaks[r] = true;
     }
     return MIMO_OK;
 }

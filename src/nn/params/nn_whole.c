@@ -65,9 +65,12 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     int64_t elements = nn_placement_elements(placement), parts = nn_placement_parts(placement);
     int64_t count = elements / parts, bytes = elements * (int64_t)sizeof *rooms->whole;
     MIMO_TRY(put_own(rooms->gathered, from));
-    for (int64_t part = 0; part < parts; part++)
-        MIMO_TRY(nn_exchange_broadcast(&all, rooms->gathered + part * count, bytes / parts,
-                                       nn_owners_rank(from->owners, from->index, part)));
+    for (int64_t part = 0; part < parts; part++) {
+        int owner = nn_owners_rank(from->owners, from->index, part);
+        if (MIMO_MUTATED("save-first-ep"))
+            owner = 0;
+        MIMO_TRY(nn_exchange_broadcast(&all, rooms->gathered + part * count, bytes / parts, owner));
+    }
     if (parts == 1)
         return nn_runtime_read(runtime_of(from), rooms->whole, rooms->gathered, bytes);
     MIMO_TRY(nn_runtime_read(runtime_of(from), rooms->slices, rooms->gathered, bytes));
