@@ -25,7 +25,8 @@ mimo_status input_file_open(struct input_file *out, const char *path);
 void input_file_close(struct input_file *file);
 
 /** Open an ordinary file that is read line by line; the caller closes *out. In its sentences `what`
- *  stands before the path ("the emoji list ", or "") and `hint` at the end. Local. Errors as above. */
+ *  stands before the path ("the emoji list ", or "") and `hint` at the end. Local. Errors as
+ *  above. */
 mimo_status input_file_stream(FILE **out, const char *path, const char *what, const char *hint);
 
 /** Read `bytes` bytes from byte `at` on. MIMO_ERR_IO, also where the file ends before. */

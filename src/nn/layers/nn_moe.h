@@ -95,8 +95,8 @@ typedef struct nn_moe_saved {
 /** Most rows of a rank's own, of max_rows of all tp ranks together: max_tokens of the dispatch. */
 int64_t nn_moe_own_rows(int64_t max_rows, int64_t tp_size);
 
-/** Local. Errors: those of the parts' inits; MIMO_ERR_ARGUMENT (no dispatch; one for fewer tokens or
- *  rows of another width; one whose rank or etp is not that of the store's place). */
+/** Local. Errors: those of the parts' inits; MIMO_ERR_ARGUMENT (no dispatch; one for fewer tokens
+ *  or rows of another width; one whose rank or etp is not that of the store's place). */
 mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc);
 void nn_moe_release(nn_moe *layer);
 
