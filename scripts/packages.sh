@@ -10,7 +10,7 @@ set -euo pipefail
 
 # package | who needs it | why
 # Who: core (libmimo-bridge, without MPI); library (these as well: both libraries); demo (test needs
-# these as well); test; extra (without it a test is skipped); docs (the manual).
+# these as well); test; extra (without it a test is skipped); docs (the site; without it its test is skipped).
 packages='
 gcc                     | core    | the C compiler
 libc6-dev               | core    | C headers; gcc only recommends them
@@ -42,7 +42,11 @@ yamllint                | extra   | looks over the workflow
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 cmake                   | extra   | a program that finds the installed library by find_package
 gcovr                   | extra   | scripts/coverage.sh
-doxygen                 | docs    | meson compile -C build docs: the manual of the headers
+doxygen                 | docs    | reads the headers, for the site and the man pages
+python3-sphinx          | docs    | makes the site: meson compile -C build docs
+python3-myst-parser     | docs    | its pages are Markdown
+python3-breathe         | docs    | the C interface on it
+furo                    | docs    | its theme
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 
@@ -95,7 +99,7 @@ install_packages() {
         fail "this is not a Debian system (no apt-get): install what 'scripts/packages.sh --list'" \
             "names by other means, then run again with MIMO_INSTALL=0"
     mapfile -t missing < <(missing_packages "$1")
-    [ "$1" != test ] || mapfile -t extra < <(missing_packages extra)
+    [ "$1" != test ] || mapfile -t extra < <(missing_packages extra; missing_packages docs)
     local all=("${missing[@]}" "${extra[@]}")
     [ ${#all[@]} -gt 0 ] || return 0
 
