@@ -58,6 +58,7 @@ static micro_batch whole_batch(int64_t total, float *patches, int64_t *ids, int6
     return (micro_batch){.side = SIDE,
                          .tokens = P,
                          .seq = S,
+                         .group = 1,
                          .total = total,
                          .pictures = total,
                          .sentences = total,
@@ -77,7 +78,7 @@ Test(captioner_batch, labels_are_the_next_token_of_the_whole_sequence)
         {picture, "abcd", 4, false}, /* EOS is predicted, but there is no room to read it */
         {picture, "a", 1, true},     /* a beginning */
     };
-    batch_fill(&batch, items, 3);
+    batch_fill_sentences(&batch, items, 3);
 
     enum { I = TOKEN_IMAGE, E = TOKEN_END, N = TOKEN_PAD, X = LABEL_IGNORED };
     static const int64_t want_ids[4][S] = {{I, I, I, I, 'a', 'b', E, N},
@@ -107,14 +108,15 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
     int64_t ids[2][S], labels[2][S];
     micro_batch batch = whole_batch(2, patches[0][0], ids[0], labels[0]);
     batch_item items[] = {{picture[0], "a", 1, false}, {picture[1], "b", 1, false}};
-    batch_fill(&batch, items, 2);
+    batch_fill_pictures(&batch, items, 2);
     for (int p = 0; p < P; p++)
         for (int b = 0; b < 2; b++)
             for (int i = 0; i < PATCH_VALUES; i++)
                 cr_assert_eq(patches[p][b][i], (float)(b * 100 + p) / 127.5f - 1.0f,
                              "value %d of patch %d, picture %d", i, p, b);
 
-    batch_fill(&batch, items, 1); /* overwrites the batch; its second sample is now masked */
+    batch_fill_pictures(&batch, items,
+                        1); /* overwrites the batch; its second sample is now masked */
     for (int p = 0; p < P; p++)
         for (int i = 0; i < PATCH_VALUES; i++)
             cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i, p);

@@ -109,15 +109,22 @@ static void forward(staged_language *own, int m)
     }
 }
 
-static void backward(staged_language *own, int m)
+static void backward_input(staged_language *own, int m)
 {
     language_model *language = &own->language;
     for (int p = own->stages - 1; p >= 0; p--) {
         if (p == own->stage)
-            MPI_EXPECT_OK(language_backward(language, &own->texts[m], m));
+            MPI_EXPECT_OK(language_backward_input(language, m));
         if (p > 0)
             hop(own, p, -1, language_output(language, m), language_input(language, m));
     }
+}
+
+/* All micro-batches' gradients of parameters come last: each state keeps what they need. */
+static void backward_params(staged_language *own)
+{
+    for (int m = 0; m < MICRO_BATCHES; m++)
+        MPI_EXPECT_OK(language_backward_params(&own->language, &own->texts[m], m));
 }
 
 /* What a step leaves: summands of the whole gradient's hash, the losses, and on stage 0 the
@@ -142,7 +149,8 @@ static void take_step(left_behind *out, int stage, int stages)
     for (int m = 0; m < MICRO_BATCHES; m++)
         forward(&own, m);
     for (int m = 0; m < MICRO_BATCHES; m++)
-        backward(&own, m);
+        backward_input(&own, m);
+    backward_params(&own);
     MPI_EXPECT_OK(language_losses(&own.language, &out->losses, &out->tokens));
     MPI_EXPECT_OK(nn_params_settle(params, 1));
     MPI_EXPECT_OK(nn_hash_params(&out->hash, params, NN_GRAD));

@@ -332,7 +332,7 @@ static void capture_encoder(const oracle_candidate *candidate, oracle_capture *c
 {
     tile_rows rows = encoder_rows(candidate, m);
     tile_columns all = {0, candidate->sizes.hidden};
-    const encoder_saved *saved = &candidate->encoder.saved;
+    const encoder_saved *saved = candidate->encoder.saved;
     nn_real *const *x = saved->blocks.x;
     int64_t layers = candidate->sizes.encoder_layers;
     char name[32];
@@ -416,7 +416,7 @@ mimo_status oracle_candidate_forward(oracle_candidate *candidate, const syntheti
     int64_t slot = m * candidate->shape.micro_batch + candidate->first_sentence;
     nn_real **tile = candidate->tiles.tile;
     MIMO_TRY(load_patches(candidate, step, m));
-    MIMO_TRY(encoder_forward(&candidate->encoder, tile[MIMO_SRC], candidate->patches));
+    MIMO_TRY(encoder_forward(&candidate->encoder, 0, tile[MIMO_SRC], candidate->patches));
     MIMO_TRY(oracle_tiles_forward(&candidate->tiles));
     MIMO_TRY(oracle_mixtures_begin(candidate, m));
     MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
@@ -435,7 +435,7 @@ static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture
         tile_columns all = {0, candidate->sizes.hidden};
         capture_tile(candidate, capture, "encoder.d_rows", &rows, all, tile[MIMO_SRC]);
     }
-    return encoder_backward(&candidate->encoder, tile[MIMO_SRC]);
+    return encoder_backward(&candidate->encoder, 0, tile[MIMO_SRC]);
 }
 
 /* A planted bug: each dp rank trains on the samples of all others as well. The encoder's dp ranks

@@ -5,29 +5,32 @@
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
-/* Up to a multiple of both dp sizes: of the larger, as the bridge takes only sizes of which one
- * divides the other. */
-static int64_t padded_total(const rank_topology *topology, int64_t samples)
+/* The smallest size from `samples` on that the LLM's dp divides, and of which the encoder's dp
+ * divides a group. */
+static int64_t padded_total(const rank_topology *topology, const batch_desc *desc)
 {
     int64_t encoder = topology->encoder_dp, llm = topology->llm_dp;
-    int64_t larger = encoder > llm ? encoder : llm;
-    return (samples + larger - 1) / larger * larger;
+    int64_t total = (desc->samples + llm - 1) / llm * llm;
+    while (desc->group * total % encoder != 0)
+        total += llm;
+    return total;
 }
 
-mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
-                         int64_t samples)
+mimo_status batch_create(micro_batch *out, const rank_topology *topology, const batch_desc *desc)
 {
-    int64_t total = padded_total(topology, samples);
-    out->side = side;
-    out->tokens = (side / PATCH) * (side / PATCH);
-    out->seq = seq;
+    int64_t total = padded_total(topology, desc);
+    out->side = desc->side;
+    out->tokens = (desc->side / PATCH) * (desc->side / PATCH);
+    out->seq = desc->seq;
+    out->group = desc->group;
     out->total = total;
-    TRY(topology_samples(topology, MIMO_SRC, total, &out->first_picture, &out->pictures));
+    TRY(topology_samples(topology, MIMO_SRC, desc->group * total, &out->first_picture,
+                         &out->pictures));
     TRY(topology_samples(topology, MIMO_DST, total, &out->first_sentence, &out->sentences));
     TRY(memory_reserve(&out->patches, out->tokens * out->pictures * PATCH_VALUES,
                        sizeof *out->patches));
-    TRY(memory_reserve(&out->ids, out->sentences * seq, sizeof *out->ids));
-    return memory_reserve(&out->labels, out->sentences * seq, sizeof *out->labels);
+    TRY(memory_reserve(&out->ids, out->sentences * out->seq, sizeof *out->ids));
+    return memory_reserve(&out->labels, out->sentences * out->seq, sizeof *out->labels);
 }
 
 void batch_destroy(micro_batch *batch)
@@ -97,12 +100,6 @@ void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t c
     for (int64_t b = 0; b < batch->sentences; b++)
         fill_sentence(batch, batch->ids + b * batch->seq, batch->labels + b * batch->seq,
                       item_at(items, count, batch->first_sentence + b));
-}
-
-void batch_fill(micro_batch *batch, const batch_item *items, int64_t count)
-{
-    batch_fill_pictures(batch, items, count);
-    batch_fill_sentences(batch, items, count);
 }
 
 /* A keyed permutation of [0, samples): a Feistel network over the next even number of bits, walked

@@ -32,31 +32,38 @@ typedef struct batch_item {
     bool open; /* the name is a beginning: no EOS follows it */
 } batch_item;
 
-/** The part of a micro-batch that one rank holds, in its two roles. */
+/** The part of a micro-batch that one rank holds as part of the LLM, and the part of a group of
+ *  micro-batches that it encodes. The samples of a group are numbered as the LLM's ranks hold them:
+ *  those of dp coordinate 0 of all its micro-batches, then those of 1, and so on. */
 typedef struct micro_batch {
     int64_t side, tokens;   /* picture side in pixels, and P = (side / PATCH)^2 */
     int64_t seq;            /* S */
-    int64_t total;          /* B over all ranks, masked samples included: both dp divide it */
-    int64_t pictures;       /* b, samples this rank encodes */
-    int64_t first_picture;  /* the first of them within the micro-batch */
-    int64_t sentences;      /* samples this rank holds as part of the LLM */
+    int64_t group;          /* G, micro-batches that are encoded together */
+    int64_t total;          /* B over all ranks, masked samples included: the LLM's dp divides it,
+                               and the encoder's G * B */
+    int64_t pictures;       /* b, samples of a group that this rank encodes */
+    int64_t first_picture;  /* the first of them within the group */
+    int64_t sentences;      /* samples of a micro-batch that this rank holds as part of the LLM */
     int64_t first_sentence; /* the first of them */
     float *patches;         /* [P, b, PATCH_VALUES] */
     int64_t *ids, *labels;  /* [sentences, S] */
 } micro_batch;
 
-/** Room for micro-batches of up to `samples` samples over all ranks, whatever the grids: `total` is
- *  what both dp divide. The caller zeroes *out before and calls batch_destroy after, whatever the
- *  result. Local. */
-mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
-                         int64_t samples);
+typedef struct batch_desc {
+    int64_t side, seq;
+    int64_t samples; /* most samples of a micro-batch over all ranks */
+    int64_t group;   /* G */
+} batch_desc;
+
+/** Room for micro-batches, whatever the grids: `total` is the smallest size that they divide. The
+ *  caller zeroes *out before and calls batch_destroy after, whatever the result. Local. */
+mimo_status batch_create(micro_batch *out, const rank_topology *topology, const batch_desc *desc);
 void batch_destroy(micro_batch *batch);
 
-/** Fill this rank's part from items[count], the samples of the whole micro-batch, count <= total.
- *  The rest is masked: every rank runs the same calls, and a masked sample adds nothing to losses,
- *  counts and gradients. */
-void batch_fill(micro_batch *batch, const batch_item *items, int64_t count);
-/** The one half and the other: the pictures; the ids and labels. */
+/** Fill this rank's part: the patches of a group, from items[count] as a group numbers its samples,
+ *  count <= G * total; the ids and labels of a micro-batch from its samples items[count], count <=
+ *  total. The rest is masked: every rank runs the same calls, and a masked sample adds nothing to
+ *  losses, counts and gradients. */
 void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t count);
 void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t count);
 

@@ -33,6 +33,11 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
     int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
     int64_t heads = desc->heads;
+    CHECK(topology->stages == 1 || nn_runtime_or_host(desc->runtime)->memory == MIMO_MEMORY_HOST,
+          MIMO_ERR_UNSUPPORTED,
+          "--llm has pp=%d: the stages of a pipeline compute on the host so far, not with --device "
+          "cuda",
+          topology->stages);
     CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
           "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side, PATCH);
     CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
@@ -53,13 +58,32 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     return desc->shards > 0 ? check_order(desc, topology) : MIMO_OK;
 }
 
-static mimo_status create_modules(captioner_model *out)
+/* What training needs at once, of saved states and of places for encoder groups. */
+typedef struct model_needs {
+    int64_t states, places;
+} model_needs;
+
+static mimo_status count_needs(model_needs *out, const captioner_model *model)
+{
+    mimo_schedule *schedule;
+    mimo_schedule_desc sizes;
+    const rank_topology *topology = model->topology;
+    const schedule_need need = {
+        .stages = topology->stages, .micro_batches = model->desc.micro_batches, .backward = true};
+    TRY(schedule_choose(&schedule, &sizes, &model->desc.schedule, &need));
+    pipeline_count_states(&out->states, 1, schedule, topology->stage);
+    out->places = sizes.encoder_alive;
+    mimo_schedule_destroy(schedule);
+    return MIMO_OK;
+}
+
+static mimo_status create_encoder(captioner_model *out, const model_needs *needs)
 {
     const model_desc *desc = &out->desc;
-    const rank_topology *topology = out->topology;
-    encoder_desc encoder = {.tp = topology->encoder_tp,
+    encoder_desc encoder = {.tp = out->topology->encoder_tp,
                             .runtime = desc->runtime,
                             .seed = desc->seed,
+                            .states = needs->places,
                             .tokens = out->batch.tokens,
                             .pictures = out->batch.pictures,
                             .patch_values = PATCH_VALUES,
@@ -71,9 +95,18 @@ static mimo_status create_modules(captioner_model *out)
                             .adapters = desc->adapters,
                             .shards = desc->shards,
                             .recompute = desc->recompute};
-    TRY(encoder_create(&out->encoder, &encoder));
+    return encoder_create(&out->encoder, &encoder);
+}
+
+static mimo_status create_language(captioner_model *out, const model_needs *needs)
+{
+    const model_desc *desc = &out->desc;
+    const rank_topology *topology = out->topology;
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
+                              .stage = topology->stage,
+                              .stages = topology->stages,
+                              .states = needs->states,
                               .runtime = desc->runtime,
                               .partition = topology->partition,
                               .sp = topology->sp,
@@ -92,52 +125,35 @@ static mimo_status create_modules(captioner_model *out)
     return language_create(&out->language, &language);
 }
 
-/* The bridge takes rows sample after sample, the encoder gives them position after position. A
- * merge of samples that are all image rows puts them in the bridge's order, and its split back. */
-static mimo_status create_order(captioner_model *out)
-{
-    const micro_batch *batch = &out->batch;
-    int64_t image = 0, rows = batch->pictures * batch->tokens, *ids;
-    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
-    desc.modalities = 1;
-    desc.special = &image;
-    desc.memory = nn_runtime_or_host(out->desc.runtime)->memory;
-    TRY(mimo_alignment_create(&out->order, &desc));
-    TRY(memory_reserve(&ids, rows, sizeof *ids)); /* zeros: `image` */
-    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", batch->pictures, batch->tokens);
-    mimo_status status =
-        mimo_alignment_update(out->order, &view, nn_runtime_or_host(out->desc.runtime)->stream);
-    memory_release(ids);
-    return status;
-}
-
-/* Every sentence begins with its image rows, also that of a masked sample. */
-static mimo_status list_spans(captioner_model *out)
-{
-    const micro_batch *batch = &out->batch;
-    TRY(memory_reserve(&out->spans, batch->sentences, sizeof *out->spans));
-    for (int64_t i = 0; i < batch->sentences; i++)
-        out->spans[i] = (mimo_span){.sample = batch->first_sentence + i, .length = batch->tokens};
-    return MIMO_OK;
-}
-
+/* Local. */
 static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
-    TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
-    TRY(create_modules(out));
-    TRY(language_text_create(&out->text, &out->language));
-    const nn_runtime *runtime = desc->runtime;
-    int64_t rows = out->batch.tokens * out->batch.pictures;
-    int64_t src = rows * desc->hidden, dst = out->language.own_rows * desc->hidden;
-    TRY(create_order(out));
-    TRY(list_spans(out));
-    if (nn_runtime_or_host(runtime)->memory != MIMO_MEMORY_HOST)
-        TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
-    TRY(nn_runtime_reserve(runtime, &out->encoded, src, sizeof *out->encoded));
-    TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
-    TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
-    return nn_runtime_reserve(runtime, &out->dst_half, dst, sizeof *out->dst_half);
+    model_needs needs;
+    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, desc->schedule.group};
+    TRY(batch_create(&out->batch, out->topology, &batch));
+    TRY(count_needs(&needs, out));
+    TRY(create_encoder(out, &needs));
+    TRY(create_language(out, &needs));
+    const image_rows_desc images = {.topology = out->topology,
+                                    .runtime = desc->runtime,
+                                    .encoder = &out->encoder,
+                                    .batch = &out->batch,
+                                    .dtype = desc->bridge_dtype,
+                                    .hidden = desc->hidden,
+                                    .own = out->language.own};
+    return image_rows_create(&out->images, &images);
+}
+
+static mimo_status connect_model(captioner_model *out)
+{
+    const stage_hops_desc hops = {.world = out->topology->world,
+                                  .grid = out->topology->llm,
+                                  .rows = out->language.own_rows,
+                                  .width = out->desc.hidden};
+    TRY(image_rows_connect(&out->images));
+    TRY(stage_hops_create(&out->hops, &hops));
+    return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
 
 static mimo_status find_owners(captioner_model *out)
@@ -154,147 +170,28 @@ static mimo_status find_owners(captioner_model *out)
 mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
-    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     TRY(check_desc(desc, topology)); /* the same answer on every rank */
     out->desc = *desc;
+    if (out->desc.micro_batches < 1)
+        out->desc.micro_batches = 1;
+    if (out->desc.schedule.group < 1)
+        out->desc.schedule.group = 1;
     out->topology = topology;
     TRY(mimo_comm_agree(topology->world, reserve_model(out)));
     TRY(find_owners(out));
-    batch.batch = out->batch.total;
-    batch.ragged = true;
-    batch.spans = out->spans;
-    batch.span_count = out->batch.sentences;
-    TRY(mimo_bridge_update(topology->bridge, &batch, 1));
-    return mimo_comm_agree(topology->world, language_connect(&out->language));
+    return connect_model(out);
 }
 
 void model_destroy(captioner_model *model)
 {
-    nn_runtime_free(model->desc.runtime, model->patches);
-    nn_runtime_free(model->desc.runtime, model->src_half);
-    nn_runtime_free(model->desc.runtime, model->dst_half);
-    nn_runtime_free(model->desc.runtime, model->src_tile);
-    nn_runtime_free(model->desc.runtime, model->encoded);
-    mimo_alignment_destroy(model->order);
-    memory_release(model->spans);
-    language_text_destroy(&model->text);
+    stage_hops_destroy(&model->hops);
+    image_rows_destroy(&model->images);
     for (int s = 0; s < MODEL_STORES; s++)
         nn_owners_release(&model->owners[s]);
     language_destroy(&model->language);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
     *model = (captioner_model){0};
-}
-
-/* The tiles of both sides as the bridge sees them, in f32 (the LLM's at `dst_data`) or in bf16. */
-static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *dst,
-                       nn_real *dst_data)
-{
-    mimo_dtype dtype = model->desc.bridge_dtype;
-    bool half = dtype == MIMO_BF16;
-    const micro_batch *batch = &model->batch;
-    int64_t hidden = model->desc.hidden, own = model->language.own;
-    *src = mimo_tensor_2d(half ? (void *)model->src_half : (void *)model->src_tile, dtype, "th",
-                          batch->pictures * batch->tokens, hidden);
-    *dst = mimo_tensor_3d(half ? (void *)model->dst_half : (void *)dst_data, dtype, "sbh", own,
-                          batch->sentences, hidden);
-    src->memory = dst->memory = nn_runtime_or_host(model->desc.runtime)->memory;
-}
-
-/* The encoder's rows in both orders, and no text. */
-typedef struct order_views {
-    mimo_tensor encoded, tile, text;
-} order_views;
-
-static order_views view_order(const captioner_model *model)
-{
-    const micro_batch *batch = &model->batch;
-    int64_t hidden = model->desc.hidden;
-    order_views views;
-    views.encoded =
-        mimo_tensor_3d(model->encoded, NN_DTYPE, "sbh", batch->tokens, batch->pictures, hidden);
-    views.tile =
-        mimo_tensor_3d(model->src_tile, NN_DTYPE, "bsh", batch->pictures, batch->tokens, hidden);
-    views.text = mimo_tensor_2d(NULL, NN_DTYPE, "th", 0, hidden);
-    views.encoded.memory = views.tile.memory = views.text.memory =
-        nn_runtime_or_host(model->desc.runtime)->memory;
-    return views;
-}
-
-/* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
-static mimo_status to_bridge(const captioner_model *model, uint16_t *half, const nn_real *tile,
-                             int64_t rows)
-{
-    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
-    return model->desc.bridge_dtype == MIMO_BF16
-               ? runtime->ops->to_bf16(runtime, half, tile, rows * model->desc.hidden)
-               : MIMO_OK;
-}
-
-static mimo_status from_bridge(const captioner_model *model, nn_real *tile, const uint16_t *half,
-                               int64_t rows)
-{
-    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
-    return model->desc.bridge_dtype == MIMO_BF16
-               ? runtime->ops->from_bf16(runtime, tile, half, rows * model->desc.hidden)
-               : MIMO_OK;
-}
-
-/* The patches where the encoder reads them. */
-static mimo_status bring_patches(captioner_model *model, const nn_real **out)
-{
-    const micro_batch *batch = &model->batch;
-    int64_t count = batch->tokens * batch->pictures * PATCH_VALUES;
-    *out = model->patches ? model->patches : batch->patches;
-    return model->patches ? nn_runtime_write(model->desc.runtime, model->patches, batch->patches,
-                                             count * (int64_t)sizeof *batch->patches)
-                          : MIMO_OK;
-}
-
-mimo_status model_read(captioner_model *model)
-{
-    return mimo_comm_agree(model->topology->world,
-                           language_read(&model->language, &model->text, &model->batch));
-}
-
-mimo_status model_forward(captioner_model *model, const language_text *text)
-{
-    mimo_tensor src, dst;
-    const nn_real *patches;
-    const micro_batch *batch = &model->batch;
-    mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
-    order_views order = view_order(model);
-    nn_real *tile = language_input(&model->language, 0);
-    view_tiles(model, &src, &dst, tile);
-
-    TRY(bring_patches(model, &patches));
-    TRY(encoder_forward(&model->encoder, model->encoded, patches));
-    TRY(mimo_alignment_merge(model->order, &order.tile, &order.encoded, &order.text, stream));
-    TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures * batch->tokens));
-    TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
-    TRY(from_bridge(model, tile, model->dst_half, model->language.own_rows));
-    return language_forward(&model->language, text, 0);
-}
-
-mimo_status model_backward(captioner_model *model, const language_text *text)
-{
-    mimo_tensor src, dst;
-    nn_real *d_tile = language_input(&model->language, 0);
-    const micro_batch *batch = &model->batch;
-    mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
-    order_views order = view_order(model);
-    int64_t rows = batch->pictures * batch->tokens, hidden = model->desc.hidden;
-
-    TRY(language_backward(&model->language, text, 0));
-    if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
-        return MIMO_OK;
-    view_tiles(model, &src, &dst, d_tile);
-    TRY(to_bridge(model, model->dst_half, d_tile, model->language.own_rows));
-    TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
-    TRY(from_bridge(model, model->src_tile, model->src_half, rows));
-    TRY(nn_plain_zeros(nn_runtime_or_host(model->desc.runtime), model->src_tile, rows * hidden));
-    TRY(mimo_alignment_split(model->order, &order.encoded, &order.text, &order.tile, stream));
-    return encoder_backward(&model->encoder, model->encoded);
 }
 
 model_elements model_count_elements(const captioner_model *model)
@@ -315,7 +212,7 @@ model_saved model_count_saved(const captioner_model *model)
 {
     const vision_encoder *encoder = &model->encoder;
     const language_model *language = &model->language;
-    return (model_saved){encoder->saved.room.bytes + language->saved[0].room.bytes,
+    return (model_saved){encoder->saved[0].room.bytes + language->saved[0].room.bytes,
                          encoder->blocks.room.bytes + language->blocks.room.bytes};
 }
 

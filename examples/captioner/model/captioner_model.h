@@ -1,10 +1,12 @@
-/* Encoder, bridge and LLM as one differentiable thing: a micro-batch in, loss sum and token count
- * out, gradients into the two stores. */
+/* Encoder, bridge and LLM as one differentiable thing, over the stages of the LLM. model_pass.h
+ * runs micro-batches through it. */
 #ifndef CAPTIONER_CAPTIONER_MODEL_H
 #define CAPTIONER_CAPTIONER_MODEL_H
 
-#include "captioner/model/encoder.h"
+#include "captioner/model/image_rows.h"
 #include "captioner/model/language.h"
+#include "captioner/model/pipeline.h"
+#include "captioner/model/schedule_choice.h"
 #include "nn/params/nn_owners.h"
 
 enum { MODEL_STORES = 2 }; /* the encoder's and the LLM's, in this order */
@@ -13,8 +15,10 @@ enum { MODEL_STORES = 2 }; /* the encoder's and the LLM's, in this order */
 typedef struct model_desc {
     int64_t hidden, heads; /* of both modules */
     int64_t encoder_layers, llm_layers;
-    int64_t side, seq;   /* picture side in pixels; S */
-    int64_t micro_batch; /* most samples of a micro-batch over all ranks; dp need not divide it */
+    int64_t side, seq;     /* picture side in pixels; S */
+    int64_t micro_batch;   /* most samples of a micro-batch over all ranks; dp need not divide it */
+    int64_t micro_batches; /* most micro-batches of a pass; 0 counts as 1 */
+    schedule_choice schedule;
     uint64_t seed;
     const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
     mimo_dtype
@@ -30,15 +34,9 @@ typedef struct captioner_model {
     vision_encoder encoder;
     language_model language;
     nn_owners owners[MODEL_STORES]; /* who speaks for their tensors, in files and hashes */
-    micro_batch batch;              /* the caller fills it before forward */
-    language_text text;             /* of one micro-batch that is read by itself */
-    nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
-    nn_real *encoded;   /* [P, b, H] out of the encoder; in backward its gradient */
-    nn_real *src_tile;  /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */
-    uint16_t *src_half; /* [b * P, H] and [own, B, H]: both tiles in bf16, where that crosses */
-    uint16_t *dst_half;
-    mimo_alignment *order; /* between `encoded` and `src_tile` */
-    mimo_span *spans;      /* [B] where the image rows of this rank's sentences stand */
+    micro_batch batch;              /* what is being read */
+    image_rows images;
+    stage_hops hops;
 } captioner_model;
 
 /** Collective. The caller zeroes *out before and calls model_destroy after, whatever the result. */
@@ -58,17 +56,6 @@ typedef struct model_saved {
     int64_t micro_batch, shared;
 } model_saved;
 model_saved model_count_saved(const captioner_model *model);
-
-/** Read the sentences of model->batch into model->text, and agree on that. Collective. */
-mimo_status model_read(captioner_model *model);
-
-/** Forward of the pictures of model->batch and a text that was read (language_read). Losses are in
- *  language_losses. Collective; the ranks agree on nothing. */
-mimo_status model_forward(captioner_model *model, const language_text *text);
-
-/** Add the gradients of the last forward, whose text it was, to both stores. Where nothing of the
- *  encoder is trained, no gradient crosses the bridge. Collective. */
-mimo_status model_backward(captioner_model *model, const language_text *text);
 
 /** Merge all adapters into the weights, and those back that are merged: also after a merge that
  *  failed between two layers. Local. The errors of nn_lora_merge. */

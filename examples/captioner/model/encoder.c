@@ -15,15 +15,23 @@ static mimo_status place_saved(encoder_saved *saved, const vision_encoder *encod
     return nn_linear_saved_place(&saved->project, &encoder->project, room);
 }
 
+static mimo_status reserve_saved(encoder_saved *saved, const vision_encoder *encoder)
+{
+    TRY(nn_stack_saved_init(&saved->blocks, &encoder->blocks));
+    TRY(place_saved(saved, encoder));
+    TRY(nn_room_reserve(&saved->room, encoder->runtime));
+    return place_saved(saved, encoder);
+}
+
 static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
 {
+    int64_t states = desc->states > 0 ? desc->states : 1;
     TRY(memory_reserve(&out->places, desc->tokens, sizeof *out->places));
     for (int64_t i = 0; i < desc->tokens; i++)
         out->places[i] = i;
-    TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
-    TRY(place_saved(&out->saved, out));
-    TRY(nn_room_reserve(&out->saved.room, out->runtime));
-    TRY(place_saved(&out->saved, out));
+    TRY(memory_reserve(&out->saved, states, sizeof *out->saved));
+    while (out->states < states)
+        TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
     return nn_runtime_reserve(out->runtime, &out->d_normed, out->rows * out->hidden,
                               sizeof *out->d_normed);
 }
@@ -96,17 +104,21 @@ void encoder_destroy(vision_encoder *encoder)
     nn_stack_release(&encoder->blocks);
     nn_embedding_release(&encoder->position);
     nn_linear_release(&encoder->patch);
-    nn_stack_saved_release(&encoder->saved.blocks);
-    nn_room_release(&encoder->saved.room);
+    for (int64_t i = 0; i < encoder->states; i++) {
+        nn_stack_saved_release(&encoder->saved[i].blocks);
+        nn_room_release(&encoder->saved[i].room);
+    }
+    memory_release(encoder->saved);
     memory_release(encoder->places);
     nn_runtime_free(encoder->runtime, encoder->d_normed);
     nn_params_destroy(encoder->params);
     *encoder = (struct vision_encoder){0};
 }
 
-mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_real *patches)
+mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
+                            const nn_real *patches)
 {
-    encoder_saved *saved = &encoder->saved;
+    encoder_saved *saved = &encoder->saved[state];
     nn_real *first = saved->blocks.x[0], *last = saved->blocks.x[encoder->blocks.count];
     int64_t tokens = encoder->sequence.rows, pictures = encoder->sequence.batch;
     TRY(nn_linear_forward(&encoder->patch, &saved->patch, first, patches, encoder->rows, pictures));
@@ -118,9 +130,9 @@ mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_rea
                              pictures);
 }
 
-mimo_status encoder_backward(vision_encoder *encoder, nn_real *d_rows)
+mimo_status encoder_backward(vision_encoder *encoder, int64_t state, nn_real *d_rows)
 {
-    encoder_saved *saved = &encoder->saved;
+    encoder_saved *saved = &encoder->saved[state];
     nn_real *first = saved->blocks.x[0], *last = saved->blocks.x[encoder->blocks.count];
     TRY(nn_linear_backward(&encoder->project, &saved->project, encoder->d_normed, d_rows));
     TRY(nn_norm_backward_input(&encoder->norm, &saved->norm, last, encoder->d_normed, NULL));

@@ -1,5 +1,6 @@
 /* The encoder: a vision transformer. Patches [P, b, 192] -> rows [P, b, H] for the LLM, in the
- * order "sbh"; P image tokens, b pictures of this rank, H the hidden size of the LLM. */
+ * order "sbh"; P image tokens, b pictures of this rank, H the hidden size of the LLM. Several
+ * batches of pictures may be in flight, each in a state of its own. */
 #ifndef CAPTIONER_ENCODER_H
 #define CAPTIONER_ENCODER_H
 
@@ -9,6 +10,7 @@ typedef struct encoder_desc {
     mimo_comm *tp;             /* NULL: one rank */
     const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     uint64_t seed;
+    int64_t states;           /* batches in flight at most; 0 counts as 1 */
     int64_t tokens, pictures; /* P, b */
     int64_t patch_values;     /* width of a patch's row */
     int64_t hidden, heads, layers;
@@ -38,7 +40,8 @@ typedef struct vision_encoder {
     nn_norm norm;
     nn_linear project; /* hidden -> H */
     nn_sequence sequence;
-    encoder_saved saved; /* one micro-batch is in flight */
+    encoder_saved *saved; /* [states] */
+    int64_t states;
     int64_t rows, hidden;
     int64_t *places;   /* 0, 1, ..., P - 1 */
     nn_real *d_normed; /* [rows, hidden] */
@@ -49,12 +52,14 @@ typedef struct vision_encoder {
 mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc);
 void encoder_destroy(vision_encoder *encoder);
 
-/** rows [P, b, H] from patches [P, b, 192], which stay where they are until backward. */
-mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_real *patches);
+/** rows [P, b, H] from patches [P, b, 192], which stay where they are until backward of the state.
+ */
+mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
+                            const nn_real *patches);
 
-/** Gradients of the parameters from the gradient of the rows, which is gone after it; a picture
- *  needs none. */
-mimo_status encoder_backward(vision_encoder *encoder, nn_real *d_rows);
+/** Gradients of the parameters from the gradient of the rows of a state's forward, which is gone
+ *  after it; a picture needs none. */
+mimo_status encoder_backward(vision_encoder *encoder, int64_t state, nn_real *d_rows);
 
 /** Visit the linear layers. */
 mimo_status encoder_visit(vision_encoder *encoder, nn_lora_visit *visit);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "captioner/model/model_pass.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/support/utf8.h"
@@ -9,6 +10,7 @@
 /* One micro-batch of names in the making. */
 typedef struct name_drafts {
     captioner_model *model;
+    model_pass pass; /* over one micro-batch */
     const batch_item *items;
     generated_name *names;
     int64_t count;      /* names of this micro-batch, at most its total */
@@ -37,6 +39,7 @@ static void draft_release(name_drafts *draft)
     memory_release(draft->heard);
     memory_release(draft->ended);
     memory_release(draft->predicted);
+    model_pass_destroy(&draft->pass);
 }
 
 static void pick_beginnings(name_drafts *draft)
@@ -46,14 +49,15 @@ static void pick_beginnings(name_drafts *draft)
                                         draft->names[i].length, true};
 }
 
-/* The prediction after the last byte of each name, where this rank holds that position. */
+/* The prediction after the last byte of each name, where this rank holds that position and is of
+ * the last stage. */
 static void read_predictions(name_drafts *draft)
 {
     const language_model *language = &draft->model->language;
     const micro_batch *batch = &draft->model->batch;
     for (int64_t i = 0; i < draft->count; i++)
         draft->next[i] = -1;
-    for (int64_t s = 0; s < language->share; s++)
+    for (int64_t s = 0; language->last && s < language->share; s++)
         for (int64_t b = 0; b < batch->sentences; b++) {
             int64_t i = batch->first_sentence + b;
             if (i < draft->count &&
@@ -96,18 +100,21 @@ static mimo_status share_predictions(name_drafts *draft)
     return MIMO_OK;
 }
 
+/* On the last stage. The pass has one micro-batch, and so its first state has it. */
+static mimo_status predict(name_drafts *draft)
+{
+    language_model *language = &draft->model->language;
+    return language->last ? language_predict(language, 0, draft->predicted) : MIMO_OK;
+}
+
 static mimo_status extend_all(name_drafts *draft)
 {
-    captioner_model *model = draft->model;
     bool open = true;
     memset(draft->ended, 0, (size_t)draft->count * sizeof *draft->ended);
     while (open) {
         pick_beginnings(draft);
-        batch_fill(&model->batch, draft->picked, draft->count);
-        TRY(model_read(model));
-        TRY(model_forward(model, &model->text));
-        mimo_status predicted = language_predict(&model->language, 0, draft->predicted);
-        TRY(mimo_comm_agree(model->topology->world, predicted));
+        TRY(model_pass_run(&draft->pass, draft->picked, draft->count));
+        TRY(mimo_comm_agree(draft->model->topology->world, predict(draft)));
         read_predictions(draft);
         TRY(share_predictions(draft));
         open = append(draft);
@@ -130,7 +137,10 @@ mimo_status generate_names(captioner_model *model, const batch_item *items, int6
 {
     int64_t total = model->batch.total;
     name_drafts draft = {.model = model};
-    mimo_status status = mimo_comm_agree(model->topology->world, draft_reserve(&draft));
+    const model_pass_desc pass = {.micro_batches = 1, .samples = total};
+    mimo_status status = model_pass_create(&draft.pass, model, &pass);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(model->topology->world, draft_reserve(&draft));
     memset(names, 0, (size_t)count * sizeof *names);
     for (int64_t first = 0; status == MIMO_OK && first < count; first += total) {
         draft.items = items + first;

@@ -334,17 +334,17 @@ mimo_status language_losses(language_model *language, double *loss_sum, int64_t 
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
-static mimo_status predict_backward(language_model *language, language_saved *saved)
+static mimo_status predict_backward_input(language_model *language, language_saved *saved)
 {
     nn_real *last = saved->blocks.x[language->blocks.count];
     TRY(nn_loss_backward_input(&language->loss, &saved->loss, saved->logits));
-    TRY(nn_linear_backward(&language->head, &saved->head, language->d_normed, saved->logits));
+    TRY(nn_linear_backward_input(&language->head, &saved->head, language->d_normed, saved->logits));
     return nn_norm_backward_input(&language->norm, &saved->norm, last, language->d_normed, NULL);
 }
 
 /* The gradients of image rows stay in the tile. */
-static mimo_status embed_backward(language_model *language, const language_text *text,
-                                  language_saved *saved)
+static mimo_status embed_backward_params(language_model *language, const language_text *text,
+                                         language_saved *saved)
 {
     language_views views = views_of(language, saved);
     TRY(nn_embedding_backward_params(&language->position, &saved->position, saved->blocks.x[0]));
@@ -353,14 +353,22 @@ static mimo_status embed_backward(language_model *language, const language_text 
     return nn_embedding_backward_params(&language->text, &saved->text, saved->text_rows);
 }
 
-mimo_status language_backward(language_model *language, const language_text *text, int64_t state)
+mimo_status language_backward_input(language_model *language, int64_t state)
 {
     language_saved *saved = &language->saved[state];
     if (language->last)
-        TRY(predict_backward(language, saved));
-    TRY(nn_stack_backward_input(&language->blocks, &saved->blocks));
+        TRY(predict_backward_input(language, saved));
+    return nn_stack_backward_input(&language->blocks, &saved->blocks);
+}
+
+mimo_status language_backward_params(language_model *language, const language_text *text,
+                                     int64_t state)
+{
+    language_saved *saved = &language->saved[state];
+    if (language->last)
+        TRY(nn_linear_backward_params(&language->head, &saved->head));
     TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
-    return language->first ? embed_backward(language, text, saved) : MIMO_OK;
+    return language->first ? embed_backward_params(language, text, saved) : MIMO_OK;
 }
 
 mimo_status language_predict(language_model *language, int64_t state, int64_t *ids)

@@ -122,8 +122,14 @@ mimo_status language_forward(language_model *language, const language_text *text
  *  these are: on other stages than the last one 0. It waits for the work enqueued before it. */
 mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens);
 
-/** Backward of this stage, of the forward of a state and its text. Collective over tp and cp. */
-mimo_status language_backward(language_model *language, const language_text *text, int64_t state);
+/** Backward of this stage, of the forward of a state, in two halves: the gradient of the input,
+ *  which the stage before waits for, then those of the parameters, from the text of that forward.
+ *  In between the state keeps what the second half needs, and other micro-batches may come; of each
+ *  half they ascend. With `recompute` the first half does the blocks' parameters as well. The first
+ *  half is collective over tp and cp, the second local. */
+mimo_status language_backward_input(language_model *language, int64_t state);
+mimo_status language_backward_params(language_model *language, const language_text *text,
+                                     int64_t state);
 
 /** The likeliest token after each row of the state's forward, into ids[rows], on the last stage.
  *  Collective over tp. It takes memory at its end, so the caller makes the ranks agree after it. */

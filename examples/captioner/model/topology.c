@@ -16,6 +16,27 @@ static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spe
     return MIMO_OK;
 }
 
+/* Stages are at different steps, so no two of them may wait for each other inside the encoder. */
+static mimo_status check_stages(const rank_topology *out, const topology_desc *desc)
+{
+    int64_t rank = mimo_comm_rank(out->world), dp, stage, its_dp, its_stage;
+    CHECK(mimo_grid_dim_size(out->encoder, "pp") == 1 &&
+              mimo_grid_dim_size(out->encoder, "cp") == 1,
+          MIMO_ERR_GRID, "--encoder %s: the encoder has neither stages nor cp", desc->encoder);
+    TRY(mimo_grid_coord(&dp, out->encoder, rank, "dp"));
+    TRY(mimo_grid_coord(&stage, out->llm, rank, "pp"));
+    for (int64_t other = 0; other < mimo_comm_size(out->world); other++) {
+        TRY(mimo_grid_coord(&its_dp, out->encoder, other, "dp"));
+        TRY(mimo_grid_coord(&its_stage, out->llm, other, "pp"));
+        CHECK(its_dp != dp || its_stage == stage, MIMO_ERR_GRID,
+              "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
+              ", which --llm %s puts on stages %" PRId64 " and %" PRId64
+              ": give pp behind dp, or a smaller tp",
+              desc->encoder, rank, other, desc->llm, stage, its_stage);
+    }
+    return MIMO_OK;
+}
+
 static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
 {
     int64_t ranks = mimo_comm_size(out->world);
@@ -23,7 +44,9 @@ static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
     TRY(parse_spec(&out->encoder, "--encoder", desc->encoder, ranks));
     TRY(parse_spec(&out->llm, "--llm", desc->llm, ranks));
     out->sp = desc->sp && mimo_grid_dim_size(out->llm, "tp") > 1;
-    return mimo_pairing_of(&pairing, out->encoder, out->llm);
+    out->stages = (int)mimo_grid_dim_size(out->llm, "pp");
+    return out->stages > 1 ? check_stages(out, desc)
+                           : mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
 
 static bool has_groups(const mimo_grid *grid, const char *dim)
@@ -43,6 +66,7 @@ static mimo_status connect_grids(rank_topology *out)
     TRY(create_groups(out->encoder, "tp"));
     TRY(create_groups(out->llm, "tp"));
     TRY(create_groups(out->llm, "cp"));
+    TRY(create_groups(out->llm, "pp"));
 
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
@@ -66,7 +90,8 @@ static mimo_status find_place(rank_topology *out)
     TRY(find_group(out->encoder, "tp", &out->encoder_tp));
     TRY(find_group(out->llm, "tp", &out->llm_tp));
     TRY(find_group(out->llm, "cp", &out->llm_cp_group));
-    int64_t rank = mimo_comm_rank(out->world);
+    TRY(find_group(out->llm, "pp", &out->llm_pp));
+    int64_t rank = mimo_comm_rank(out->world), stage;
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
     out->llm_dp = mimo_grid_dim_size(out->llm, "dp");
@@ -74,6 +99,8 @@ static mimo_status find_place(rank_topology *out)
     TRY(mimo_grid_coord(&out->llm_tp_rank, out->llm, rank, "tp"));
     TRY(mimo_grid_coord(&out->llm_cp_rank, out->llm, rank, "cp"));
     TRY(mimo_grid_coord(&out->llm_dp_rank, out->llm, rank, "dp"));
+    TRY(mimo_grid_coord(&stage, out->llm, rank, "pp"));
+    out->stage = (int)stage;
 
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     rule.sp = out->sp;
@@ -105,5 +132,6 @@ void topology_destroy(rank_topology *topology)
 mimo_status topology_samples(const rank_topology *topology, mimo_side side, int64_t batch,
                              int64_t *first, int64_t *count)
 {
-    return mimo_bridge_samples(first, count, topology->bridge, side, batch);
+    const mimo_grid *grid = side == MIMO_SRC ? topology->encoder : topology->llm;
+    return mimo_pairing_samples(first, count, grid, mimo_comm_rank(topology->world), batch);
 }

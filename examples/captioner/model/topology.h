@@ -11,17 +11,18 @@
 typedef struct rank_topology {
     mimo_comm *world;   /* borrowed */
     mimo_grid *encoder; /* dims tp, dp */
-    mimo_grid *llm;     /* dims tp, cp, dp */
+    mimo_grid *llm;     /* dims tp, cp, dp, pp */
 
     /* Groups that this rank belongs to, owned by the grids; NULL where the dimension has size 1. */
-    mimo_comm *encoder_tp, *llm_tp, *llm_cp_group;
+    mimo_comm *encoder_tp, *llm_tp, *llm_cp_group, *llm_pp;
     bool sp; /* sequence parallelism over the LLM's tp: only where that is larger than 1 */
     int64_t encoder_dp_rank, encoder_dp;
     int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
+    int stage, stages; /* of the LLM's pp */
 
-    /* The bridge has the LLM's partition: an LLM rank receives the image rows of its own cp share
-     * alone (under sp of its tp-th of that), each at its position. `partition` splits the ids and
-     * labels in the same way. */
+    /* The bridge has the LLM's partition: a rank of the first stage receives the image rows of its
+     * own cp share alone (under sp of its tp-th of that), each at its position. `partition` splits
+     * the ids and labels in the same way. */
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;
@@ -40,8 +41,8 @@ mimo_status topology_create(rank_topology *out, mimo_comm *world, const topology
 /** Release in the opposite order. Collective in effect. */
 void topology_destroy(rank_topology *topology);
 
-/** This rank's samples of a micro-batch of `batch` samples, by role: the encoder loads pictures of
- *  one slice, the LLM the names of another. */
+/** This rank's samples of `batch` samples, by role: the encoder loads pictures of one slice, the
+ *  LLM the names of another, on every stage. */
 mimo_status topology_samples(const rank_topology *topology, mimo_side side, int64_t batch,
                              int64_t *first, int64_t *count);
 

@@ -8,6 +8,13 @@
 enum { WARMUP_STEPS = 100 };
 #define PI 3.14159265358979323846
 
+static mimo_status reserve_lists(step_trainer *out)
+{
+    int64_t count = out->desc.global_batch;
+    TRY(memory_reserve(&out->chosen, count, sizeof *out->chosen));
+    return memory_reserve(&out->gathered, count, sizeof *out->gathered);
+}
+
 mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc)
 {
     out->desc = *desc;
@@ -17,22 +24,18 @@ mimo_status trainer_create(step_trainer *out, captioner_model *model, const trai
                                     .world = topology->world,
                                     .n = 2,
                                     .stores = {model->encoder.params, model->language.params},
-                                    .tp = {topology->encoder_tp, topology->llm_tp}};
-    TRY(memory_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
-    TRY(memory_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered));
-    int64_t most = model->desc.micro_batch, count = (desc->global_batch + most - 1) / most;
-    TRY(memory_reserve(&out->texts, count, sizeof *out->texts));
-    out->micro_batches = count;
-    for (int64_t i = 0; i < count; i++)
-        TRY(language_text_create(&out->texts[i], &model->language));
-    return MIMO_OK;
+                                    .tp = {topology->encoder_tp, topology->llm_tp},
+                                    .pp = {NULL, topology->llm_pp}};
+    TRY(mimo_comm_agree(topology->world, reserve_lists(out)));
+    int64_t most = model->desc.micro_batch;
+    const model_pass_desc pass = {
+        .backward = true, .micro_batches = (desc->global_batch + most - 1) / most, .samples = most};
+    return model_pass_create(&out->pass, model, &pass);
 }
 
 void trainer_destroy(step_trainer *trainer)
 {
-    for (int64_t i = 0; i < trainer->micro_batches; i++)
-        language_text_destroy(&trainer->texts[i]);
-    memory_release(trainer->texts);
+    model_pass_destroy(&trainer->pass);
     memory_release(trainer->chosen);
     memory_release(trainer->gathered);
     *trainer = (struct step_trainer){0};
@@ -47,47 +50,13 @@ double learning_rate(const trainer_desc *desc, int64_t step)
     return desc->lr * (0.1 + 0.45 * (1.0 + cos(PI * done)));
 }
 
-/* The samples of a micro-batch. */
-typedef struct part {
-    const batch_item *items;
-    int64_t count;
-} part;
-
-static part part_at(const step_trainer *trainer, int64_t i)
-{
-    int64_t most = trainer->model->desc.micro_batch, first = i * most;
-    int64_t left = trainer->desc.global_batch - first;
-    return (part){trainer->gathered + first, left < most ? left : most};
-}
-
-/* The sentences of all micro-batches. Reading is what may fail on one rank alone: the ranks agree
- * on it once, and not between two micro-batches. */
-static mimo_status read_texts(step_trainer *trainer)
-{
-    captioner_model *model = trainer->model;
-    mimo_status status = MIMO_OK;
-    for (int64_t i = 0; status == MIMO_OK && i < trainer->micro_batches; i++) {
-        part own = part_at(trainer, i);
-        batch_fill_sentences(&model->batch, own.items, own.count);
-        status = language_read(&model->language, &trainer->texts[i], &model->batch);
-    }
-    return mimo_comm_agree(model->topology->world, status);
-}
-
 /* Sums of losses and of gradients over the micro-batches; nothing divides here. */
 static mimo_status accumulate(step_trainer *trainer)
 {
-    captioner_model *model = trainer->model;
-    TRY(read_texts(trainer));
-    for (int64_t i = 0; i < trainer->micro_batches; i++) {
-        part own = part_at(trainer, i);
-        batch_fill_pictures(&model->batch, own.items, own.count);
-        TRY(model_forward(model, &trainer->texts[i]));
-        TRY(model_backward(model, &trainer->texts[i]));
-    }
     double loss_sum;
     int64_t tokens;
-    TRY(language_losses(&model->language, &loss_sum, &tokens));
+    TRY(model_pass_run(&trainer->pass, trainer->gathered, trainer->desc.global_batch));
+    TRY(language_losses(&trainer->model->language, &loss_sum, &tokens));
     return mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens);
 }
 

@@ -3,7 +3,7 @@
 #define CAPTIONER_TRAIN_STEP_H
 
 #include "captioner/formats/adapter_config.h"
-#include "captioner/model/captioner_model.h"
+#include "captioner/model/model_pass.h"
 
 typedef struct trainer_desc {
     const batch_item *items; /* the training samples; borrowed */
@@ -21,8 +21,7 @@ typedef struct step_trainer {
     nn_gradients gradients; /* of both modules: one norm over both */
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
-    language_text *texts;   /* [micro_batches], all read before the first one goes forward */
-    int64_t micro_batches;  /* of a step */
+    model_pass pass;        /* over the micro-batches of a step */
     bool stepped;           /* it has changed the weights */
 } step_trainer;
 
@@ -32,7 +31,7 @@ typedef struct step_result {
     int64_t tokens;
 } step_result;
 
-/** Local. The caller zeroes *out before and calls trainer_destroy after. */
+/** Collective. The caller zeroes *out before and calls trainer_destroy after. */
 mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc);
 void trainer_destroy(step_trainer *trainer);
 

@@ -45,14 +45,16 @@ typedef struct run_state {
 static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
-    int64_t parts = options->micro_batches;
+    int64_t parts = options->micro_batches, most = (options->global_batch + parts - 1) / parts;
+    int64_t count = (options->global_batch + most - 1) / most;
     model_desc desc = {.hidden = options->hidden,
                        .heads = options->heads,
                        .encoder_layers = options->encoder_layers,
                        .llm_layers = options->llm_layers,
                        .side = options->image_size,
                        .seq = options->seq,
-                       .micro_batch = (options->global_batch + parts - 1) / parts,
+                       .micro_batch = most,
+                       .micro_batches = count,
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype,
@@ -68,7 +70,7 @@ static mimo_status build_model(run_state *run)
                             .global_batch = options->global_batch,
                             .seed = options->seed,
                             .lr = options->lr};
-    TRY(mimo_comm_agree(run->world, trainer_create(&run->trainer, &run->model, &trainer)));
+    TRY(trainer_create(&run->trainer, &run->model, &trainer));
     return nn_gradients_prepare(&run->trainer.gradients); /* so that no step makes communicators */
 }
 

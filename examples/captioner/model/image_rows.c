@@ -1,0 +1,277 @@
+#include "captioner/model/image_rows.h"
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+#include "nn/ops/nn_ops.h"
+
+static const nn_runtime *runtime_of(const image_rows *rows)
+{
+    return nn_runtime_or_host(rows->desc.runtime);
+}
+
+/* Rows of this rank's pictures. */
+static int64_t count_rows(const image_rows *rows)
+{
+    return rows->desc.batch->tokens * rows->desc.batch->pictures;
+}
+
+/* Rows of a micro-batch in the LLM's tile. */
+static int64_t part_rows(const image_rows *rows)
+{
+    return rows->desc.own * rows->desc.batch->sentences;
+}
+
+static bool is_first(const image_rows *rows)
+{
+    return rows->desc.topology->stage == 0;
+}
+
+/* --------------------------------------------- life ------------------------------------------- */
+
+/* Rows of `samples` samples of `positions` positions in two orders. A merge of samples that are all
+ * image rows puts those that lie position after position in the order of the samples, or the other
+ * way round, and its split puts them back. */
+static mimo_status create_order(mimo_alignment **out, const image_rows *rows, int64_t samples,
+                                int64_t positions)
+{
+    int64_t image = 0, *ids;
+    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
+    desc.modalities = 1;
+    desc.special = &image;
+    desc.memory = runtime_of(rows)->memory;
+    TRY(mimo_alignment_create(out, &desc));
+    TRY(memory_reserve(&ids, samples * positions, sizeof *ids)); /* zeros: `image` */
+    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", samples, positions);
+    mimo_status status = mimo_alignment_update(*out, &view, runtime_of(rows)->stream);
+    memory_release(ids);
+    return status;
+}
+
+static mimo_status reserve_place(image_place *place, const image_rows *rows)
+{
+    const nn_runtime *runtime = rows->desc.runtime;
+    bool half = rows->desc.dtype == MIMO_BF16;
+    int64_t hidden = rows->desc.hidden, src = count_rows(rows) * hidden;
+    int64_t dst = is_first(rows) ? rows->desc.batch->group * part_rows(rows) * hidden : 0;
+    TRY(nn_runtime_reserve(runtime, &place->patches, count_rows(rows) * PATCH_VALUES,
+                           sizeof *place->patches));
+    TRY(nn_runtime_reserve(runtime, &place->encoded, src, sizeof *place->encoded));
+    TRY(nn_runtime_reserve(runtime, &place->src_tile, src, sizeof *place->src_tile));
+    TRY(nn_runtime_reserve(runtime, &place->dst_tile, dst, sizeof *place->dst_tile));
+    TRY(nn_runtime_reserve(runtime, &place->src_half, half ? src : 0, sizeof *place->src_half));
+    return nn_runtime_reserve(runtime, &place->dst_half, half ? dst : 0, sizeof *place->dst_half);
+}
+
+mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
+{
+    out->desc = *desc;
+    TRY(create_order(&out->order, out, desc->batch->pictures, desc->batch->tokens));
+    TRY(create_order(&out->parts, out, desc->batch->sentences, desc->own));
+    TRY(memory_reserve(&out->places, desc->encoder->states, sizeof *out->places));
+    for (int64_t i = 0; i < desc->encoder->states; i++)
+        TRY(reserve_place(&out->places[i], out));
+    return MIMO_OK;
+}
+
+static void release_place(image_place *place, const nn_runtime *runtime)
+{
+    nn_runtime_free(runtime, place->patches);
+    nn_runtime_free(runtime, place->encoded);
+    nn_runtime_free(runtime, place->src_tile);
+    nn_runtime_free(runtime, place->dst_tile);
+    nn_runtime_free(runtime, place->src_half);
+    nn_runtime_free(runtime, place->dst_half);
+}
+
+void image_rows_destroy(image_rows *rows)
+{
+    for (int64_t i = 0; rows->places && i < rows->desc.encoder->states; i++)
+        release_place(&rows->places[i], rows->desc.runtime);
+    memory_release(rows->places);
+    mimo_alignment_destroy(rows->parts);
+    mimo_alignment_destroy(rows->order);
+    *rows = (image_rows){0};
+}
+
+/* Every sentence begins with its image rows, also that of a masked sample. All stages know that. */
+static mimo_status list_spans(mimo_span **out, const micro_batch *batch)
+{
+    int64_t count = batch->group * batch->sentences;
+    TRY(memory_reserve(out, count, sizeof **out));
+    for (int64_t i = 0; i < count; i++)
+        (*out)[i] = (mimo_span){.sample = batch->group * batch->first_sentence + i,
+                                .length = batch->tokens};
+    return MIMO_OK;
+}
+
+mimo_status image_rows_connect(image_rows *rows)
+{
+    const micro_batch *batch = rows->desc.batch;
+    const rank_topology *topology = rows->desc.topology;
+    mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
+    mimo_span *spans = NULL;
+    mimo_status status = mimo_comm_agree(topology->world, list_spans(&spans, batch));
+    desc.batch = batch->group * batch->total;
+    desc.ragged = true;
+    desc.spans = spans;
+    desc.span_count = batch->group * batch->sentences;
+    if (status == MIMO_OK)
+        status = mimo_bridge_update(topology->bridge, &desc, 1);
+    memory_release(spans);
+    return status;
+}
+
+/* ------------------------------------------- the bridge --------------------------------------- */
+
+/* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
+static mimo_status to_bridge(const image_rows *rows, uint16_t *half, const nn_real *tile,
+                             int64_t count)
+{
+    const nn_runtime *runtime = runtime_of(rows);
+    return rows->desc.dtype == MIMO_BF16
+               ? runtime->ops->to_bf16(runtime, half, tile, count * rows->desc.hidden)
+               : MIMO_OK;
+}
+
+static mimo_status from_bridge(const image_rows *rows, nn_real *tile, const uint16_t *half,
+                               int64_t count)
+{
+    const nn_runtime *runtime = runtime_of(rows);
+    return rows->desc.dtype == MIMO_BF16
+               ? runtime->ops->from_bf16(runtime, tile, half, count * rows->desc.hidden)
+               : MIMO_OK;
+}
+
+/* The tiles of both sides as the bridge sees them. Other stages than the first one consume nothing.
+ */
+static void view_tiles(const image_rows *rows, const image_place *place, mimo_tensor *src,
+                       mimo_tensor *dst)
+{
+    const micro_batch *batch = rows->desc.batch;
+    bool half = rows->desc.dtype == MIMO_BF16;
+    int64_t samples = is_first(rows) ? batch->group * batch->sentences : 0;
+    *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
+                          rows->desc.dtype, "th", count_rows(rows), rows->desc.hidden);
+    *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
+                          rows->desc.dtype, "bsh", samples, rows->desc.own, rows->desc.hidden);
+    if (samples == 0)
+        dst->data = NULL;
+    src->memory = dst->memory = runtime_of(rows)->memory;
+}
+
+/* Chunk i of a forward has the samples of the group's i-th micro-batch, one after the other. */
+static mimo_status begin_forward(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
+                                 const mimo_tensor *from, int64_t group)
+{
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    if (group == 1)
+        return mimo_bridge_forward_start(out, bridge, to, from, 1, NULL);
+    move.to = to;
+    move.from = from;
+    move.n = 1;
+    move.chunks = (int)group;
+    return mimo_bridge_forward_start_chunked(out, bridge, &move);
+}
+
+mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t place)
+{
+    image_place *own = &rows->places[place];
+    mimo_bridge *bridge = rows->desc.topology->bridge;
+    mimo_stream stream = runtime_of(rows)->stream;
+    mimo_tensor src, dst;
+    *out = NULL;
+    view_tiles(rows, own, &src, &dst);
+    if (!backward)
+        TRY(to_bridge(rows, own->src_half, own->src_tile, count_rows(rows)));
+    if (stream)
+        return backward ? mimo_bridge_backward(bridge, &src, &dst, 1, stream)
+                        : mimo_bridge_forward(bridge, &dst, &src, 1, stream);
+    return backward ? mimo_bridge_backward_start(out, bridge, &src, &dst, 1, NULL)
+                    : begin_forward(out, bridge, &dst, &src, rows->desc.batch->group);
+}
+
+/* -------------------------------------------- both ends --------------------------------------- */
+
+/* Rows in both orders, and no text between them. */
+typedef struct order_views {
+    mimo_tensor by_position, by_sample, text;
+} order_views;
+
+static order_views view_orders(const image_rows *rows, nn_real *by_position, nn_real *by_sample,
+                               int64_t samples, int64_t positions)
+{
+    int64_t hidden = rows->desc.hidden;
+    order_views views;
+    views.by_position = mimo_tensor_3d(by_position, NN_DTYPE, "sbh", positions, samples, hidden);
+    views.by_sample = mimo_tensor_3d(by_sample, NN_DTYPE, "bsh", samples, positions, hidden);
+    views.text = mimo_tensor_2d(NULL, NN_DTYPE, "th", 0, hidden);
+    views.by_position.memory = views.by_sample.memory = views.text.memory =
+        runtime_of(rows)->memory;
+    return views;
+}
+
+static order_views encoder_orders(const image_rows *rows, const image_place *place)
+{
+    const micro_batch *batch = rows->desc.batch;
+    return view_orders(rows, place->encoded, place->src_tile, batch->pictures, batch->tokens);
+}
+
+mimo_status image_rows_encode(image_rows *rows, int64_t place)
+{
+    image_place *own = &rows->places[place];
+    order_views order = encoder_orders(rows, own);
+    int64_t bytes = count_rows(rows) * PATCH_VALUES * (int64_t)sizeof *own->patches;
+    TRY(nn_runtime_write(runtime_of(rows), own->patches, rows->desc.batch->patches, bytes));
+    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, own->patches));
+    return mimo_alignment_merge(rows->order, &order.by_sample, &order.by_position, &order.text,
+                                runtime_of(rows)->stream);
+}
+
+mimo_status image_rows_encode_backward(image_rows *rows, int64_t place)
+{
+    image_place *own = &rows->places[place];
+    order_views order = encoder_orders(rows, own);
+    int64_t count = count_rows(rows);
+    TRY(from_bridge(rows, own->src_tile, own->src_half, count));
+    TRY(nn_plain_zeros(runtime_of(rows), own->src_tile, count * rows->desc.hidden));
+    TRY(mimo_alignment_split(rows->order, &order.by_position, &order.text, &order.by_sample,
+                             runtime_of(rows)->stream));
+    return encoder_backward(rows->desc.encoder, place, own->encoded);
+}
+
+static order_views part_orders(const image_rows *rows, nn_real *tile, nn_real *part)
+{
+    return view_orders(rows, tile, part, rows->desc.batch->sentences, rows->desc.own);
+}
+
+mimo_status image_rows_take(const image_rows *rows, int64_t place, int64_t i, nn_real *tile)
+{
+    const image_place *own = &rows->places[place];
+    int64_t count = part_rows(rows), first = i * count * rows->desc.hidden;
+    order_views order = part_orders(rows, tile, own->dst_tile + first);
+    TRY(from_bridge(rows, own->dst_tile + first, own->dst_half + first, count));
+    return mimo_alignment_merge(rows->parts, &order.by_position, &order.by_sample, &order.text,
+                                runtime_of(rows)->stream);
+}
+
+mimo_status image_rows_give(const image_rows *rows, int64_t place, int64_t i, nn_real *tile)
+{
+    const image_place *own = &rows->places[place];
+    int64_t count = part_rows(rows), first = i * count * rows->desc.hidden;
+    order_views order = part_orders(rows, tile, own->dst_tile + first);
+    TRY(mimo_alignment_split(rows->parts, &order.by_sample, &order.text, &order.by_position,
+                             runtime_of(rows)->stream));
+    return to_bridge(rows, own->dst_half + first, own->dst_tile + first, count);
+}
+
+mimo_status image_rows_give_none(const image_rows *rows, int64_t place, int64_t i)
+{
+    const image_place *own = &rows->places[place];
+    int64_t each = part_rows(rows) * rows->desc.hidden;
+    int64_t first = i * each, count = (rows->desc.batch->group - i) * each;
+    if (!is_first(rows) || count <= 0)
+        return MIMO_OK;
+    TRY(nn_runtime_zero(runtime_of(rows), own->dst_tile + first,
+                        count * (int64_t)sizeof *own->dst_tile));
+    return to_bridge(rows, own->dst_half + first, own->dst_tile + first, count / rows->desc.hidden);
+}

@@ -1,0 +1,181 @@
+#include "captioner/model/model_pass.h"
+
+#include <inttypes.h>
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+/* ------------------------------------------- samples ------------------------------------------ */
+
+/* The samples of a micro-batch. */
+typedef struct part {
+    const batch_item *items;
+    int64_t count;
+} part;
+
+static part part_at(const model_pass *pass, int64_t index)
+{
+    int64_t most = pass->desc.samples, first = index * most;
+    int64_t left = first < pass->count ? pass->count - first : 0;
+    return (part){left > 0 ? pass->items + first : NULL, left < most ? left : most};
+}
+
+/* The samples of all micro-batches of a group, in the group's order. */
+static void pick_group(const model_pass *pass, int64_t group)
+{
+    const micro_batch *batch = &pass->model->batch;
+    int64_t each = batch->sentences, lane = batch->group * each;
+    for (int64_t i = 0; i < batch->group * batch->total; i++) {
+        int64_t in_group = i % lane / each, sample = i / lane * each + i % each;
+        part own = part_at(pass, group * pass->sizes.encoder_group + in_group);
+        bool there = in_group < pass->sizes.encoder_group && sample < own.count;
+        pass->picked[i] = there ? own.items[sample] : (batch_item){0};
+    }
+}
+
+/* Reading is what may fail on one rank alone. */
+static mimo_status read_texts(model_pass *pass)
+{
+    captioner_model *model = pass->model;
+    mimo_status status = MIMO_OK;
+    for (int64_t i = 0; status == MIMO_OK && i < pass->desc.micro_batches; i++) {
+        part own = part_at(pass, i);
+        batch_fill_sentences(&model->batch, own.items, own.count);
+        status = language_read(&model->language, &pass->texts[i], &model->batch);
+    }
+    return mimo_comm_agree(model->topology->world, status);
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+static mimo_status encode(model_pass *pass, const pipeline_task *task)
+{
+    micro_batch *batch = &pass->model->batch;
+    pick_group(pass, task->index);
+    batch_fill_pictures(batch, pass->picked, batch->group * batch->total);
+    return image_rows_encode(&pass->model->images, task->place);
+}
+
+static mimo_status forward(model_pass *pass, const pipeline_task *task)
+{
+    language_model *language = &pass->model->language;
+    if (task->first)
+        TRY(image_rows_take(&pass->model->images, task->place, task->part,
+                            language_input(language, task->state)));
+    return language_forward(language, &pass->texts[task->index], task->state);
+}
+
+static mimo_status backward_input(model_pass *pass, const pipeline_task *task)
+{
+    language_model *language = &pass->model->language;
+    TRY(language_backward_input(language, task->state));
+    if (!task->first || pass->sizes.encoder_frozen)
+        return MIMO_OK;
+    return image_rows_give(&pass->model->images, task->place, task->part,
+                           language_input(language, task->state));
+}
+
+static mimo_status backward_params(model_pass *pass, const pipeline_task *task)
+{
+    return language_backward_params(&pass->model->language, &pass->texts[task->index], task->state);
+}
+
+static mimo_status compute(void *context, const pipeline_task *task)
+{
+    model_pass *pass = context;
+    switch (task->kind) {
+    case MIMO_STEP_E:
+        return encode(pass, task);
+    case MIMO_STEP_EB:
+        return image_rows_encode_backward(&pass->model->images, task->place);
+    case MIMO_STEP_F:
+        return forward(pass, task);
+    case MIMO_STEP_I:
+        return backward_input(pass, task);
+    case MIMO_STEP_W:
+        return backward_params(pass, task);
+    default:
+        TRY(backward_input(pass, task));
+        return backward_params(pass, task);
+    }
+}
+
+static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
+{
+    model_pass *pass = context;
+    bool back = task->kind == MIMO_STEP_BB;
+    int64_t size = pass->sizes.encoder_group;
+    int64_t left = pass->desc.micro_batches - task->index * size;
+    if (back)
+        TRY(image_rows_give_none(&pass->model->images, task->place, left < size ? left : size));
+    return image_rows_begin(out, &pass->model->images, back, task->place);
+}
+
+static nn_real *input(void *context, const pipeline_task *task)
+{
+    const model_pass *pass = context;
+    return language_input(&pass->model->language, task->state);
+}
+
+static nn_real *output(void *context, const pipeline_task *task)
+{
+    const model_pass *pass = context;
+    return language_output(&pass->model->language, task->state);
+}
+
+/* --------------------------------------------- life ------------------------------------------- */
+
+static mimo_status reserve_all(model_pass *out)
+{
+    const captioner_model *model = out->model;
+    const model_pass_desc *desc = &out->desc;
+    const schedule_need need = {.stages = model->topology->stages,
+                                .micro_batches = desc->micro_batches,
+                                .backward = desc->backward,
+                                .frozen = !nn_params_trainable(model->encoder.params),
+                                .places = model->encoder.states};
+    CHECK(desc->micro_batches <= model->desc.micro_batches, MIMO_ERR_ARGUMENT,
+          "a pass over %" PRId64 " micro-batches, and the model was made for %" PRId64,
+          desc->micro_batches, model->desc.micro_batches);
+    TRY(schedule_choose(&out->schedule, &out->sizes, &model->desc.schedule, &need));
+    TRY(memory_reserve(&out->picked, model->batch.group * model->batch.total, sizeof *out->picked));
+    TRY(memory_reserve(&out->texts, desc->micro_batches, sizeof *out->texts));
+    for (int64_t i = 0; i < desc->micro_batches; i++)
+        TRY(language_text_create(&out->texts[i], &model->language));
+    return MIMO_OK;
+}
+
+mimo_status model_pass_create(model_pass *out, captioner_model *model, const model_pass_desc *desc)
+{
+    out->desc = *desc;
+    out->model = model;
+    TRY(mimo_comm_agree(model->topology->world, reserve_all(out)));
+    const pipeline_desc walk = {.world = model->topology->world,
+                                .schedule = out->schedule,
+                                .sizes = out->sizes,
+                                .stage = model->topology->stage,
+                                .states = &model->language.states,
+                                .places = model->encoder.states,
+                                .hops = &model->hops,
+                                .work = {out, compute, begin, input, output}};
+    return pipeline_create(&out->pipeline, &walk);
+}
+
+void model_pass_destroy(model_pass *pass)
+{
+    pipeline_destroy(&pass->pipeline);
+    for (int64_t i = 0; pass->texts && i < pass->desc.micro_batches; i++)
+        language_text_destroy(&pass->texts[i]);
+    memory_release(pass->texts);
+    memory_release(pass->picked);
+    mimo_schedule_destroy(pass->schedule);
+    *pass = (model_pass){0};
+}
+
+mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count)
+{
+    pass->items = items;
+    pass->count = count;
+    TRY(read_texts(pass));
+    return pipeline_run(&pass->pipeline);
+}

@@ -1,0 +1,41 @@
+/*
+ * A pass over micro-batches: forward alone, or forward and backward of each. A schedule says what
+ * every stage does and in which order; this is the work of its steps (pipeline.h).
+ */
+#ifndef CAPTIONER_MODEL_PASS_H
+#define CAPTIONER_MODEL_PASS_H
+
+#include "captioner/model/captioner_model.h"
+
+typedef struct model_pass_desc {
+    bool backward;
+    int64_t micro_batches; /* at most those that the model was made for */
+    int64_t samples;       /* of a micro-batch, at most its total: the next ones go to the next */
+} model_pass_desc;
+
+typedef struct model_pass {
+    model_pass_desc desc;
+    captioner_model *model;
+    mimo_schedule *schedule;
+    mimo_schedule_desc sizes; /* of the schedule */
+    stage_pipeline pipeline;
+    language_text *texts;    /* [micro_batches], all read before the first one goes forward */
+    batch_item *picked;      /* [G * total]: the samples of a group */
+    const batch_item *items; /* of a run */
+    int64_t count;
+} model_pass;
+
+/** Collective over the world. The model is borrowed, and has one pass at a time that runs. The
+ *  caller zeroes *out before and calls model_pass_destroy after, whatever the result. Errors:
+ *  MIMO_ERR_ARGUMENT (more micro-batches than the model was made for), those of schedule_choose and
+ *  pipeline_create. */
+mimo_status model_pass_create(model_pass *out, captioner_model *model, const model_pass_desc *desc);
+void model_pass_destroy(model_pass *pass);
+
+/** Run the pass over items[count], count <= micro_batches * samples; what they do not fill is
+ *  masked. Losses add up in language_losses; gradients in both stores. Where nothing of the encoder
+ *  is trained, no gradient crosses the bridge. Collective over the world; the ranks agree once,
+ *  when all texts are read. Errors: those of pipeline_run. */
+mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count);
+
+#endif

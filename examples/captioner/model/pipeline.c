@@ -1,0 +1,370 @@
+#include "captioner/model/pipeline.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+enum { FREE = -1 };
+
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* FB is a forward, then a backward; every other step is itself. Returns their number. */
+static int split_step(mimo_schedule_step parts[2], const mimo_schedule_step *step)
+{
+    parts[0] = *step;
+    if (step->kind != MIMO_STEP_FB)
+        return 1;
+    parts[0] = (mimo_schedule_step){MIMO_STEP_F, step->index, step->chunk, 0, 0};
+    parts[1] = (mimo_schedule_step){MIMO_STEP_B, step->back, step->back_chunk, 0, 0};
+    return 2;
+}
+
+static bool is_llm(mimo_step_kind kind)
+{
+    return kind == MIMO_STEP_F || kind == MIMO_STEP_B || kind == MIMO_STEP_I || kind == MIMO_STEP_W;
+}
+
+/* --------------------------------------------- life ------------------------------------------- */
+
+void pipeline_count_states(int64_t *states, int64_t chunks, const mimo_schedule *schedule,
+                           int64_t stage)
+{
+    int64_t count;
+    const mimo_schedule_step *steps = mimo_schedule_steps(&count, schedule, stage);
+    for (int64_t c = 0; c < chunks; c++) {
+        int64_t held = 0;
+        states[c] = 1;
+        for (int64_t i = 0; i < count; i++) {
+            mimo_schedule_step parts[2];
+            int many = split_step(parts, &steps[i]);
+            for (int k = 0; k < many; k++) {
+                bool frees = parts[k].kind == MIMO_STEP_B || parts[k].kind == MIMO_STEP_W;
+                if (is_llm(parts[k].kind) && parts[k].chunk == c)
+                    held += parts[k].kind == MIMO_STEP_F ? 1 : -frees;
+                states[c] = held > states[c] ? held : states[c];
+            }
+        }
+    }
+}
+
+static bool goes_back(const stage_pipeline *own)
+{
+    return own->desc.sizes.kind != MIMO_SCHEDULE_FORWARD;
+}
+
+/* Chunks of a stage that hold an activation which the stage behind may not have taken. Without
+ * backward nothing says that it was taken. */
+static mimo_status reserve_tiles(stage_pipeline *out)
+{
+    stage_hops *hops = out->desc.hops;
+    mimo_schedule_memory own = MIMO_SCHEDULE_MEMORY_INIT, before = MIMO_SCHEDULE_MEMORY_INIT;
+    const mimo_schedule *schedule = out->desc.schedule;
+    int64_t stage = out->desc.stage, all = out->desc.sizes.micro_batches;
+    TRY(mimo_schedule_memory_of(&own, schedule, stage));
+    if (stage + 1 < out->desc.sizes.stages)
+        TRY(stage_hops_reserve(hops, HOP_ACTIVATIONS, goes_back(out) ? own.saved_states : all));
+    if (stage == 0 || !goes_back(out))
+        return MIMO_OK;
+    TRY(mimo_schedule_memory_of(&before, schedule, stage - 1));
+    return stage_hops_reserve(hops, HOP_GRADIENTS, before.saved_states);
+}
+
+static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
+{
+    int64_t chunks = out->desc.sizes.chunks;
+    TRY(memory_reserve(&out->first_state, chunks + 1, sizeof *out->first_state));
+    for (int64_t c = 0; c < chunks; c++)
+        out->first_state[c + 1] = out->first_state[c] + states[c];
+    TRY(memory_reserve(&out->states, out->first_state[chunks], sizeof *out->states));
+    TRY(memory_reserve(&out->places, out->desc.places, sizeof *out->places));
+    TRY(memory_reserve(&out->ran, out->count, sizeof *out->ran));
+    return reserve_tiles(out);
+}
+
+static mimo_status compare_schedules(const stage_pipeline *own)
+{
+    uint64_t mine = mimo_schedule_hash(own->desc.schedule), first = mine;
+    TRY(mimo_comm_broadcast(own->desc.world, &first, sizeof first, 0, NULL));
+    if (mine != first)
+        return mimo_fail(MIMO_ERR_MISMATCH,
+                         "this rank's schedule has the hash %016" PRIx64
+                         ", and that of rank 0 has %016" PRIx64,
+                         mine, first);
+    return MIMO_OK;
+}
+
+mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc)
+{
+    out->desc = *desc;
+    out->desc.states = NULL;
+    out->steps = mimo_schedule_steps(&out->count, desc->schedule, desc->stage);
+    mimo_status compared = compare_schedules(out);
+    TRY(mimo_comm_agree(desc->world, compared));
+    return mimo_comm_agree(desc->world, reserve_all(out, desc->states));
+}
+
+void pipeline_destroy(stage_pipeline *pipeline)
+{
+    for (int64_t i = 0; pipeline->places && i < pipeline->desc.places; i++) {
+        (void)mimo_op_wait(&pipeline->places[i].there);
+        (void)mimo_op_wait(&pipeline->places[i].back);
+    }
+    memory_release(pipeline->first_state);
+    memory_release(pipeline->states);
+    memory_release(pipeline->places);
+    memory_release(pipeline->ran);
+    *pipeline = (struct stage_pipeline){0};
+}
+
+/* -------------------------------------------- states ------------------------------------------ */
+
+/* The state of a micro-batch, or where it is FREE one that nobody has; -1 where there is none. */
+static int64_t find_state(const stage_pipeline *own, int64_t chunk, int64_t micro_batch)
+{
+    for (int64_t i = own->first_state[chunk]; i < own->first_state[chunk + 1]; i++) {
+        const pipeline_state *state = &own->states[i];
+        bool free = state->done == FREE;
+        if (micro_batch == FREE ? free : !free && state->micro_batch == micro_batch)
+            return i - own->first_state[chunk];
+    }
+    return -1;
+}
+
+static pipeline_state *state_of(const stage_pipeline *own, const pipeline_task *task)
+{
+    return &own->states[own->first_state[task->chunk] + task->state];
+}
+
+static mimo_status take_state(stage_pipeline *own, pipeline_task *task)
+{
+    int64_t count = own->first_state[task->chunk + 1] - own->first_state[task->chunk];
+    task->state = find_state(own, task->chunk, FREE);
+    CHECK(task->state >= 0, MIMO_ERR_STATE,
+          "stage %" PRId64 " holds %" PRId64 " micro-batches, there are %" PRId64 " saved states",
+          own->desc.stage, count + 1, count);
+    *state_of(own, task) = (pipeline_state){task->index, FREE};
+    return MIMO_OK;
+}
+
+/* What must have run before on this state. */
+static mimo_status find_own_state(stage_pipeline *own, pipeline_task *task)
+{
+    int64_t before = task->kind == MIMO_STEP_W ? MIMO_STEP_I : MIMO_STEP_F;
+    task->state = find_state(own, task->chunk, task->index);
+    CHECK(task->state >= 0 && state_of(own, task)->done == before, MIMO_ERR_STATE,
+          "%s before its %s", task->kind == MIMO_STEP_W ? "weights' half" : "backward",
+          task->kind == MIMO_STEP_W ? "input's half" : "forward");
+    return MIMO_OK;
+}
+
+/* A state is free behind the last step of its micro-batch. */
+static void leave_state(const stage_pipeline *own, const pipeline_task *task)
+{
+    bool last = task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_W || !goes_back(own);
+    state_of(own, task)->done = last ? FREE : (int64_t)task->kind;
+}
+
+/* -------------------------------------------- places ------------------------------------------ */
+
+static bool learns(const stage_pipeline *own)
+{
+    return goes_back(own) && !own->desc.sizes.encoder_frozen;
+}
+
+/* What is done of a group before each of its steps. */
+static int64_t before_encoder_step(mimo_step_kind kind)
+{
+    switch (kind) {
+    case MIMO_STEP_E:
+        return FREE;
+    case MIMO_STEP_BF:
+        return MIMO_STEP_E;
+    case MIMO_STEP_BB:
+        return MIMO_STEP_BF;
+    default:
+        return MIMO_STEP_BB;
+    }
+}
+
+/* Where nothing goes back, a place is free when its call is over. */
+static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
+{
+    pipeline_place *place = &own->places[task->place];
+    if (task->kind == MIMO_STEP_E && !learns(own) && place->done == MIMO_STEP_BF) {
+        TRY(mimo_op_wait(&place->there));
+        place->done = FREE;
+    }
+    CHECK(place->done == before_encoder_step(task->kind) &&
+              (task->kind == MIMO_STEP_E || place->group == task->index),
+          MIMO_ERR_STATE,
+          "stage %" PRId64 " holds %" PRId64 " encoder groups, and has no more places",
+          own->desc.stage, own->desc.places);
+    place->group = task->index;
+    return MIMO_OK;
+}
+
+static void leave_place(const stage_pipeline *own, const pipeline_task *task)
+{
+    own->places[task->place].done = task->kind == MIMO_STEP_EB ? FREE : (int64_t)task->kind;
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+static pipeline_task task_of(const stage_pipeline *own, const mimo_schedule_step *step)
+{
+    const mimo_schedule_desc *sizes = &own->desc.sizes;
+    bool llm = is_llm(step->kind);
+    int64_t size = sizes->encoder_group > 0 ? sizes->encoder_group : 1;
+    int64_t group = llm ? step->index / size : step->index;
+    return (pipeline_task){.kind = step->kind,
+                           .index = step->index,
+                           .chunk = step->chunk,
+                           .first = llm && own->desc.stage == 0 && step->chunk == 0,
+                           .place = own->desc.places > 0 ? group % own->desc.places : 0,
+                           .part = llm ? step->index % size : 0};
+}
+
+static bool is_last(const stage_pipeline *own, const pipeline_task *task)
+{
+    return own->desc.stage == own->desc.sizes.stages - 1 &&
+           task->chunk == own->desc.sizes.chunks - 1;
+}
+
+static mimo_status wait_for_rows(const stage_pipeline *own, const pipeline_task *task)
+{
+    pipeline_place *place = &own->places[task->place];
+    if (!place->there)
+        return MIMO_OK;
+    return own->desc.sizes.encoder_group > 1
+               ? mimo_op_wait_chunk(place->there, (int)task->part, NULL)
+               : mimo_op_wait(&place->there);
+}
+
+/* Wait until the inputs of a step are there. The rows of BF may not be written over before the call
+ * has ended on this rank: the gradients of BB come into their place. */
+static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
+{
+    const pipeline_work *work = &own->desc.work;
+    bool encoded = own->desc.sizes.encoder_group > 0;
+    switch (task->kind) {
+    case MIMO_STEP_F:
+        if (task->first)
+            return encoded ? wait_for_rows(own, task) : MIMO_OK;
+        return stage_hops_receive(own->desc.hops, HOP_ACTIVATIONS,
+                                  work->input(work->context, task));
+    case MIMO_STEP_B:
+    case MIMO_STEP_I:
+        return is_last(own, task) ? MIMO_OK
+                                  : stage_hops_receive(own->desc.hops, HOP_GRADIENTS,
+                                                       work->output(work->context, task));
+    case MIMO_STEP_BB:
+        return mimo_op_wait(&own->places[task->place].there);
+    case MIMO_STEP_EB:
+        return mimo_op_wait(&own->places[task->place].back);
+    default:
+        return MIMO_OK;
+    }
+}
+
+static mimo_status pass_on(stage_pipeline *own, const pipeline_task *task)
+{
+    const pipeline_work *work = &own->desc.work;
+    if (task->kind == MIMO_STEP_F && !is_last(own, task))
+        return stage_hops_send(own->desc.hops, HOP_ACTIVATIONS, work->output(work->context, task));
+    if ((task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_I) && !task->first)
+        return stage_hops_send(own->desc.hops, HOP_GRADIENTS, work->input(work->context, task));
+    return MIMO_OK;
+}
+
+static mimo_status do_work(stage_pipeline *own, const pipeline_task *task)
+{
+    const pipeline_work *work = &own->desc.work;
+    pipeline_place *place = &own->places[task->place];
+    if (task->kind == MIMO_STEP_BF)
+        return work->begin(&place->there, work->context, task);
+    if (task->kind == MIMO_STEP_BB)
+        return work->begin(&place->back, work->context, task);
+    TRY(work->compute(work->context, task));
+    return is_llm(task->kind) ? pass_on(own, task) : MIMO_OK;
+}
+
+static mimo_status find_own(stage_pipeline *own, pipeline_task *task)
+{
+    if (!is_llm(task->kind))
+        return find_place(own, task);
+    return task->kind == MIMO_STEP_F ? take_state(own, task) : find_own_state(own, task);
+}
+
+static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t *begin)
+{
+    int64_t came = now();
+    TRY(find_own(own, task));
+    TRY(await_inputs(own, task));
+    *begin = now();
+    own->waited += *begin - came;
+    TRY(do_work(own, task));
+    if (is_llm(task->kind))
+        leave_state(own, task);
+    else
+        leave_place(own, task);
+    return MIMO_OK;
+}
+
+static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
+{
+    mimo_schedule_step parts[2];
+    pipeline_record *record = &own->ran[own->done];
+    int count = split_step(parts, step);
+    for (int i = 0; i < count; i++) {
+        pipeline_task task = task_of(own, &parts[i]);
+        int64_t begin = 0;
+        mimo_status status = run_task(own, &task, &begin);
+        if (status != MIMO_OK)
+            return fail_prefix(status, "stage %" PRId64 ", %s %" PRId64 ": ", own->desc.stage,
+                               is_llm(task.kind) ? "micro-batch" : "group", task.index);
+        if (i == 0)
+            record->begin = begin - own->began;
+    }
+    record->step = *step;
+    record->end = now() - own->began;
+    own->done++;
+    return MIMO_OK;
+}
+
+/* All that is on its way arrives. */
+static mimo_status finish(stage_pipeline *own)
+{
+    for (int64_t i = 0; i < own->desc.places; i++)
+        TRY(mimo_op_wait(&own->places[i].there));
+    return stage_hops_finish(own->desc.hops);
+}
+
+static mimo_status walk(stage_pipeline *own)
+{
+    own->done = own->waited = 0;
+    for (int64_t i = 0; i < own->first_state[own->desc.sizes.chunks]; i++)
+        own->states[i].done = FREE;
+    for (int64_t i = 0; i < own->desc.places; i++)
+        own->places[i].done = FREE;
+    own->began = now();
+    for (int64_t i = 0; i < own->count; i++)
+        TRY(run_step(own, &own->steps[i]));
+    return finish(own);
+}
+
+mimo_status pipeline_run(stage_pipeline *pipeline)
+{
+    mimo_comm *world = pipeline->desc.world;
+    mimo_status status = walk(pipeline);
+    if (status != MIMO_OK && pipeline->desc.sizes.stages > 1 && mimo_comm_state(world) == MIMO_OK)
+        (void)mimo_comm_abort(world, mimo_last_error());
+    return status;
+}

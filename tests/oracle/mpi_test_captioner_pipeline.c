@@ -1,0 +1,336 @@
+/* The executor of schedules: it runs the list that is printed, and moves the right rows. With
+ * stand-ins for the model, one rank a stage; then with the captioner's, whose gradients have the
+ * same bits by every schedule. */
+#include <stdio.h>
+#include <string.h>
+
+#include <mimo/mpi.h>
+
+#include "captioner/training/train_step.h"
+#include "core/check.h"
+#include "mpi_test.h"
+#include "nn/params/nn_hash.h"
+
+enum { ROWS = 3, WIDTH = 4, TILE = ROWS * WIDTH, MICRO_BATCHES = 5, STATES = 8, LAYER = 1000 };
+
+/* A model whose stages add 1 in forward and LAYER in backward. The last stage doubles. */
+typedef struct stand_in {
+    nn_real input[STATES][TILE], output[STATES][TILE];
+    int64_t stage, stages, fails; /* the micro-batch whose forward fails; -1: none */
+    int64_t ended;                /* backwards on the first stage with the right numbers */
+} stand_in;
+
+static nn_real first_input(int64_t m, int i)
+{
+    return (nn_real)(100 * m + i);
+}
+
+static void forward(stand_in *own, const pipeline_task *task)
+{
+    for (int i = 0; i < TILE; i++) {
+        if (own->stage == 0)
+            own->input[task->state][i] = first_input(task->index, i);
+        own->output[task->state][i] = own->input[task->state][i] + 1;
+        own->input[task->state][i] = 0; /* nobody needs it any more */
+    }
+}
+
+static void backward(stand_in *own, const pipeline_task *task)
+{
+    bool right = true, last = own->stage == own->stages - 1;
+    for (int i = 0; i < TILE; i++) {
+        nn_real ahead = own->output[task->state][i] * (last ? 2 : 1);
+        nn_real expected = 2 * (first_input(task->index, i) + (nn_real)own->stages) +
+                           (nn_real)(LAYER * own->stages);
+        own->input[task->state][i] = ahead + LAYER;
+        right = right && own->input[task->state][i] == expected;
+    }
+    own->ended += right;
+}
+
+static mimo_status compute(void *context, const pipeline_task *task)
+{
+    stand_in *own = context;
+    if (task->kind == MIMO_STEP_F && task->index == own->fails)
+        return mimo_fail(MIMO_ERR_MEMORY, "no room for a forward");
+    if (task->kind == MIMO_STEP_F)
+        forward(own, task);
+    else if (task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_I)
+        backward(own, task);
+    return MIMO_OK;
+}
+
+static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
+{
+    (void)context, (void)task;
+    *out = NULL;
+    return MIMO_OK;
+}
+
+static nn_real *input(void *context, const pipeline_task *task)
+{
+    return ((stand_in *)context)->input[task->state];
+}
+
+static nn_real *output(void *context, const pipeline_task *task)
+{
+    return ((stand_in *)context)->output[task->state];
+}
+
+/* A pipeline of stand-ins over all ranks of a communicator. */
+typedef struct stand_in_run {
+    stand_in own;
+    mimo_grid *grid;
+    stage_hops hops;
+    mimo_schedule *schedule;
+    stage_pipeline pipeline;
+} stand_in_run;
+
+static mimo_status build(stand_in_run *run, mimo_comm *comm, const mimo_schedule_desc *sizes,
+                         int64_t spare)
+{
+    char spec[32];
+    int64_t states;
+    run->own.stage = mimo_comm_rank(comm);
+    run->own.stages = mimo_comm_size(comm);
+    snprintf(spec, sizeof spec, "dp=1,pp=%d", mimo_comm_size(comm));
+    MIMO_TRY(mimo_grid_create_text(&run->grid, spec, 0));
+    MIMO_TRY(mimo_grid_connect(run->grid, comm));
+    const stage_hops_desc hops = {comm, run->grid, ROWS, WIDTH};
+    MIMO_TRY(stage_hops_create(&run->hops, &hops));
+    MIMO_TRY(mimo_schedule_create(&run->schedule, sizes));
+    pipeline_count_states(&states, 1, run->schedule, run->own.stage);
+    states += spare;
+    const pipeline_desc desc = {.world = comm,
+                                .schedule = run->schedule,
+                                .sizes = *sizes,
+                                .stage = run->own.stage,
+                                .states = &states,
+                                .hops = &run->hops,
+                                .work = {&run->own, compute, begin, input, output}};
+    return pipeline_create(&run->pipeline, &desc);
+}
+
+static void release(stand_in_run *run)
+{
+    pipeline_destroy(&run->pipeline);
+    mimo_schedule_destroy(run->schedule);
+    stage_hops_destroy(&run->hops);
+    mimo_grid_destroy(run->grid);
+}
+
+static mimo_schedule_desc sizes_of(mimo_schedule_kind kind)
+{
+    mimo_schedule_desc sizes = MIMO_SCHEDULE_DESC_INIT;
+    sizes.kind = kind;
+    sizes.stages = mpi_test_size();
+    sizes.micro_batches = MICRO_BATCHES;
+    return sizes;
+}
+
+static void expect_list_ran(const stage_pipeline *pipeline, const mimo_schedule *schedule,
+                            int64_t stage)
+{
+    int64_t count, ended = 0;
+    const mimo_schedule_step *steps = mimo_schedule_steps(&count, schedule, stage);
+    MPI_EXPECT(pipeline->done == count && count > 0, "%d of %d steps ran", (int)pipeline->done,
+               (int)count);
+    for (int64_t i = 0; i < pipeline->done; i++) {
+        const pipeline_record *ran = &pipeline->ran[i];
+        MPI_EXPECT(memcmp(&ran->step, &steps[i], sizeof *steps) == 0, "step %d is another one",
+                   (int)i);
+        MPI_EXPECT(ended <= ran->begin && ran->begin <= ran->end, "step %d: %d to %d after %d",
+                   (int)i, (int)ran->begin, (int)ran->end, (int)ended);
+        ended = ran->end;
+    }
+}
+
+static void walk_stand_ins(const mimo_schedule_desc *sizes)
+{
+    stand_in_run run = {.own.fails = -1};
+    bool back = sizes->kind != MIMO_SCHEDULE_FORWARD;
+    int64_t boundaries = sizes->stages - 1, own_hops = back ? 2 : 1;
+    MPI_EXPECT_OK(build(&run, mpi_test_comm(), sizes, 0));
+    for (int walk = 1; walk <= 2; walk++) {
+        int64_t ends = (run.own.stage > 0) + (run.own.stage < boundaries);
+        MPI_EXPECT_OK(pipeline_run(&run.pipeline));
+        expect_list_ran(&run.pipeline, run.schedule, run.own.stage);
+        MPI_EXPECT(run.hops.calls == walk * own_hops * ends * MICRO_BATCHES, "%d calls",
+                   (int)run.hops.calls);
+        MPI_EXPECT(run.own.stage > 0 || run.own.ended == (back ? walk * MICRO_BATCHES : 0),
+                   "%d of %d backwards are right", (int)run.own.ended, walk * MICRO_BATCHES);
+    }
+    release(&run);
+}
+
+MPI_TEST(captioner_pipeline, rows_come_back)
+{
+    mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
+    walk_stand_ins(&sizes);
+    sizes.overlap = true;
+    walk_stand_ins(&sizes);
+    sizes = sizes_of(MIMO_SCHEDULE_ZERO_BUBBLE);
+    walk_stand_ins(&sizes);
+    sizes = sizes_of(MIMO_SCHEDULE_FORWARD);
+    walk_stand_ins(&sizes);
+}
+
+MPI_TEST(captioner_pipeline, schedules_differ)
+{
+    stand_in_run run = {.own.fails = -1};
+    int last = mpi_test_size() - 1;
+    mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
+    sizes.micro_batches += mpi_test_rank() == last;
+    MPI_EXPECT(build(&run, mpi_test_comm(), &sizes, 0) == MIMO_ERR_MISMATCH, "a pipeline was made");
+    char words[80];
+    snprintf(words, sizeof words, "rank %d: this rank's schedule has the hash ", last);
+    MPI_EXPECT_SENTENCE(words);
+    release(&run);
+}
+
+/* Run what fails on one rank, in a family of its own, which then ends on all ranks. */
+static void expect_end(int64_t fails, int64_t spare, const char *first, const char *others)
+{
+    stand_in_run run = {.own.fails = mpi_test_rank() == 0 ? fails : -1};
+    mimo_comm *comm = NULL;
+    mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
+    MPI_EXPECT_OK(build(&run, comm, &sizes, mpi_test_rank() == 0 ? spare : 0));
+    mimo_status status = pipeline_run(&run.pipeline);
+    if (mpi_test_rank() == 0) {
+        MPI_EXPECT(status != MIMO_OK && status != MIMO_ERR_ABORTED, "%s", mimo_status_name(status));
+        MPI_EXPECT_SENTENCE(first);
+    } else {
+        MPI_EXPECT(status == MIMO_ERR_ABORTED, "%s", mimo_status_name(status));
+        MPI_EXPECT_SENTENCE(others);
+    }
+    release(&run);
+    mimo_comm_destroy(comm);
+}
+
+MPI_TEST(captioner_pipeline, a_failed_step_ends_all)
+{
+    expect_end(2, 0, "stage 0, micro-batch 2: no room for a forward",
+               "stage 0, micro-batch 2: no room for a forward");
+    expect_end(-1, -1, "stage 0, micro-batch 1: stage 0 holds 2 micro-batches, there are 1 saved",
+               "stage 0 holds 2 micro-batches, there are 1 saved states");
+}
+
+/* ------------------------------------------ the captioner ------------------------------------- */
+
+enum { SIDE = 16, SEQ = 16, SAMPLES = 11, LONGEST = 6, EACH = 2 }; /* the last of 6 parts has one */
+
+/* Pictures and names that differ in each sample. */
+static void draw_items(batch_item items[SAMPLES])
+{
+    static uint8_t pictures[SAMPLES][SIDE * SIDE * 3];
+    static const char letters[] = "pipelined";
+    for (int s = 0; s < SAMPLES; s++) {
+        for (int i = 0; i < SIDE * SIDE * 3; i++)
+            pictures[s][i] = (uint8_t)((i * (s + 3)) ^ (i / 7));
+        items[s] = (batch_item){pictures[s], letters + s % 3, 1 + s % LONGEST, false};
+    }
+}
+
+/* What a step leaves: summands of both gradients' hashes, and the losses. */
+typedef struct step_left {
+    uint64_t hash;
+    double loss;
+} step_left;
+
+static void check_memory(const step_trainer *trainer)
+{
+    const captioner_model *model = trainer->model;
+    mimo_schedule_memory memory = MIMO_SCHEDULE_MEMORY_INIT;
+    int64_t stage = model->topology->stage, stages = model->topology->stages;
+    int64_t ends = (stage > 0) + (stage < stages - 1);
+    MPI_EXPECT_OK(mimo_schedule_memory_of(&memory, trainer->pass.schedule, stage));
+    MPI_EXPECT(model->language.states == memory.saved_states, "%d saved states, not %d",
+               (int)model->language.states, (int)memory.saved_states);
+    MPI_EXPECT(model->encoder.states == trainer->pass.sizes.encoder_alive, "%d places, not %d",
+               (int)model->encoder.states, (int)trainer->pass.sizes.encoder_alive);
+    MPI_EXPECT(model->hops.calls == 2 * ends * trainer->pass.desc.micro_batches, "%d hops",
+               (int)model->hops.calls);
+}
+
+static void take_step(step_left *out, const rank_topology *topology, const nn_runtime *runtime,
+                      const schedule_choice *choice)
+{
+    captioner_model model = {0};
+    step_trainer trainer = {0};
+    step_result result = {0};
+    batch_item items[SAMPLES];
+    uint64_t encoder = 0, language = 0;
+    const model_desc desc = {.hidden = 16,
+                             .heads = 8,
+                             .encoder_layers = 1,
+                             .llm_layers = 3,
+                             .side = SIDE,
+                             .seq = SEQ,
+                             .micro_batch = EACH,
+                             .micro_batches = (SAMPLES + EACH - 1) / EACH,
+                             .schedule = *choice,
+                             .seed = 3,
+                             .runtime = runtime,
+                             .shards = 8,
+                             .pairs = 1,
+                             .bridge_dtype = MIMO_F32};
+    const trainer_desc training = {
+        .items = items, .samples = SAMPLES, .steps = 1, .global_batch = SAMPLES, .lr = 0.01};
+    draw_items(items);
+    MPI_EXPECT_OK(model_create(&model, topology, &desc));
+    MPI_EXPECT_OK(trainer_create(&trainer, &model, &training));
+    MPI_EXPECT_OK(train_step(&trainer, 0, &result));
+    expect_list_ran(&trainer.pass.pipeline, trainer.pass.schedule, topology->stage);
+    check_memory(&trainer);
+    MPI_EXPECT_OK(nn_hash_params(&encoder, model.encoder.params, NN_VALUE));
+    MPI_EXPECT_OK(nn_hash_params(&language, model.language.params, NN_VALUE));
+    *out = (step_left){encoder + language, result.loss};
+    trainer_destroy(&trainer);
+    model_destroy(&model);
+}
+
+/* Every stage steps, and the encoder's copies lie on all of them. */
+MPI_TEST(captioner_pipeline, bits_of_every_schedule)
+{
+    static const schedule_choice choices[] = {
+        {.group = 1},
+        {.group = 6},
+        {.group = 1, .alive = ALIVE_NO_LIMIT},
+        {.group = 2},
+        {.group = 4, .alive = ALIVE_NO_LIMIT}, /* the second group is half full */
+        {.kind = MIMO_SCHEDULE_ZERO_BUBBLE},
+        {.kind = MIMO_SCHEDULE_ZERO_BUBBLE, .group = 6},
+    };
+    rank_topology topology = {0};
+    nn_runtime runtime = {0};
+    step_left first = {0}, other = {0};
+    char encoder[32], llm[32];
+    const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};
+    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
+    snprintf(llm, sizeof llm, "tp=1,cp=1,dp=1,pp=%d", mpi_test_size());
+    const topology_desc grids = {encoder, llm, false};
+    MPI_EXPECT_OK(nn_runtime_init(&runtime, &order));
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        take_step(&other, &topology, &runtime, &choices[i]);
+        if (i == 0)
+            first = other;
+        MPI_EXPECT(other.hash == first.hash && other.loss == first.loss,
+                   "choice %d has other bits: loss %a, not %a", (int)i, other.loss, first.loss);
+    }
+    topology_destroy(&topology);
+    nn_runtime_release(&runtime);
+}
+
+/* A tp of the encoder that spans stages would make them wait for each other inside of a step. */
+MPI_TEST(captioner_pipeline, encoder_across_stages_is_refused)
+{
+    rank_topology topology = {0};
+    const topology_desc grids = {"tp=2,dp=1", "tp=1,cp=1,dp=1,pp=2", false};
+    MPI_EXPECT(topology_create(&topology, mpi_test_comm(), &grids) == MIMO_ERR_GRID, "it was made");
+    MPI_EXPECT_SENTENCE("--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm "
+                        "tp=1,cp=1,dp=1,pp=2 puts on stages 0 and 1");
+    topology_destroy(&topology);
+}
