@@ -1,5 +1,5 @@
-"""With --same-bits the checkpoint after 20 steps is one file from every topology, with adapters and
-without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
+"""With --same-bits the checkpoint after 20 steps is one file from every topology and every schedule, with adapters
+and without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
 sentence."""
 import filecmp
 import os
@@ -23,7 +23,15 @@ TOPOLOGIES = [
     ("tp=1,dp=8", "tp=8,cp=1,dp=1", 8, ["--sp", "--micro-batches", "3"]),
     ("tp=4,dp=2", "tp=2,cp=2,dp=2", 8, ["--sp", "--recompute"]),
 ]
-ADAPTED = [TOPOLOGIES[0], TOPOLOGIES[6]]
+# Stages of a pipeline, by every schedule. The LLM has 2 layers: of 4 stages, two have none.
+PIPELINES = [
+    ("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2, ["--micro-batches", "4", "--encoder-alive", "0"]),
+    ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", 8, ["--micro-batches", "4", "--schedule", "zero-bubble", "--sp"]),
+    ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8,
+     ["--micro-batches", "5", "--schedule", "three-phases", "--recompute"]),
+    ("tp=1,dp=8", "pp=4,tp=1,cp=1,dp=2", 8, ["--micro-batches", "7", "--encoder-group", "2"]),
+]
+ADAPTED = [TOPOLOGIES[0], TOPOLOGIES[6], PIPELINES[0]]
 ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
 REFUSED = [
     (["--same-bits=6,1"], 1, "--same-bits needs powers of two, not \"6,1\""),
@@ -38,6 +46,14 @@ REFUSED = [
     (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "the LLM's tp=4 is more than the 2 parts"),
     (["--same-bits=2,1", "--encoder", "tp=4,dp=1"], 4,
      "the encoder's tp=4 is more than the 2 parts"),
+    (["--micro-batches", "2", "--encoder-group", "3"], 1,
+     "--encoder-group 3 is more than the micro-batches, --micro-batches 2"),
+    (["--micro-batches", "2", "--encoder-group", "2", "--schedule", "three-phases"], 1,
+     "--schedule three-phases encodes all micro-batches as one group: --encoder-group does not"),
+    (["--llm", "tp=1,cp=1,dp=1,pp=2", "--encoder", "tp=2,dp=1"], 2,
+     "its tp joins ranks 0 and 1, which --llm tp=1,cp=1,dp=1,pp=2 puts on stages 0 and 1"),
+    (["--llm", "tp=1,cp=1,dp=1,pp=2", "--micro-batches", "4", "--encoder-alive", "1"], 2,
+     "schedule: encoder_alive 1: stage 0 needs 2 groups before the first one is done"),
 ]
 
 
@@ -86,10 +102,12 @@ class SameBits:
         """Half of the steps on another topology, against the one rank that was compared last; V and C
         must be those of the first half."""
         self.train("half", TOPOLOGIES[3], "--same-bits=8,4", "--steps", "10")
-        self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume",
+        self.train("two thirds", PIPELINES[0], "--same-bits=8,4", "--steps", "14", "--resume",
                    self.path("half"))
+        self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume",
+                   self.path("two thirds"))
         self.expect(filecmp.cmp(self.path("one"), self.path("other"), shallow=False),
-                    "resumed half-way on another topology")
+                    "resumed twice, on other topologies")
         for order, said in ((["--same-bits=8,2"], "8,2"), ([], "none")):
             complaint = self.refused(ONE, *order, "--steps", STEPS, "--resume", self.path("half"))
             self.expect(f"was saved with --same-bits 8,4, but this run has {said}" in complaint,
@@ -107,7 +125,7 @@ def main():
         captioner = Captioner(mpirun, program, folder)
         captioner.prepare(16, ONE_EMOJI_IN)
         test = SameBits(captioner)
-        test.compare(TOPOLOGIES, True, "--same-bits=8,4", "--steps", STEPS)
+        test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
         test.expect_resumed()
         test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS)
         test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)

@@ -58,7 +58,18 @@ static bool print_tp(FILE *out, const int64_t parts[2], const origin both[2])
     return true;
 }
 
-/* Gradients are added over every dimension of the grid except tp, where the tensor has a rule. */
+/* A dimension's row; whether the gradient of the tensor is added in other parts along it. Over tp
+ * the tensor has a rule, stages have other tensors, and over all other dimensions it is added. */
+static bool print_dim(FILE *out, const char *name, const int64_t parts[2], const origin both[2])
+{
+    if (strcmp(name, "tp") == 0)
+        return print_tp(out, parts, both);
+    if (strcmp(name, "pp") != 0)
+        return print_row(out, name, parts, "added at the end of the step");
+    print_row(out, name, parts, "not added: each stage has other tensors");
+    return false;
+}
+
 static bool print_dims(FILE *out, const origin both[2])
 {
     const int64_t in_turn[2] = {both[0].micro_batches, both[1].micro_batches};
@@ -70,10 +81,7 @@ static bool print_dims(FILE *out, const origin both[2])
                                       mimo_grid_dim_size(both[1].grid, name)};
             if (side == 1 && mimo_grid_find(both[0].grid, name) >= 0)
                 continue;
-            bool row = strcmp(name, "tp") == 0
-                           ? print_tp(out, parts, both)
-                           : print_row(out, name, parts, "added at the end of the step");
-            differs = differs || row;
+            differs = print_dim(out, name, parts, both) || differs;
         }
     return print_row(out, "micro-batches", in_turn, "added one after another") || differs;
 }

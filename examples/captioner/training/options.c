@@ -39,6 +39,9 @@ enum option_key {
     KEY_STEPS,
     KEY_GLOBAL_BATCH,
     KEY_MICRO_BATCHES,
+    KEY_SCHEDULE,
+    KEY_ENCODER_GROUP,
+    KEY_ENCODER_ALIVE,
     KEY_SEED,
     KEY_LR,
     KEY_DEVICE,
@@ -84,6 +87,7 @@ static const struct options defaults = {
     .steps = 2000,
     .global_batch = 16,
     .micro_batches = 1,
+    .encoder_alive = -1,
     .seed = 1,
     .lr = 2e-3,
     .device = OPTIONS_CPU,
@@ -111,7 +115,8 @@ static const struct options defaults = {
 static const struct argp_option rows[] = {
     HEADING("Grids, on the same ranks:", 1),
     FLAG("encoder", KEY_ENCODER, "SPEC", "Grid of the encoder (default tp=2,dp=4)"),
-    FLAG("llm", KEY_LLM, "SPEC", "Grid of the language model (default tp=2,cp=2,dp=2)"),
+    FLAG("llm", KEY_LLM, "SPEC",
+         "Grid of the language model (default tp=2,cp=2,dp=2); with pp its layers are a pipeline"),
     FLAG("sp", KEY_SP, NULL,
          "Sequence parallelism: outside of the products each of the LLM's tp ranks has its own "
          "rows"),
@@ -133,6 +138,15 @@ static const struct argp_option rows[] = {
     FLAG("micro-batches", KEY_MICRO_BATCHES, "M",
          "Cut the batch into at most M parts, one after another: B/M samples each, rounded up, and "
          "the last what is left (default 1)"),
+    FLAG("schedule", KEY_SCHEDULE, "1f1b|zero-bubble|three-phases",
+         "In which order the stages of a pipeline take the micro-batches (default 1f1b). "
+         "zero-bubble computes gradients of weights where a stage would wait; three-phases is 1f1b "
+         "with all of the encoder's work before and behind it. The same bits"),
+    FLAG("encoder-group", KEY_ENCODER_GROUP, "G",
+         "Micro-batches that are encoded together, at most M (default 1)"),
+    FLAG("encoder-alive", KEY_ENCODER_ALIVE, "L",
+         "Groups of which a rank holds the encoder's activations at once; 0: no limit (default: as "
+         "few as keep no stage waiting for each group)"),
     FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
     FLAG("device", KEY_DEVICE, "cpu|cuda", "Where tensors live (default cpu)"),
@@ -354,6 +368,14 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return parse_int(&o->global_batch, "--global-batch", text, 1, 1 << 20);
     case KEY_MICRO_BATCHES:
         return parse_int(&o->micro_batches, "--micro-batches", text, 1, 1 << 20);
+    case KEY_SCHEDULE:
+        TRY(parse_choice(&choice, "--schedule", text, "1f1b|zero-bubble|three-phases"));
+        o->schedule = (enum options_schedule)choice;
+        return MIMO_OK;
+    case KEY_ENCODER_GROUP:
+        return parse_int(&o->encoder_group, "--encoder-group", text, 1, 1 << 20);
+    case KEY_ENCODER_ALIVE:
+        return parse_int(&o->encoder_alive, "--encoder-alive", text, 0, 1 << 20);
     case KEY_SEED:
         return parse_seed(&o->seed, "--seed", text);
     case KEY_LR:
@@ -602,6 +624,13 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
+    CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
+          "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
+          o->encoder_group, o->micro_batches);
+    CHECK(o->schedule != OPTIONS_THREE_PHASES || (o->encoder_group == 0 && o->encoder_alive < 0),
+          MIMO_ERR_ARGUMENT,
+          "--schedule three-phases encodes all micro-batches as one group: %s does not go with it",
+          o->encoder_group > 0 ? "--encoder-group" : "--encoder-alive");
     CHECK(o->shards == 0 || o->precision == MIMO_F32, MIMO_ERR_ARGUMENT,
           "--same-bits needs --precision f32: products in bf16 have no fixed order");
     CHECK(o->save || o->save_every == 0, MIMO_ERR_ARGUMENT,

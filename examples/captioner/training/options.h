@@ -39,6 +39,9 @@ enum options_hashes {
     OPTIONS_HASHES_NOT_GIVEN
 };
 
+/* --schedule */
+enum options_schedule { OPTIONS_1F1B, OPTIONS_ZERO_BUBBLE, OPTIONS_THREE_PHASES };
+
 /* Texts belong to argv, or are constants. */
 struct options {
     enum options_action action;
@@ -56,7 +59,10 @@ struct options {
 
     int64_t steps;
     int64_t global_batch;
-    int64_t micro_batches; /* at most global_batch */
+    int64_t micro_batches;          /* at most global_batch */
+    enum options_schedule schedule; /* of the LLM's stages */
+    int64_t encoder_group;          /* micro-batches; 0: not given */
+    int64_t encoder_alive;          /* groups; 0: no limit; -1: not given */
     uint64_t seed;
     double lr;
     enum options_device device;

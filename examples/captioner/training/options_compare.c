@@ -5,7 +5,7 @@
 
 #include "captioner/support/captioner_support.h"
 
-enum { MOST_OPTIONS = 48, VALUE_CAPACITY = 96 };
+enum { MOST_OPTIONS = 56, VALUE_CAPACITY = 96 };
 
 /* As it travels: of a long path the beginning, for the sentence, and a hash of all of it. */
 typedef struct option_value {
@@ -54,6 +54,9 @@ static void add_training(option_list *list, const struct options *o)
     add_int(list, "--steps", o->steps);
     add_int(list, "--global-batch", o->global_batch);
     add_int(list, "--micro-batches", o->micro_batches);
+    add_int(list, "--schedule", o->schedule);
+    add_int(list, "--encoder-group", o->encoder_group);
+    add_int(list, "--encoder-alive", o->encoder_alive);
     snprintf(text, sizeof text, "%" PRIu64, o->seed);
     add_text(list, "--seed", text);
     snprintf(text, sizeof text, "%.17g", o->lr);

@@ -42,6 +42,19 @@ typedef struct run_state {
     final_report report;
 } run_state;
 
+/* `micro_batches` of a step: fewer than were asked for, where these would be empty. */
+static schedule_choice choose_schedule(const struct options *options, int64_t micro_batches)
+{
+    schedule_choice choice = {.group = options->encoder_group, .alive = options->encoder_alive};
+    if (options->schedule == OPTIONS_ZERO_BUBBLE)
+        choice.kind = MIMO_SCHEDULE_ZERO_BUBBLE;
+    if (options->encoder_alive <= 0)
+        choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
+    if (options->schedule == OPTIONS_THREE_PHASES || choice.group > micro_batches)
+        choice.group = micro_batches;
+    return choice;
+}
+
 static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
@@ -55,6 +68,7 @@ static mimo_status build_model(run_state *run)
                        .seq = options->seq,
                        .micro_batch = most,
                        .micro_batches = count,
+                       .schedule = choose_schedule(options, count),
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype,
