@@ -10,114 +10,9 @@
 #include "core/check.h"
 #include "mpi_test.h"
 #include "nn/params/nn_hash.h"
+#include "stand_in_stages.h"
 
-enum { ROWS = 3, WIDTH = 4, TILE = ROWS * WIDTH, MICRO_BATCHES = 5, STATES = 8, LAYER = 1000 };
-
-/* A model whose stages add 1 in forward and LAYER in backward. The last stage doubles. */
-typedef struct stand_in {
-    nn_real input[STATES][TILE], output[STATES][TILE];
-    int64_t stage, stages, fails; /* the micro-batch whose forward fails; -1: none */
-    int64_t ended;                /* backwards on the first stage with the right numbers */
-} stand_in;
-
-static nn_real first_input(int64_t m, int i)
-{
-    return (nn_real)(100 * m + i);
-}
-
-static void forward(stand_in *own, const pipeline_task *task)
-{
-    for (int i = 0; i < TILE; i++) {
-        if (own->stage == 0)
-            own->input[task->state][i] = first_input(task->index, i);
-        own->output[task->state][i] = own->input[task->state][i] + 1;
-        own->input[task->state][i] = 0; /* nobody needs it any more */
-    }
-}
-
-static void backward(stand_in *own, const pipeline_task *task)
-{
-    bool right = true, last = own->stage == own->stages - 1;
-    for (int i = 0; i < TILE; i++) {
-        nn_real ahead = own->output[task->state][i] * (last ? 2 : 1);
-        nn_real expected = 2 * (first_input(task->index, i) + (nn_real)own->stages) +
-                           (nn_real)(LAYER * own->stages);
-        own->input[task->state][i] = ahead + LAYER;
-        right = right && own->input[task->state][i] == expected;
-    }
-    own->ended += right;
-}
-
-static mimo_status compute(void *context, const pipeline_task *task)
-{
-    stand_in *own = context;
-    if (task->kind == MIMO_STEP_F && task->index == own->fails)
-        return mimo_fail(MIMO_ERR_MEMORY, "no room for a forward");
-    if (task->kind == MIMO_STEP_F)
-        forward(own, task);
-    else if (task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_I)
-        backward(own, task);
-    return MIMO_OK;
-}
-
-static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
-{
-    (void)context, (void)task;
-    *out = NULL;
-    return MIMO_OK;
-}
-
-static nn_real *input(void *context, const pipeline_task *task)
-{
-    return ((stand_in *)context)->input[task->state];
-}
-
-static nn_real *output(void *context, const pipeline_task *task)
-{
-    return ((stand_in *)context)->output[task->state];
-}
-
-/* A pipeline of stand-ins over all ranks of a communicator. */
-typedef struct stand_in_run {
-    stand_in own;
-    mimo_grid *grid;
-    stage_hops hops;
-    mimo_schedule *schedule;
-    stage_pipeline pipeline;
-} stand_in_run;
-
-static mimo_status build(stand_in_run *run, mimo_comm *comm, const mimo_schedule_desc *sizes,
-                         int64_t spare)
-{
-    char spec[32];
-    int64_t states;
-    run->own.stage = mimo_comm_rank(comm);
-    run->own.stages = mimo_comm_size(comm);
-    snprintf(spec, sizeof spec, "dp=1,pp=%d", mimo_comm_size(comm));
-    MIMO_TRY(mimo_grid_create_text(&run->grid, spec, 0));
-    MIMO_TRY(mimo_grid_connect(run->grid, comm));
-    const stage_hops_desc hops = {comm, run->grid, ROWS, WIDTH};
-    MIMO_TRY(stage_hops_create(&run->hops, &hops));
-    MIMO_TRY(mimo_schedule_create(&run->schedule, sizes));
-    pipeline_count_states(&states, 1, run->schedule, run->own.stage);
-    states += spare;
-    const pipeline_desc desc = {.world = comm,
-                                .schedule = run->schedule,
-                                .sizes = *sizes,
-                                .stage = run->own.stage,
-                                .states = &states,
-                                .hops = &run->hops,
-                                .work = {&run->own, compute, begin, input, output}};
-    return pipeline_create(&run->pipeline, &desc);
-}
-
-static void release(stand_in_run *run)
-{
-    pipeline_destroy(&run->pipeline);
-    mimo_schedule_destroy(run->schedule);
-    stage_hops_destroy(&run->hops);
-    mimo_grid_destroy(run->grid);
-}
+enum { MICRO_BATCHES = 5 };
 
 static mimo_schedule_desc sizes_of(mimo_schedule_kind kind)
 {
@@ -145,76 +40,88 @@ static void expect_list_ran(const stage_pipeline *pipeline, const mimo_schedule 
     }
 }
 
+/* Two walks, each with the right numbers at its end. */
 static void walk_stand_ins(const mimo_schedule_desc *sizes)
 {
-    stand_in_run run = {.own.fails = -1};
+    static stand_in_stages run;
     bool back = sizes->kind != MIMO_SCHEDULE_FORWARD;
-    int64_t boundaries = sizes->stages - 1, own_hops = back ? 2 : 1;
-    MPI_EXPECT_OK(build(&run, mpi_test_comm(), sizes, 0));
+    int64_t last = sizes->stages - 1, hops = back ? 2 : 1;
+    MPI_EXPECT_OK(stand_in_create(&run, mpi_test_comm(), sizes, 0));
+    bool ends_here = back && (sizes->encoder_group > 0 || run.stage == 0);
     for (int walk = 1; walk <= 2; walk++) {
-        int64_t ends = (run.own.stage > 0) + (run.own.stage < boundaries);
+        int64_t ends = (run.stage > 0) + (run.stage < last);
         MPI_EXPECT_OK(pipeline_run(&run.pipeline));
-        expect_list_ran(&run.pipeline, run.schedule, run.own.stage);
-        MPI_EXPECT(run.hops.calls == walk * own_hops * ends * MICRO_BATCHES, "%d calls",
+        expect_list_ran(&run.pipeline, run.schedule, run.stage);
+        MPI_EXPECT(run.hops.calls == walk * hops * ends * MICRO_BATCHES, "%d calls",
                    (int)run.hops.calls);
-        MPI_EXPECT(run.own.stage > 0 || run.own.ended == (back ? walk * MICRO_BATCHES : 0),
-                   "%d of %d backwards are right", (int)run.own.ended, walk * MICRO_BATCHES);
+        MPI_EXPECT(run.right == (ends_here ? walk * MICRO_BATCHES : 0),
+                   "%d of %d backwards are right", (int)run.right, walk * MICRO_BATCHES);
     }
-    release(&run);
+    stand_in_destroy(&run);
 }
 
 MPI_TEST(captioner_pipeline, rows_come_back)
 {
+    static const mimo_schedule_kind kinds[] = {MIMO_SCHEDULE_1F1B, MIMO_SCHEDULE_ZERO_BUBBLE,
+                                               MIMO_SCHEDULE_FORWARD};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        mimo_schedule_desc sizes = sizes_of(kinds[i]);
+        walk_stand_ins(&sizes);
+        sizes.encoder_group = 1;
+        walk_stand_ins(&sizes);
+        sizes.encoder_alive = kinds[i] == MIMO_SCHEDULE_FORWARD ? 1 : MICRO_BATCHES - 1;
+        if (mpi_test_size() < MICRO_BATCHES)
+            walk_stand_ins(&sizes);
+    }
     mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
-    walk_stand_ins(&sizes);
     sizes.overlap = true;
-    walk_stand_ins(&sizes);
-    sizes = sizes_of(MIMO_SCHEDULE_ZERO_BUBBLE);
-    walk_stand_ins(&sizes);
-    sizes = sizes_of(MIMO_SCHEDULE_FORWARD);
     walk_stand_ins(&sizes);
 }
 
 MPI_TEST(captioner_pipeline, schedules_differ)
 {
-    stand_in_run run = {.own.fails = -1};
+    static stand_in_stages run;
+    char words[80];
     int last = mpi_test_size() - 1;
     mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
     sizes.micro_batches += mpi_test_rank() == last;
-    MPI_EXPECT(build(&run, mpi_test_comm(), &sizes, 0) == MIMO_ERR_MISMATCH, "a pipeline was made");
-    char words[80];
+    MPI_EXPECT(stand_in_create(&run, mpi_test_comm(), &sizes, 0) == MIMO_ERR_MISMATCH,
+               "a pipeline was made");
     snprintf(words, sizeof words, "rank %d: this rank's schedule has the hash ", last);
     MPI_EXPECT_SENTENCE(words);
-    release(&run);
+    stand_in_destroy(&run);
+}
+
+static mimo_status fail_in_the_third(stand_in_stages *own, const pipeline_task *task)
+{
+    bool fails = own->stage == 0 && task->kind == MIMO_STEP_F && task->index == 2;
+    return fails ? mimo_fail(MIMO_ERR_MEMORY, "no room for a forward") : MIMO_OK;
 }
 
 /* Run what fails on one rank, in a family of its own, which then ends on all ranks. */
-static void expect_end(int64_t fails, int64_t spare, const char *first, const char *others)
+static void expect_end(bool fails, int64_t spare, const char *words)
 {
-    stand_in_run run = {.own.fails = mpi_test_rank() == 0 ? fails : -1};
+    static stand_in_stages run;
     mimo_comm *comm = NULL;
     mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
+    sizes.encoder_group = 1;
     MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL));
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
-    MPI_EXPECT_OK(build(&run, comm, &sizes, mpi_test_rank() == 0 ? spare : 0));
+    MPI_EXPECT_OK(stand_in_create(&run, comm, &sizes, mpi_test_rank() == 0 ? spare : 0));
+    run.before = fails ? fail_in_the_third : NULL;
     mimo_status status = pipeline_run(&run.pipeline);
-    if (mpi_test_rank() == 0) {
-        MPI_EXPECT(status != MIMO_OK && status != MIMO_ERR_ABORTED, "%s", mimo_status_name(status));
-        MPI_EXPECT_SENTENCE(first);
-    } else {
-        MPI_EXPECT(status == MIMO_ERR_ABORTED, "%s", mimo_status_name(status));
-        MPI_EXPECT_SENTENCE(others);
-    }
-    release(&run);
+    MPI_EXPECT(status != MIMO_OK && (status == MIMO_ERR_ABORTED) == (mpi_test_rank() > 0), "%s",
+               mimo_status_name(status));
+    MPI_EXPECT_SENTENCE(words);
+    stand_in_destroy(&run);
     mimo_comm_destroy(comm);
 }
 
 MPI_TEST(captioner_pipeline, a_failed_step_ends_all)
 {
-    expect_end(2, 0, "stage 0, micro-batch 2: no room for a forward",
-               "stage 0, micro-batch 2: no room for a forward");
-    expect_end(-1, -1, "stage 0, micro-batch 1: stage 0 holds 2 micro-batches, there are 1 saved",
-               "stage 0 holds 2 micro-batches, there are 1 saved states");
+    expect_end(true, 0, "stage 0, micro-batch 2: no room for a forward");
+    expect_end(false, -1,
+               "stage 0, micro-batch 1: stage 0 holds 2 micro-batches, there are 1 saved states");
 }
 
 /* ------------------------------------------ the captioner ------------------------------------- */

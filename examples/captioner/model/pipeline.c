@@ -362,9 +362,8 @@ static mimo_status walk(stage_pipeline *own)
 
 mimo_status pipeline_run(stage_pipeline *pipeline)
 {
-    mimo_comm *world = pipeline->desc.world;
     mimo_status status = walk(pipeline);
-    if (status != MIMO_OK && pipeline->desc.sizes.stages > 1 && mimo_comm_state(world) == MIMO_OK)
-        (void)mimo_comm_abort(world, mimo_last_error());
+    if (status != MIMO_OK && pipeline->desc.sizes.stages > 1)
+        (void)mimo_comm_abort(pipeline->desc.world, mimo_last_error());
     return status;
 }

@@ -1,0 +1,65 @@
+"""With --same-bits 8 ranks under pp 2 and 4 write the checkpoint of one rank, by every schedule, with few encoder
+groups at once, with one more than the least, and without limit; also where a run goes on under another pp, and
+with adapters. For scripts/pipeline.sh; the suite has a short form (test_captioner_same_bits.py)."""
+import filecmp
+import itertools
+import os
+import sys
+import tempfile
+
+from captioner_runs import Captioner
+
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,5", "--seq", "80", "--lr", "0.01", "--global-batch",
+         "13", "--seed", "7", "--same-bits=8,4"]
+GRIDS = [("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2"), ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4"),
+         ("tp=1,dp=8", "pp=4,tp=1,cp=1,dp=2")]
+# The least limit is the number of stages.
+SCHEDULES = [["--schedule", "three-phases"],
+             *(["--schedule", kind, *limit] for kind in ("1f1b", "zero-bubble")
+               for limit in (["--encoder-alive", "4"], [], ["--encoder-alive", "0"]))]
+
+
+class Pipelines:
+    def __init__(self, captioner):
+        self.captioner, self.wrong = captioner, 0
+
+    def train(self, name, ranks, grids, *flags):
+        path = os.path.join(self.captioner.folder, name)
+        done = self.captioner.launch(ranks, "--encoder", grids[0], "--llm", grids[1], "--samples",
+                                     self.captioner.samples, *SIZES, "--save", path, *flags)
+        if done.returncode != 0:
+            sys.exit(f"{grids} {flags}: exit {done.returncode}\n{done.stderr}")
+        return path
+
+    def expect_same(self, one, other, words):
+        same = filecmp.cmp(one, other, shallow=False)
+        print(f"{'ok  ' if same else 'FAIL'} {words}", flush=True)
+        self.wrong += not same
+
+    def compare(self, *flags):
+        one = self.train("one", 1, ("tp=1,dp=1", "tp=1,cp=1,dp=1"), *flags)
+        for grids, schedule in itertools.product(GRIDS, SCHEDULES):
+            other = self.train("other", 8, grids, "--micro-batches", "7", *schedule, *flags)
+            self.expect_same(one, other, f"{grids[0]} -> {grids[1]} {' '.join([*schedule, *flags])}")
+        return one
+
+    def go_on(self, one):
+        """In three parts, each under another pp."""
+        begun = []
+        for i, (grids, steps) in enumerate(zip(GRIDS, ("6", "13", "20"))):
+            path = self.train(f"part {i}", 8, grids, "--micro-batches", str(3 + i), "--steps", steps, *begun)
+            begun = ["--resume", path]
+        self.expect_same(one, path, "resumed under another pp, twice")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(*sys.argv[1:], folder)
+        captioner.prepare(16, 60)
+        pipelines = Pipelines(captioner)
+        pipelines.go_on(pipelines.compare("--steps", "20"))
+        pipelines.compare("--steps", "20", "--lora-rank", "4", "--lora-targets", "all")
+        sys.exit(f"{pipelines.wrong} are wrong" if pipelines.wrong else 0)
+
+
+main()
