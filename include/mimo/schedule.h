@@ -231,6 +231,32 @@ MIMO_API mimo_status mimo_schedule_print(FILE *stream, const mimo_schedule *sche
 MIMO_API mimo_status mimo_schedule_text(int64_t *length, char *text, int64_t capacity,
                                         const mimo_schedule *schedule, mimo_schedule_format format);
 
+/** When the steps of a run ran, for a picture of it beside that of its schedule. A call (BF, BB)
+ *  ends when its rows are there, or where nobody knows that, when it was begun. */
+typedef struct mimo_schedule_run {
+    size_t size; /* set by the initializer */
+    /* begin[stage][i] and end[stage][i] of step i of each stage's list, from the run's start on, in
+     * any unit; borrowed */
+    const int64_t *const *begin, *const *end;
+    const mimo_step_costs *costs; /* of steps in that unit, for the times of other schedules;
+                                     borrowed; NULL: the schedule's */
+} mimo_schedule_run;
+
+#define MIMO_SCHEDULE_RUN_INIT                      \
+    {                                               \
+        sizeof(mimo_schedule_run), NULL, NULL, NULL \
+    }
+
+MIMO_API void mimo_schedule_run_init(mimo_schedule_run *out, size_t size);
+
+/** Write a run as mimo_schedule_print does a schedule, in one of the formats that have times:
+ *  MIMO_SCHEDULE_SVG and MIMO_SCHEDULE_TRACE. Errors: MIMO_ERR_ARGUMENT (another format, NULL, a
+ *  step that begins before the start or ends before it begins, costs as for mimo_schedule_create),
+ *  MIMO_ERR_IO. */
+MIMO_API mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *schedule,
+                                             mimo_schedule_format format,
+                                             const mimo_schedule_run *run);
+
 /** A hash of sizes and lists, not of costs, for ranks to compare before they execute a schedule. */
 MIMO_API uint64_t mimo_schedule_hash(const mimo_schedule *schedule);
 

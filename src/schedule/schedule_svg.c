@@ -5,12 +5,9 @@
  * Coordinates are whole tenths of a pixel, so that no locale has a say in how numbers are written.
  */
 #include "schedule/schedule_formats.h"
-#include "schedule/schedule_walk.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#include "core/check.h"
 
 /* All in tenths of a pixel. */
 enum {
@@ -45,7 +42,7 @@ static const look looks[MIMO_STEP_KINDS] = {
 
 typedef struct drawing {
     FILE *stream;
-    const mimo_schedule_walk *walk;
+    const mimo_timeline *line;
     int64_t time, width; /* all of the time, and the width of all rows */
 } drawing;
 
@@ -61,12 +58,12 @@ static int64_t y_of(int64_t stage)
 }
 
 /* The width at which the shortest LLM step has room for its number. */
-static int64_t width_of(const mimo_schedule_walk *walk, int64_t time)
+static int64_t width_of(const mimo_timeline *line, int64_t time)
 {
-    const mimo_schedule *schedule = walk->events.schedule;
+    const mimo_schedule *schedule = line->schedule;
     int64_t least = time;
     for (int64_t i = 0; i < schedule->lists[0].count; i++) {
-        int64_t lasts = walk->end[0][i] - walk->begin[0][i];
+        int64_t lasts = line->end[0][i] - line->begin[0][i];
         if (mimo_step_of_llm(schedule->lists[0].steps[i].kind) && lasts > 0 && lasts < least)
             least = lasts;
     }
@@ -86,18 +83,18 @@ static void draw_text(const drawing *own, int64_t x, int64_t y, const char *attr
 /* What a box says: the kind is its colour, except of FB, which has two numbers. */
 static void draw_step(const drawing *own, int64_t stage, int64_t i)
 {
-    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule *schedule = own->line->schedule;
     const mimo_schedule_step *step = &schedule->lists[stage].steps[i];
-    int64_t x = x_of(own, own->walk->begin[stage][i]);
-    int64_t width = x_of(own, own->walk->end[stage][i]) - x, y = y_of(stage);
+    int64_t x = x_of(own, own->line->begin[stage][i]);
+    int64_t width = x_of(own, own->line->end[stage][i]) - x, y = y_of(stage);
     mimo_step_name name = mimo_step_name_of(schedule, step);
     const char *number = name.text + strcspn(name.text, "0123456789");
     fprintf(own->stream,
             "<rect x=\"%" PRId64 "\" y=\"%" PRId64 "\" width=\"%" PRId64
             "\" height=\"%d\" fill=\"%s\" stroke=\"#fff\" stroke-width=\"6\"><title>stage %" PRId64
             ": %s, %" PRId64 " to %" PRId64 "</title></rect>\n",
-            x, y, width, BOX, looks[step->kind].fill, stage, name.text, own->walk->begin[stage][i],
-            own->walk->end[stage][i]);
+            x, y, width, BOX, looks[step->kind].fill, stage, name.text, own->line->begin[stage][i],
+            own->line->end[stage][i]);
     if ((int64_t)strlen(number) * LETTER + 20 > width)
         return;
     fprintf(own->stream,
@@ -107,7 +104,7 @@ static void draw_step(const drawing *own, int64_t stage, int64_t i)
 
 static void draw_row(const drawing *own, int64_t stage)
 {
-    const mimo_stage_list *list = &own->walk->events.schedule->lists[stage];
+    const mimo_stage_list *list = &own->line->schedule->lists[stage];
     char label[40];
     snprintf(label, sizeof label, "stage %" PRId64, stage);
     draw_text(own, MARGIN, y_of(stage) + BOX / 2 + 40, "class=\"l\"", label);
@@ -123,14 +120,14 @@ static void draw_row(const drawing *own, int64_t stage)
 /* An arrow over all stages at the end of each call. */
 static void draw_calls(const drawing *own)
 {
-    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule *schedule = own->line->schedule;
     int64_t top = y_of(0) + BOX, bottom = y_of(schedule->desc.stages - 1) + BOX + 40;
     for (int64_t i = 0; i < schedule->lists[0].count; i++) {
         const mimo_schedule_step *step = &schedule->lists[0].steps[i];
         if (!mimo_step_is_call(step->kind))
             continue;
         bool up = step->kind == MIMO_STEP_BF;
-        int64_t x = x_of(own, own->walk->end[0][i]);
+        int64_t x = x_of(own, own->line->end[0][i]);
         fprintf(own->stream,
                 "<path d=\"M%" PRId64 " %" PRId64 "V%" PRId64
                 "\" stroke=\"%s\" class=\"a\" marker-end=\"url(#%s)\"><title>%s</title></path>\n",
@@ -141,7 +138,7 @@ static void draw_calls(const drawing *own)
 
 static void draw_legend(const drawing *own, bool used[MIMO_STEP_KINDS])
 {
-    int64_t x = MARGIN + LABEL, y = y_of(own->walk->events.schedule->desc.stages) + 200;
+    int64_t x = MARGIN + LABEL, y = y_of(own->line->schedule->desc.stages) + 200;
     for (int kind = 0; kind < MIMO_STEP_KINDS; kind++) {
         bool call = mimo_step_is_call((mimo_step_kind)kind);
         if (!used[kind])
@@ -162,7 +159,7 @@ static void draw_legend(const drawing *own, bool used[MIMO_STEP_KINDS])
 
 static void draw_title(const drawing *own, const mimo_schedule_report *report)
 {
-    const mimo_schedule_desc *desc = &own->walk->events.schedule->desc;
+    const mimo_schedule_desc *desc = &own->line->schedule->desc;
     int idle = mimo_permille(report->idle, desc->stages * report->time);
     char chunks[40] = "", text[240];
     if (desc->chunks > 1)
@@ -209,7 +206,7 @@ static void draw_head(const drawing *own, int64_t stages)
 
 static void draw(const drawing *own, const mimo_schedule_report *report)
 {
-    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule *schedule = own->line->schedule;
     bool used[MIMO_STEP_KINDS] = {false};
     draw_head(own, schedule->desc.stages);
     draw_title(own, report);
@@ -223,13 +220,8 @@ static void draw(const drawing *own, const mimo_schedule_report *report)
     fputs("</svg>\n", own->stream);
 }
 
-mimo_status mimo_schedule_write_svg(FILE *stream, const mimo_schedule *schedule)
+void mimo_schedule_write_svg(FILE *stream, const mimo_timeline *timeline,
+                             const mimo_schedule_report *report)
 {
-    mimo_schedule_walk walk;
-    mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
-    MIMO_TRY(mimo_schedule_report_of(&report, schedule, NULL));
-    MIMO_TRY(mimo_schedule_walk_open(&walk, schedule, &schedule->costs));
-    draw(&(drawing){stream, &walk, report.time, width_of(&walk, report.time)}, &report);
-    mimo_schedule_walk_close(&walk);
-    return MIMO_OK;
+    draw(&(drawing){stream, timeline, report->time, width_of(timeline, report->time)}, report);
 }

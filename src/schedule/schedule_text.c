@@ -1,12 +1,11 @@
 /* Schedules as text and in other formats; the hash. */
-#include "schedule/schedule_types.h"
+#include "schedule/schedule_formats.h"
 
 #include <inttypes.h>
 
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/printed.h"
-#include "schedule/schedule_formats.h"
 
 static void write_text(FILE *stream, const mimo_schedule *schedule)
 {
@@ -31,10 +30,8 @@ mimo_status mimo_schedule_print(FILE *stream, const mimo_schedule *schedule,
         mimo_schedule_write_csv(stream, schedule);
         break;
     case MIMO_SCHEDULE_SVG:
-        MIMO_TRY(mimo_schedule_write_svg(stream, schedule));
-        break;
     case MIMO_SCHEDULE_TRACE:
-        MIMO_TRY(mimo_schedule_write_trace(stream, schedule));
+        MIMO_TRY(mimo_schedule_write_plan(stream, schedule, format));
         break;
     default:
         return mimo_fail(MIMO_ERR_ARGUMENT, "mimo_schedule_print: there is no format %d",

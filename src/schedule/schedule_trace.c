@@ -1,17 +1,14 @@
 /* A schedule as events for chrome://tracing and Perfetto: a process a stage, its steps and its
  * bridge calls as two threads, and an arrow from each step to the one that takes what it made. */
 #include "schedule/schedule_formats.h"
-#include "schedule/schedule_walk.h"
 
 #include <inttypes.h>
-
-#include "core/check.h"
 
 enum { COMPUTE_THREAD = 0, BRIDGE_THREAD = 1 };
 
 typedef struct trace {
     FILE *stream;
-    const mimo_schedule_walk *walk;
+    const mimo_timeline *line;
     bool more; /* an event was written */
 } trace;
 
@@ -40,16 +37,16 @@ static void write_names(trace *own, int64_t stage)
 
 static void write_step(trace *own, int64_t stage, int64_t i)
 {
-    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule *schedule = own->line->schedule;
     const mimo_schedule_step *step = &schedule->lists[stage].steps[i];
-    int64_t begin = own->walk->begin[stage][i];
+    int64_t begin = own->line->begin[stage][i];
     begin_event(own);
     fprintf(own->stream,
             "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%" PRId64 ",\"tid\":%d,\"ts\":%" PRId64
             ",\"dur\":%" PRId64 "}",
             mimo_step_name_of(schedule, step).text, stage,
             mimo_step_is_call(step->kind) ? BRIDGE_THREAD : COMPUTE_THREAD, begin,
-            own->walk->end[stage][i] - begin);
+            own->line->end[stage][i] - begin);
 }
 
 /* One end of an arrow: 's' where it leaves, 'f' where it arrives. */
@@ -66,7 +63,7 @@ static void write_arrow(trace *own, char phase, int64_t id, int64_t stage, int64
  * brings gradients. */
 static void write_hops(trace *own, int64_t stage, int64_t i)
 {
-    const mimo_schedule *schedule = own->walk->events.schedule;
+    const mimo_schedule *schedule = own->line->schedule;
     int64_t last = mimo_model_chunks(schedule) - 1, width = schedule->desc.micro_batches;
     mimo_schedule_step parts[2];
     int count = mimo_step_parts(parts, &schedule->lists[stage].steps[i]);
@@ -78,18 +75,17 @@ static void write_hops(trace *own, int64_t stage, int64_t i)
         int64_t from = forward ? here - 1 : here + 1, to = forward ? here + 1 : here - 1;
         if (from >= 0 && from <= last && schedule->stage_of[from] != stage)
             write_arrow(own, 'f', 2 * (from * width + m) + !forward, stage,
-                        own->walk->begin[stage][i]);
+                        own->line->begin[stage][i]);
         if (to >= 0 && to <= last && schedule->stage_of[to] != stage)
             write_arrow(own, 's', 2 * (here * width + m) + !forward, stage,
-                        own->walk->end[stage][i]);
+                        own->line->end[stage][i]);
     }
 }
 
-mimo_status mimo_schedule_write_trace(FILE *stream, const mimo_schedule *schedule)
+void mimo_schedule_write_trace(FILE *stream, const mimo_timeline *timeline)
 {
-    mimo_schedule_walk walk;
-    MIMO_TRY(mimo_schedule_walk_open(&walk, schedule, &schedule->costs));
-    trace own = {stream, &walk, false};
+    const mimo_schedule *schedule = timeline->schedule;
+    trace own = {stream, timeline, false};
     fputs("{\"traceEvents\":[", stream);
     for (int64_t p = 0; p < schedule->desc.stages; p++) {
         write_names(&own, p);
@@ -99,6 +95,4 @@ mimo_status mimo_schedule_write_trace(FILE *stream, const mimo_schedule *schedul
         }
     }
     fputs("\n]}\n", stream);
-    mimo_schedule_walk_close(&walk);
-    return MIMO_OK;
 }

@@ -307,6 +307,116 @@ Test(schedule, stream_that_is_full)
     mimo_schedule_destroy(schedule);
 }
 
+/* ------------------------------------------- runs ------------------------------------------- */
+
+enum { RUN_STAGES = 2, RUN_STEPS = 64 };
+
+typedef struct planned_run {
+    int64_t times[2][RUN_STAGES][RUN_STEPS];
+    const int64_t *begin[RUN_STAGES], *end[RUN_STAGES];
+    mimo_schedule_run run;
+} planned_run;
+
+/* A run in which every step took what it was planned to. */
+static void run_as_planned(planned_run *out, const mimo_schedule *schedule)
+{
+    out->run = (mimo_schedule_run)MIMO_SCHEDULE_RUN_INIT;
+    for (int p = 0; p < RUN_STAGES; p++) {
+        cr_assert_eq(mimo_schedule_times(out->times[0][p], out->times[1][p], schedule, p, NULL),
+                     MIMO_OK);
+        out->begin[p] = out->times[0][p];
+        out->end[p] = out->times[1][p];
+    }
+    out->run.begin = out->begin;
+    out->run.end = out->end;
+}
+
+static char *text_of_run(const mimo_schedule *schedule, mimo_schedule_format format,
+                         const mimo_schedule_run *run)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = open_memstream(&text, &length);
+    cr_assert_eq(mimo_schedule_print_run(stream, schedule, format, run), MIMO_OK);
+    fclose(stream);
+    return text;
+}
+
+Test(schedule, run_as_planned_looks_like_the_plan)
+{
+    static char plan[1 << 16];
+    static planned_run planned;
+    mimo_schedule *schedule = made(with_encoder(desc_of(MIMO_SCHEDULE_1F1B, RUN_STAGES, 4), 1, 3));
+    run_as_planned(&planned, schedule);
+    for (int format = MIMO_SCHEDULE_SVG; format <= MIMO_SCHEDULE_TRACE; format++) {
+        int64_t length;
+        char *run = text_of_run(schedule, (mimo_schedule_format)format, &planned.run);
+        cr_assert_eq(
+            mimo_schedule_text(&length, plan, sizeof plan, schedule, (mimo_schedule_format)format),
+            MIMO_OK);
+        cr_assert_lt(length, (int64_t)sizeof plan);
+        cr_assert_str_eq(run, plan);
+        free(run);
+    }
+    mimo_schedule_destroy(schedule);
+}
+
+/* Stage 1 ends its last step 12 later. Costs say what other schedules would have taken. */
+Test(schedule, run_says_what_it_took)
+{
+    static planned_run planned;
+    mimo_schedule *schedule = made(with_encoder(desc_of(MIMO_SCHEDULE_1F1B, RUN_STAGES, 4), 1, 3));
+    mimo_step_costs twice = MIMO_STEP_COSTS_INIT;
+    int64_t count;
+    mimo_schedule_steps(&count, schedule, 1);
+    run_as_planned(&planned, schedule);
+    planned.times[1][1][count - 1] += 12;
+    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
+        twice.of[kind] *= 2;
+    planned.run.costs = &twice;
+    char *text = text_of_run(schedule, MIMO_SCHEDULE_SVG, &planned.run);
+    cr_assert(strstr(text, "pp 2, 4 micro-batches: time 80, stages wait 17.5% of it"), "%s", text);
+    cr_assert(strstr(text, "three phases 144, LLM alone 120, lower bound 120"), "%s", text);
+    free(text);
+    mimo_schedule_destroy(schedule);
+}
+
+Test(schedule, runs_that_cannot_be)
+{
+    static planned_run planned;
+    mimo_schedule *schedule = made(desc_of(MIMO_SCHEDULE_1F1B, RUN_STAGES, 4));
+    run_as_planned(&planned, schedule);
+    mimo_schedule_run run = planned.run;
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_CSV, &run), MIMO_ERR_ARGUMENT,
+          "mimo_schedule_print_run: format 1 has no times");
+    run.end = NULL;
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "end is NULL");
+    run = planned.run;
+    run.size = 3;
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_schedule_run: the descriptor's size is 3");
+    planned.times[0][1][2] = planned.times[1][1][2] + 1;
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &planned.run),
+          MIMO_ERR_ARGUMENT, "mimo_schedule_print_run: stage 1: F1 from 21 to 20");
+    planned.times[0][1][2] = -1;
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_TRACE, &planned.run),
+          MIMO_ERR_ARGUMENT, "stage 1: F1 from -1 to 20");
+    FAILS(mimo_schedule_print_run(NULL, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "stream is NULL");
+    FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, NULL), MIMO_ERR_ARGUMENT,
+          "run is NULL");
+    FAILS(mimo_schedule_print_run(stdout, NULL, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "schedule is NULL");
+    run = planned.run;
+    planned.times[0][1][2] = planned.times[1][1][2];
+    FILE *full = fopen("/dev/full", "w");
+    FAILS(mimo_schedule_print_run(full, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_IO,
+          "mimo_schedule_print_run: the stream takes no more");
+    fclose(full);
+    mimo_schedule_destroy(schedule);
+}
+
 /* -------------------------------------------- errors ---------------------------------------- */
 
 static void refused(mimo_schedule_desc desc, const char *words)
