@@ -4,6 +4,7 @@
 #
 #   scripts/demo.sh [captioner argument...]         learn the names of emoji; see --help
 #   scripts/demo.sh lora [captioner argument...]    then the German names, with a LoRA adapter
+#   scripts/demo.sh pipeline [captioner argument...]  with the LLM in two stages, which draw what they do
 #
 # Pictures and the log of the steps go to out/ in the build folder. --out names another folder for
 # both, --log another file for the log. The last lines of output say where they are.
@@ -13,6 +14,10 @@
 # adapter of rank 8 learns the German names while the base stays as it is. It goes to adapter/ beside
 # the pictures. Both runs take the arguments; those of adapters and results count for the second.
 #
+# pipeline: the LLM has pp=2 and takes four micro-batches a step; the encoder works where its stages would wait.
+# schedule.svg beside the pictures has the steps of both stages as planned, schedule_run.svg those of the last
+# training step as they were.
+#
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -20,10 +25,17 @@
 build=${MIMO_BUILD:-$root/build-demo}
 captioner=$build/examples/captioner/captioner
 lora=false
-if [ "${1:-}" = lora ]; then
+stages=()
+case ${1:-} in
+lora)
     lora=true
     shift
-fi
+    ;;
+pipeline)
+    stages=("--llm=tp=2,cp=1,dp=2,pp=2" --micro-batches=4)
+    shift
+    ;;
+esac
 
 # sort_arguments ARGUMENT...: as FLAG=VALUE, into three lists of a lora demo. On grids and device the
 # weights of the base depend by no more than rounding.
@@ -116,4 +128,4 @@ use_local_mpi
 launch=(mpirun -n 8 --oversubscribe "$captioner")
 if $lora; then demo_lora "$@"; fi
 # 1200 steps take a few minutes on two slow cores.
-exec "${launch[@]}" --steps=1200 "${defaults[@]}" "$@"
+exec "${launch[@]}" --steps=1200 "${stages[@]}" "${defaults[@]}" "$@"

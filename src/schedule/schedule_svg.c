@@ -57,15 +57,20 @@ static int64_t y_of(int64_t stage)
     return TITLE + stage * ROW;
 }
 
-/* The width at which the shortest LLM step has room for its number. */
+/* The width at which the shortest kind of LLM step has room for its number; of stage 0, and where
+ * steps of a kind differ, on average. */
 static int64_t width_of(const mimo_timeline *line, int64_t time)
 {
-    const mimo_schedule *schedule = line->schedule;
-    int64_t least = time;
-    for (int64_t i = 0; i < schedule->lists[0].count; i++) {
-        int64_t lasts = line->end[0][i] - line->begin[0][i];
-        if (mimo_step_of_llm(schedule->lists[0].steps[i].kind) && lasts > 0 && lasts < least)
-            least = lasts;
+    int64_t lasts[MIMO_STEP_KINDS] = {0}, count[MIMO_STEP_KINDS] = {0}, least = time;
+    const mimo_stage_list *list = &line->schedule->lists[0];
+    for (int64_t i = 0; i < list->count; i++) {
+        lasts[list->steps[i].kind] += line->end[0][i] - line->begin[0][i];
+        count[list->steps[i].kind]++;
+    }
+    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++) {
+        int64_t each = count[kind] > 0 ? lasts[kind] / count[kind] : 0;
+        if (mimo_step_of_llm((mimo_step_kind)kind) && each > 0 && each < least)
+            least = each;
     }
     double width = least > 0 ? (double)time / (double)least * LEAST_STEP : LEAST_WIDTH;
     return width < LEAST_WIDTH ? LEAST_WIDTH : (width > MOST_WIDTH ? MOST_WIDTH : (int64_t)width);

@@ -1,9 +1,30 @@
 """The loss and the gradient norm of steps 1 to 5 agree over topologies and numbers of
-micro-batches, whether or not dp divides the samples of a step."""
+micro-batches, whether or not dp divides the samples of a step. A pipeline draws its schedule and its run."""
+import os
+import re
 import sys
 import tempfile
+import xml.dom.minidom
 
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
+
+PIPELINE = ("tp=2,dp=2", "tp=2,cp=1,dp=1,pp=2", 4)
+STEP = re.compile(r"stage [01]: (?:E|F|B|EB)[0-3], (\d+) to (\d+)")
+
+
+def picture_faults(folder, printed):
+    """What is wrong with the two pictures of a pipeline of two stages and four micro-batches, in words."""
+    for name in ("schedule.svg", "schedule_run.svg"):
+        picture = xml.dom.minidom.parse(os.path.join(folder, name))
+        titles = [title.firstChild.data for title in picture.getElementsByTagName("title")]
+        steps = [STEP.fullmatch(title) for title in titles if title.startswith("stage")]
+        texts = " ".join(text.firstChild.data for text in picture.getElementsByTagName("text"))
+        if len(steps) != 32 or None in steps or any(int(step[1]) > int(step[2]) for step in steps):
+            yield f"{name}: {titles}"
+        if "pp 2, 4 micro-batches: time " not in texts:
+            yield f"{name}: {texts}"
+    if not re.search(r"^cost f=[1-9]\d*,b=[1-9]\d*,e=[1-9]\d*,eb=[1-9]\d*,head=\d+$", printed, re.M):
+        yield f"no line of costs: {printed}"
 
 
 def main():
@@ -20,6 +41,11 @@ def main():
         for topology in TOPOLOGIES[1:]:
             seen = captioner.train(topology, *SMALL, "--steps", "5")
             wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
+        done, seen = captioner.run(PIPELINE, *SMALL, "--steps", "5")
+        wrong += compare("in stages", seen, reference, 1e-4)
+        for fault in picture_faults(folder, done.stdout):
+            print(fault)
+            wrong += 1
         # One micro-batch instead of four: the same sums in another order.
         seen = captioner.train(TOPOLOGIES[1], *SMALL, "--micro-batches", "1", "--steps", "5")
         wrong += compare("one micro-batch", seen, reference, 1e-4)

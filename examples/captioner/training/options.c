@@ -172,7 +172,9 @@ static const struct argp_option rows[] = {
          "Other names for them: on each line code points in hexadecimal, a tab, a name. Emoji "
          "without a name there, or with one of more than 80 bytes, are left out"),
     HEADING("Results:", 5),
-    FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
+    FLAG("out", KEY_OUT, "DIR",
+         "Write the loss curve and a contact sheet into DIR, as PNG; of a pipeline also its "
+         "schedule, as planned and as measured, as SVG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
     OPTIONAL("log-hashes", KEY_LOG_HASHES, "tensors|none",
              "Add to each line of the log a hash of all parameters after the step and one "

@@ -17,6 +17,7 @@
 #include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
 #include "captioner/training/run_pictures.h"
+#include "captioner/training/run_schedule.h"
 #include "captioner/training/save_points.h"
 #include "captioner/training/train_log.h"
 #include "captioner/training/train_step.h"
@@ -117,6 +118,8 @@ static mimo_status try_results(run_state *run)
         TRY(adapter_store_probe(options->adapter_out, &run->lora, &run->model));
     if (options->out)
         TRY(run_pictures_probe(options->out));
+    if (options->out && run->topology.stages > 1)
+        TRY(run_schedule_probe(options->out));
     return options->log ? open_log(run) : MIMO_OK;
 }
 
@@ -293,7 +296,10 @@ static mimo_status draw_pictures(run_state *run)
                              .count = steps_taken(run) - run->first_step,
                              .first_step = run->first_step + 1};
     mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
-    return mimo_comm_agree(run->world, status);
+    TRY(mimo_comm_agree(run->world, status));
+    if (run->topology.stages == 1 || pictures.count == 0)
+        return MIMO_OK;
+    return run_schedule_draw(&run->trainer.pass, run->options->out, stdout);
 }
 
 static mimo_status finish(run_state *run)

@@ -1,0 +1,193 @@
+#include "captioner/training/run_schedule.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "captioner/support/atomic_file.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+enum { PATH_CAPACITY = 4096, NANOSECONDS = 1000 /* in a microsecond */ };
+static const char planned_file[] = "schedule.svg", run_file[] = "schedule_run.svg";
+
+static mimo_status join_path(char *path, const char *folder, const char *file)
+{
+    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
+    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
+          PATH_CAPACITY);
+    return MIMO_OK;
+}
+
+mimo_status run_schedule_probe(const char *folder)
+{
+    char path[PATH_CAPACITY];
+    TRY(join_path(path, folder, planned_file));
+    TRY(atomic_file_probe(path));
+    TRY(join_path(path, folder, run_file));
+    return atomic_file_probe(path);
+}
+
+/* ----------------------------------------- all stages' times ---------------------------------- */
+
+/* Microseconds of every step of every stage. */
+typedef struct stage_times {
+    const model_pass *pass;
+    int64_t stages, most;         /* most: steps of the longest list */
+    int64_t *all;                 /* [ranks][2][most] begins and ends of each rank */
+    int64_t *own;                 /* [2][most] */
+    int64_t *sorted;              /* [stages * most] room */
+    const int64_t **begin, **end; /* [stages] of the first rank of each, in `all` */
+} stage_times;
+
+static void release_times(stage_times *times)
+{
+    memory_release(times->all);
+    memory_release(times->own);
+    memory_release(times->sorted);
+    memory_release(times->begin);
+    memory_release(times->end);
+}
+
+static mimo_status reserve_times(stage_times *out)
+{
+    const mimo_schedule *schedule = out->pass->schedule;
+    int64_t count, ranks = mimo_comm_size(out->pass->model->topology->world);
+    for (int64_t p = 0; p < out->stages; p++) {
+        mimo_schedule_steps(&count, schedule, p);
+        out->most = count > out->most ? count : out->most;
+    }
+    TRY(memory_reserve(&out->all, ranks * 2 * out->most, sizeof *out->all));
+    TRY(memory_reserve(&out->own, 2 * out->most, sizeof *out->own));
+    TRY(memory_reserve(&out->sorted, out->stages * out->most, sizeof *out->sorted));
+    TRY(memory_reserve(&out->begin, out->stages, sizeof *out->begin));
+    return memory_reserve(&out->end, out->stages, sizeof *out->end);
+}
+
+static mimo_status gather_times(stage_times *times)
+{
+    const stage_pipeline *pipeline = &times->pass->pipeline;
+    const rank_topology *topology = times->pass->model->topology;
+    int64_t ranks = mimo_comm_size(topology->world), stage;
+    for (int64_t i = 0; i < pipeline->done; i++) {
+        times->own[i] = pipeline->ran[i].begin / NANOSECONDS;
+        times->own[times->most + i] = pipeline->ran[i].end / NANOSECONDS;
+    }
+    TRY(mimo_comm_host_allgather(topology->world, times->all, times->own,
+                                 (int)(2 * times->most * (int64_t)sizeof *times->own)));
+    for (int64_t rank = ranks - 1; rank >= 0; rank--) {
+        TRY(mimo_grid_coord(&stage, topology->llm, rank, "pp"));
+        times->begin[stage] = times->all + rank * 2 * times->most;
+        times->end[stage] = times->begin[stage] + times->most;
+    }
+    return MIMO_OK;
+}
+
+/* ---------------------------------------------- costs ----------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return (one > other) - (one < other);
+}
+
+/* What steps of a kind took on the stages [first, end): the one in the middle, 0 where there is
+ * none. */
+static int64_t middle_of(const stage_times *times, mimo_step_kind kind, int64_t first, int64_t end)
+{
+    int64_t found = 0, count;
+    for (int64_t p = first; p < end; p++) {
+        const mimo_schedule_step *steps = mimo_schedule_steps(&count, times->pass->schedule, p);
+        for (int64_t i = 0; i < count; i++)
+            if (steps[i].kind == kind)
+                times->sorted[found++] = times->end[p][i] - times->begin[p][i];
+    }
+    qsort(times->sorted, (size_t)found, sizeof *times->sorted, ascending);
+    return found > 0 ? times->sorted[found / 2] : 0;
+}
+
+/* The head is what a forward of the last stage takes more. */
+static mimo_step_costs measure_costs(const stage_times *times)
+{
+    mimo_step_costs costs = MIMO_STEP_COSTS_INIT;
+    int64_t stages = times->stages, group = times->pass->sizes.encoder_group;
+    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
+        costs.of[kind] = middle_of(times, (mimo_step_kind)kind, 0, stages);
+    costs.of[MIMO_STEP_E] /= group;
+    costs.of[MIMO_STEP_EB] /= group;
+    costs.of[MIMO_STEP_BF] = costs.of[MIMO_STEP_BB] = 0; /* of calls the record has the begin */
+    if (stages > 1) {
+        costs.of[MIMO_STEP_F] = middle_of(times, MIMO_STEP_F, 0, stages - 1);
+        int64_t head = middle_of(times, MIMO_STEP_F, stages - 1, stages) - costs.of[MIMO_STEP_F];
+        costs.head = head > 0 ? head : 0;
+    }
+    return costs;
+}
+
+static void print_costs(FILE *stream, const mimo_step_costs *costs)
+{
+    static const char *const names[MIMO_STEP_KINDS] = {
+        [MIMO_STEP_F] = "f", [MIMO_STEP_B] = "b", [MIMO_STEP_I] = "i",
+        [MIMO_STEP_W] = "w", [MIMO_STEP_E] = "e", [MIMO_STEP_EB] = "eb",
+    };
+    fputs("cost ", stream);
+    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
+        if (names[kind] && costs->of[kind] > 0)
+            fprintf(stream, "%s=%" PRId64 ",", names[kind], costs->of[kind]);
+    fprintf(stream, "head=%" PRId64 "\n", costs->head);
+}
+
+/* --------------------------------------------- pictures --------------------------------------- */
+
+/* Draw what `run` says, or the plan where that is NULL. */
+static mimo_status write_picture(const char *folder, const char *file,
+                                 const mimo_schedule *schedule, const mimo_schedule_run *run)
+{
+    char path[PATH_CAPACITY], *text = NULL;
+    size_t length = 0;
+    struct atomic_file out = ATOMIC_FILE_INIT;
+    TRY(join_path(path, folder, file));
+    FILE *stream = open_memstream(&text, &length);
+    CHECK(stream, MIMO_ERR_MEMORY, "out of memory for %s", path);
+    mimo_status status = run ? mimo_schedule_print_run(stream, schedule, MIMO_SCHEDULE_SVG, run)
+                             : mimo_schedule_print(stream, schedule, MIMO_SCHEDULE_SVG);
+    if (fclose(stream) != 0 && status == MIMO_OK)
+        status = mimo_fail(MIMO_ERR_MEMORY, "out of memory for %s", path);
+    if (status == MIMO_OK)
+        status = atomic_file_open(&out, path);
+    if (status == MIMO_OK)
+        status = atomic_file_write(&out, text, length);
+    if (status == MIMO_OK)
+        status = atomic_file_commit(&out);
+    atomic_file_discard(&out);
+    free(text);
+    return status;
+}
+
+static mimo_status draw(const stage_times *times, const char *folder, FILE *stream)
+{
+    const mimo_schedule *schedule = times->pass->schedule;
+    const mimo_step_costs costs = measure_costs(times);
+    mimo_schedule_run run = MIMO_SCHEDULE_RUN_INIT;
+    run.begin = times->begin;
+    run.end = times->end;
+    run.costs = &costs;
+    TRY(write_picture(folder, planned_file, schedule, NULL));
+    TRY(write_picture(folder, run_file, schedule, &run));
+    fprintf(stream, "schedule: %s/%s, and its last step in microseconds: %s\n", folder,
+            planned_file, run_file);
+    print_costs(stream, &costs);
+    return MIMO_OK;
+}
+
+mimo_status run_schedule_draw(const model_pass *pass, const char *folder, FILE *stream)
+{
+    const rank_topology *topology = pass->model->topology;
+    stage_times times = {.pass = pass, .stages = topology->stages};
+    mimo_status status = mimo_comm_agree(topology->world, reserve_times(&times));
+    if (status == MIMO_OK)
+        status = gather_times(&times);
+    if (status == MIMO_OK && mimo_comm_rank(topology->world) == 0)
+        status = draw(&times, folder, stream);
+    release_times(&times);
+    return mimo_comm_agree(topology->world, status);
+}

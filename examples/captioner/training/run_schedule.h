@@ -1,0 +1,22 @@
+/* The schedule of a run's pipeline as it was planned and as it went: schedule.svg and
+ * schedule_run.svg in the folder of --out, and what the steps cost. */
+#ifndef CAPTIONER_RUN_SCHEDULE_H
+#define CAPTIONER_RUN_SCHEDULE_H
+
+#include <stdio.h>
+
+#include "captioner/model/model_pass.h"
+
+/** Whether both pictures could be written now. Leaves nothing behind. Local: for rank 0.
+ *  MIMO_ERR_IO, MIMO_ERR_ARGUMENT (the folder's name is too long). */
+mimo_status run_schedule_probe(const char *folder);
+
+/**
+ * Gather when the steps of the last run of a pass ran, on the first rank of each stage, and draw
+ * them in microseconds. Rank 0 writes the files, says on `stream` where they are, and what each
+ * kind of step cost there, as `mimo-plan schedule --cost` takes it: of those of a kind the one in
+ * the middle. Collective over the world. Errors, on all ranks: MIMO_ERR_IO, MIMO_ERR_MEMORY.
+ */
+mimo_status run_schedule_draw(const model_pass *pass, const char *folder, FILE *stream);
+
+#endif
