@@ -42,10 +42,14 @@
         "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
     }
 
-#define EXPERTS(encoder, llm, adapters, grid)                            \
-    {                                                                    \
-        encoder, llm, false, EXECUTOR_ROUTED, adapters, 0, 0, 8, 2, grid \
+#define EXPERTS_BY(executor, encoder, llm, adapters, grid)        \
+    {                                                             \
+        encoder, llm, false, executor, adapters, 0, 0, 8, 2, grid \
     }
+#define EXPERTS(encoder, llm, adapters, grid) \
+    EXPERTS_BY(EXECUTOR_ROUTED, encoder, llm, adapters, grid)
+#define EXPERTS_PUSHED \
+    EXPERTS_BY(EXECUTOR_ZERO_COPY, "tp=1,dp=2", "tp=1,cp=1,dp=2", 0, "etp=1,ep=2")
 #define EXPERTS_ALONE EXPERTS("tp=1,dp=1", "tp=1,cp=1,dp=1", 0, "etp=1,ep=1")
 #define EXPERTS_APART EXPERTS("tp=1,dp=2", "tp=1,cp=1,dp=2", 0, "etp=1,ep=2")
 #define EXPERTS_APART_CP EXPERTS("tp=1,dp=2", "tp=1,cp=2,dp=1", 0, "etp=1,ep=2")
@@ -161,6 +165,8 @@ static const oracle_mutation table[] = {
      EXPERTS_APART_CP, false},
     {"high-id-first", "of experts with equal scores the higher id wins", PHASE_CHOICE,
      EXPERTS_ALONE, false},
+    {"route-own-counts", "rows of a rank begin where an expert does, whatever others sent",
+     PHASE_DISPATCH, EXPERTS_PUSHED, false},
     {"first-pair-only", "a further pair of a token gets no row", PHASE_DISPATCH, EXPERTS_APART,
      false},
     {"copy-row-before", "a further pair of a token gets the row before", PHASE_DISPATCH,
@@ -239,7 +245,6 @@ static const char *const unit_table[] = {
     "rows-mirrored",      /* rows that ranks give count at the opposite dp coordinate */
     "last-piece-lost",    /* a staged message ends before its last piece */
     "entry-still-full",   /* a FIFO's sender does not wait until an entry is empty */
-    "route-own-counts",   /* a sender's rows begin where an expert does */
     "capacity-own",       /* a rank looks at the capacity of its own tile alone */
     "lost-as-zero",       /* a token that lost a pair counts as one that lost none */
     "combine-by-arrival", /* rows of a token are added one after the other */

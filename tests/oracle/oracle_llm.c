@@ -151,6 +151,28 @@ static mimo_status place_saved(oracle_llm_saved *saved, const oracle_llm *llm)
     return nn_room_take(room, &saved->logits, logits, sizeof(nn_real));
 }
 
+/* With zero-copy the saved state lies in a buffer of the ranks that share experts: so rows and
+ * their gradients are written straight into the tiles of experts. */
+static mimo_status reserve_saved(oracle_llm *out)
+{
+    nn_room *room = &out->saved.room;
+    const oracle_topology *topology = out->topology;
+    int64_t bytes = room->used;
+    if (!topology->zero_copy || topology->experts == 0)
+        return nn_room_reserve(room, topology->runtime);
+    MIMO_TRY(mimo_buffer_create(&out->buffer, topology->group, bytes));
+    *room = (nn_room){
+        .runtime = topology->runtime, .base = mimo_buffer_data(out->buffer), .bytes = bytes};
+    return nn_runtime_zero(topology->runtime, room->base, bytes);
+}
+
+static void release_saved(oracle_llm *llm)
+{
+    if (!llm->buffer)
+        nn_room_release(&llm->saved.room);
+    mimo_buffer_destroy(llm->buffer);
+}
+
 static mimo_status reserve_rooms(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
@@ -161,7 +183,7 @@ static mimo_status reserve_rooms(oracle_llm *out)
     MIMO_TRY(reserve(out, &out->d_normed, out->own * out->batch * sizes->hidden));
     MIMO_TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
     MIMO_TRY(place_saved(&out->saved, out));
-    MIMO_TRY(nn_room_reserve(&out->saved.room, out->topology->runtime));
+    MIMO_TRY(reserve_saved(out));
     return place_saved(&out->saved, out);
 }
 
@@ -186,7 +208,7 @@ void oracle_llm_destroy(oracle_llm *llm)
     nn_runtime_free(runtime, llm->whole);
     nn_runtime_free(runtime, llm->d_normed);
     nn_stack_saved_release(&llm->saved.blocks);
-    nn_room_release(&llm->saved.room);
+    release_saved(llm);
     nn_stack_release(&llm->blocks);
     nn_dispatch_destroy(llm->dispatch);
     void *rooms[] = {llm->share_positions, llm->own_positions, llm->text_ids, llm->labels,

@@ -45,6 +45,7 @@ typedef struct oracle_llm {
     nn_sequence sequence;
     nn_replay replay; /* of the routers */
     oracle_llm_saved saved;
+    mimo_buffer *buffer; /* where that lies; NULL: in memory of its own */
     mimo_alignment *alignment;
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */

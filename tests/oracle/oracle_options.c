@@ -80,7 +80,7 @@ void oracle_options_help(FILE *stream)
         "                    experts, of which each token has K\n"
         "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
         "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
-        "                    zero-copy with the tiles in a buffer\n"
+        "                    zero-copy with the tiles in a buffer, also those of experts\n"
         "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
         "                    where there is none\n"
         "  --seed N          of parameters and data (default: 1)\n"

@@ -9,9 +9,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        adapters   adapters on every linear layer, on 4 topologies
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
-       experts    mixtures of experts on 8 topologies, on 3 with adapters
+       experts    mixtures of experts on 8 topologies, on 3 with adapters and zero-copy
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
-                  ep, 9 experts over 3, with and without sp; and again with adapters
+                  ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -64,7 +64,8 @@ MIXED = [(["tp=1"], "8,2", ["etp=1,ep=1"]),
          (["cp=3,dp=2"], "9,2", ["etp=1,ep=3"]),
          (["tp=2,cp=2,dp=2", "tp=4,dp=2"], "8,2",
           ["etp=2,ep=4", "etp=2,ep=2", "etp=1,ep=8", "etp=2,ep=1"])]
-# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid, adapters.
+# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid, and whether
+# with adapters and zero-copy.
 MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", True),
              ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1", False),
              ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2", False),
@@ -436,15 +437,15 @@ def in_turn(pairs, adapters=0):
 
 def mixed_rows():
     """Every row of MIXED, with and without sp where there is tp; with the encoder's grids in turn, and
-    again with adapters."""
+    again with adapters and zero-copy."""
     rows = []
     for llm_grids, experts, expert_grids in MIXED:
         for llm, grid in itertools.product(llm_grids, expert_grids):
             dealt = encoders(ranks_of(llm))
             for sp in [False, True] if "tp=" in llm and ranks_of(llm) > 2 else [False]:
                 pair = (dealt[len(rows) // 2 % len(dealt)], llm, sp)
-                rows += [Run(pair, "routed", adapters=rank, experts=(experts, grid))
-                         for rank in (0, RANK)]
+                rows += [Run(pair, executor, adapters=rank, experts=(experts, grid))
+                         for executor, rank in (("routed", 0), ("zero-copy", RANK))]
     return rows
 
 
@@ -459,8 +460,8 @@ def rows_of(part):
     if part == "adapters":
         return in_turn(ADAPTED, RANK)
     if part == "experts":
-        return [Run(tuple(row[:3]), "routed", adapters=row[5] * RANK, experts=tuple(row[3:5]))
-                for row in MIXED_FEW]
+        return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5] * RANK,
+                    experts=tuple(row[3:5])) for row in MIXED_FEW]
     if part == "every-experts":
         return mixed_rows()
     if part == "every-adapters":
