@@ -126,6 +126,7 @@ static mimo_status count_needs(mimo_given_batches *it, int64_t *batch)
     for (int i = 0; i < it->count; i++) {
         it->ragged = it->ragged || is_gathered(&it->descs[i]);
         it->counted = it->counted || it->descs[i].src_rows >= 0;
+        it->listed = it->listed || it->descs[i].items;
         *batch =
             is_gathered(&it->descs[i]) && it->descs[i].batch > *batch ? it->descs[i].batch : *batch;
         MIMO_TRY(mimo_add(&spans, spans, spans_to_gather(&it->descs[i])));
@@ -151,7 +152,7 @@ mimo_status mimo_given_batches_reserve(mimo_given_batches *it)
 
 /* ------------------------------------------ gather ------------------------------------------ */
 
-/* An update comes in every step. It would wait there for the calls of the step before. */
+/* An update comes in every step, and its exchanges would wait for the calls of the step before. */
 static mimo_status part_host_values(mimo_comm *comm)
 {
     return comm->backend->part_host_values ? comm->backend->part_host_values(comm) : MIMO_OK;
@@ -185,7 +186,6 @@ static mimo_status gather_all(mimo_given_batches *it)
 {
     mimo_routed *own = mimo_routed_of(it->bridge);
     int64_t needs, bytes = it->bytes;
-    MIMO_TRY(part_host_values(it->bridge->mover.parent));
     MIMO_TRY(gather_records(it));
     MIMO_TRY(mimo_mover_prefix_error(&it->bridge->mover, compare_heads(&needs, it)));
     while (bytes < needs)
@@ -303,6 +303,8 @@ static mimo_status give(mimo_given_batches *it)
 /* From the same records all ranks come to the same result. Rows take memory: there they agree. */
 mimo_status mimo_given_batches_gather(mimo_given_batches *it)
 {
+    if (it->ragged || it->counted || it->listed)
+        MIMO_TRY(part_host_values(it->bridge->mover.parent));
     if (!it->ragged && !it->counted)
         return MIMO_OK;
     MIMO_TRY(gather_all(it));

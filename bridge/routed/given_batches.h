@@ -23,6 +23,7 @@ typedef struct mimo_given_batches {
 
     bool ragged;   /* one of them gathers spans, on every rank */
     bool counted;  /* one of them gives rows, on every rank */
+    bool listed;   /* one of them lists items, on every rank */
     int64_t needs; /* bytes that this rank has to give */
     /* What a rank gives: see given_batches.c. All ranks give the same number of bytes. */
     int64_t bytes;

@@ -68,12 +68,19 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
 
 /* ------------------------------------------- read ------------------------------------------- */
 
-/* An update in making. */
+/* The update of one bridge, in making. */
 typedef struct update_maker {
     mimo_bridge *bridge;
-    char call[MIMO_CALL_TEXT];
     mimo_given_batches given;
 } update_maker;
+
+/* The updates of one call. */
+typedef struct joint_update {
+    update_maker *list; /* list[count] */
+    int count;
+    int64_t batches; /* of all of them */
+    char call[MIMO_CALL_TEXT];
+} joint_update;
 
 static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, int n)
 {
@@ -128,17 +135,31 @@ static mimo_status set_items(mimo_given_batches *given)
     return MIMO_OK;
 }
 
+/* Into *i: the number of batch k of all among those of its bridge. */
+static const update_maker *maker_of(const joint_update *it, int64_t k, int *i)
+{
+    const update_maker *maker = it->list;
+    for (; k >= maker->given.count; maker++)
+        k -= maker->given.count;
+    *i = (int)k;
+    return maker;
+}
+
 /* The numbers of spans and rows may differ between ranks, so they are in the words alone. */
 static uint64_t hash_batches(const void *context, int64_t k)
 {
-    const update_maker *it = context;
-    uint64_t hash = mimo_hash_int(it->bridge->mover.id, MIMO_CALL_BRIDGE_UPDATE);
-    hash = mimo_hash_int(hash, it->given.count);
-    for (int64_t i = 0; i < k; i++) {
-        const mimo_batch_desc *desc = &it->given.descs[i];
+    const joint_update *it = context;
+    uint64_t hash = mimo_signature_start(MIMO_CALL_BRIDGE_UPDATE);
+    for (int u = 0; u < it->count; u++)
+        hash = mimo_hash_int(mimo_hash_int(hash, (int64_t)it->list[u].bridge->mover.id),
+                             it->list[u].given.count);
+    for (int64_t b = 0; b < k; b++) {
+        int i;
+        const mimo_given_batches *given = &maker_of(it, b, &i)->given;
+        const mimo_batch_desc *desc = &given->descs[i];
         hash = mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
         hash = mimo_hash_int(hash, gives_rows(desc));
-        hash = mimo_hash_int(hash, (int64_t)it->given.hashes[i]);
+        hash = mimo_hash_int(hash, (int64_t)given->hashes[i]);
     }
     return hash;
 }
@@ -149,37 +170,54 @@ static const char *pass_text(const mimo_bridge *bridge, bool backward)
                                       : mimo_bridge_executor_of(bridge, backward)->name;
 }
 
-/* What this rank can check and take by itself. */
-static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n)
+/* What this rank can check and take of one bridge by itself. */
+static mimo_status read_update(update_maker *it, const mimo_update_desc *update)
 {
     mimo_given_batches *given = &it->given;
-    MIMO_CHECK(n >= 0 && (descs || n == 0), MIMO_ERR_ARGUMENT, "update: %d micro-batches%s", n,
-               descs ? "" : ", NULL");
+    MIMO_CHECK(update->n >= 0 && (update->descs || update->n == 0), MIMO_ERR_ARGUMENT,
+               "update: %d micro-batches%s", update->n, update->descs ? "" : ", NULL");
     const mimo_executor_table *first = mimo_bridge_next_executor(it->bridge, NULL);
     bool alone = first == &mimo_routed_executor && !mimo_bridge_next_executor(it->bridge, first);
     MIMO_CHECK(alone, MIMO_ERR_UNSUPPORTED,
                "update: forward is %s; backward is %s; updates take bridges that are routed alone",
                pass_text(it->bridge, false), pass_text(it->bridge, true));
     MIMO_TRY(mimo_mover_check_idle(&it->bridge->mover, "update"));
-    given->count = n > 0 ? n : 1;
-    MIMO_TRY(read_descs(it, descs, n));
+    given->count = update->n > 0 ? update->n : 1;
+    MIMO_TRY(read_descs(it, update->descs, update->n));
     MIMO_TRY(mimo_routed_batches_create(&given->batches, it->bridge, given->count));
     for (int i = 0; i < given->count; i++)
         given->batches[i].batch = given->descs[i].batch;
-    MIMO_TRY(set_items(given));
-    given->signature = hash_batches(it, given->count);
-    return mimo_given_batches_reserve(given);
+    return set_items(given);
+}
+
+/* Read all updates, and take memory for what their ranks gather. */
+static mimo_status prepare(joint_update *it, const mimo_update_desc *updates)
+{
+    for (int u = 0; u < it->count; u++) {
+        update_maker *maker = &it->list[u];
+        MIMO_TRY(mimo_mover_prefix_error(&maker->bridge->mover, read_update(maker, &updates[u])));
+        it->batches += maker->given.count;
+    }
+    uint64_t signature = hash_batches(it, it->batches);
+    for (int u = 0; u < it->count; u++) {
+        update_maker *maker = &it->list[u];
+        maker->given.signature = signature;
+        MIMO_TRY(mimo_mover_prefix_error(&maker->bridge->mover,
+                                         mimo_given_batches_reserve(&maker->given)));
+    }
+    return MIMO_OK;
 }
 
 /* ------------------------------------------ agree ------------------------------------------- */
 
-static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64_t i)
+static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64_t k)
 {
-    const update_maker *it = context;
+    int i;
+    const update_maker *it = maker_of(context, k, &i);
     const mimo_batch_desc *desc = &it->given.descs[i];
     snprintf(call, MIMO_CALL_TEXT, "%s update", it->bridge->mover.title);
     if (it->given.count > 1)
-        mimo_call_append(call, " to %d micro-batches, %d", it->given.count, (int)i);
+        mimo_call_append(call, " to %d micro-batches, %d", it->given.count, i);
     if (desc->ragged)
         mimo_call_append(call, " to a ragged batch of %" PRId64 " with %" PRId64 " spans",
                          desc->batch, desc->span_count);
@@ -194,21 +232,29 @@ static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64
                          desc->dst_rows);
 }
 
-static mimo_status agree(update_maker *it, mimo_status local)
+static void describe_call(joint_update *it, int64_t count)
 {
-    int64_t count = local == MIMO_OK ? it->given.count : 0;
-    const mimo_call_items items = {count, hash_batches, describe_batch, it};
-    snprintf(it->call, sizeof it->call, "%s update", it->bridge->mover.title);
-    if (count == 1)
+    if (count == 1) {
         describe_batch(it->call, it, 0);
-    else
-        mimo_call_append(it->call, " to %d micro-batches", it->given.count);
+        return;
+    }
+    snprintf(it->call, sizeof it->call, "%s update", it->list[0].bridge->mover.title);
+    if (it->count > 1)
+        mimo_call_append(it->call, " with %d more", it->count - 1);
+    mimo_call_append(it->call, " to %d micro-batches", it->list[0].given.count);
+}
+
+static mimo_status agree(joint_update *it, mimo_status local)
+{
+    int64_t count = local == MIMO_OK ? it->batches : 0;
+    const mimo_call_items items = {count, hash_batches, describe_batch, it};
+    describe_call(it, count);
     const mimo_claim claim = {.kind = MIMO_AGREE_CALL,
-                              .local = mimo_mover_prefix_error(&it->bridge->mover, local),
+                              .local = local,
                               .signature = hash_batches(it, count),
                               .call = it->call,
                               .items = items};
-    return mimo_agree_on(it->bridge->mover.parent, &claim);
+    return mimo_agree_on(it->list[0].bridge->mover.parent, &claim);
 }
 
 /* ------------------------------------------ update ------------------------------------------ */
@@ -230,22 +276,48 @@ static void take(mimo_bridge *bridge, mimo_given_batches *given)
     select_batch(bridge, 0);
 }
 
+static void release_update(update_maker *it)
+{
+    mimo_given_batches *given = &it->given;
+    mimo_routed_batches_destroy(it->bridge, given->batches, given->count);
+    mimo_given_batches_release(given);
+    mimo_release(given->descs);
+    mimo_release(given->hashes);
+}
+
+/* All bridges are given their batches, or none. `local`: of what came before. */
+static mimo_status update_all(joint_update *it, const mimo_update_desc *updates, mimo_status local)
+{
+    for (int u = 0; u < it->count; u++)
+        it->list[u] = (update_maker){.bridge = updates[u].bridge,
+                                     .given = {.bridge = updates[u].bridge, .call = it->call}};
+    mimo_status status = agree(it, local == MIMO_OK ? prepare(it, updates) : local);
+    for (int u = 0; u < it->count && status == MIMO_OK; u++)
+        status = mimo_given_batches_gather(&it->list[u].given);
+    for (int u = 0; u < it->count; u++) {
+        if (status == MIMO_OK)
+            take(it->list[u].bridge, &it->list[u].given);
+        release_update(&it->list[u]);
+    }
+    return status;
+}
+
+/* The update of one bridge; it takes no memory before the agreement. */
+static mimo_status update_one(mimo_bridge *bridge, const mimo_batch_desc *descs, int n,
+                              mimo_status local)
+{
+    update_maker maker;
+    joint_update it = {.list = &maker, .count = 1};
+    const mimo_update_desc update = {sizeof update, bridge, descs, n};
+    return update_all(&it, &update, mimo_mover_prefix_error(&bridge->mover, local));
+}
+
 mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs, int n)
 {
     MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
     MIMO_ENTER(bridge->mover.parent, "bridge update");
-    update_maker it = {.bridge = bridge, .given = {.bridge = bridge, .call = it.call}};
-    mimo_status status = agree(&it, prepare(&it, descs, n));
-    if (status == MIMO_OK)
-        status = mimo_given_batches_gather(&it.given);
-    if (status == MIMO_OK)
-        take(bridge, &it.given);
-    mimo_routed_batches_destroy(bridge, it.given.batches, it.given.count);
-    mimo_given_batches_release(&it.given);
-    mimo_release(it.given.descs);
-    mimo_release(it.given.hashes);
-    return status;
+    return update_one(bridge, descs, n, MIMO_OK);
 }
 
 mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local)
@@ -253,8 +325,63 @@ mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local)
     MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge refuse update: bridge is NULL");
     MIMO_ENTER(bridge->mover.parent, "bridge refuse update");
-    update_maker it = {.bridge = bridge};
-    return agree(&it, mimo_refused_status(local, "bridge refuse update"));
+    return update_one(bridge, NULL, 0, mimo_refused_status(local, "bridge refuse update"));
+}
+
+/* ----------------------------------------- several ------------------------------------------ */
+
+MIMO_DEFINE_INIT(mimo_update_desc, MIMO_UPDATE_DESC_INIT)
+
+/* Of the first bridge's communicator, and each once. */
+static mimo_status check_bridges(const mimo_update_desc *updates, int count)
+{
+    for (int u = 0; u < count; u++) {
+        const mimo_bridge *bridge = updates[u].bridge;
+        MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update all: bridge %d is NULL", u);
+        MIMO_CHECK(bridge->mover.parent == updates[0].bridge->mover.parent, MIMO_ERR_ARGUMENT,
+                   "bridge update all: bridges 0 and %d were made from two communicators", u);
+        for (int v = 0; v < u; v++)
+            MIMO_CHECK(updates[v].bridge != bridge, MIMO_ERR_ARGUMENT,
+                       "bridge update all: bridges %d and %d are the same", v, u);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status read_updates(mimo_update_desc **out, const mimo_update_desc *updates, int count)
+{
+    mimo_update_desc *read;
+    MIMO_TRY(mimo_reserve(&read, count, sizeof *read));
+    mimo_status status = MIMO_OK;
+    for (int u = 0; u < count && status == MIMO_OK; u++) {
+        read[u] = (mimo_update_desc)MIMO_UPDATE_DESC_INIT;
+        status = mimo_read_element(&read[u], sizeof *read, updates, u, "update");
+    }
+    if (status == MIMO_OK)
+        status = check_bridges(read, count);
+    if (status == MIMO_OK)
+        *out = read;
+    else
+        mimo_release(read);
+    return status;
+}
+
+mimo_status mimo_bridge_update_all(const mimo_update_desc *updates, int count)
+{
+    MIMO_RANGE();
+    MIMO_CHECK(updates && count > 0, MIMO_ERR_ARGUMENT, "bridge update all: %d bridges%s", count,
+               updates ? "" : ", NULL");
+    MIMO_CHECK(updates->bridge, MIMO_ERR_ARGUMENT, "bridge update all: the first bridge is NULL");
+    MIMO_ENTER(updates->bridge->mover.parent, "bridge update all");
+    joint_update it = {.count = count};
+    mimo_update_desc *read = NULL;
+    mimo_status local = read_updates(&read, updates, count);
+    if (local == MIMO_OK)
+        local = mimo_reserve(&it.list, count, sizeof *it.list);
+    mimo_status status = local == MIMO_OK ? update_all(&it, read, MIMO_OK)
+                                          : update_one(updates->bridge, NULL, 0, local);
+    mimo_release(it.list);
+    mimo_release(read);
+    return status;
 }
 
 mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)

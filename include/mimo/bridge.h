@@ -546,6 +546,33 @@ MIMO_API mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool
  */
 MIMO_API mimo_status mimo_bridge_refuse_update(mimo_bridge *bridge, mimo_status local);
 
+/** What an update of several bridges gives one of them: as mimo_bridge_update takes it. */
+typedef struct mimo_update_desc {
+    size_t size; /* set by the initializer */
+    mimo_bridge *bridge;
+    const mimo_batch_desc *descs; /* descs[n] */
+    int n;
+} mimo_update_desc;
+
+#define MIMO_UPDATE_DESC_INIT                   \
+    {                                           \
+        sizeof(mimo_update_desc), NULL, NULL, 0 \
+    }
+
+MIMO_API void mimo_update_desc_init(mimo_update_desc *out, size_t size);
+
+/**
+ * mimo_bridge_update of `count` bridges at once: the ranks agree once for all of them. Every bridge
+ * is updated, or, after an error, none. Elements have the size of the first one.
+ *
+ * Collective over the communicator that all bridges were made from, blocking the host. A rank that
+ * can't make the call takes part by mimo_bridge_refuse_update of any of the bridges.
+ *
+ * Errors: those of mimo_bridge_update; MIMO_ERR_ARGUMENT also where count < 1, a bridge is named
+ * twice or the bridges belong to two communicators.
+ */
+MIMO_API mimo_status mimo_bridge_update_all(const mimo_update_desc *updates, int count);
+
 /**
  * The most bytes of staging that a forward and a backward of one tensor of these sizes take on this
  * rank. Sizes are those of mimo_bridge_tile. Local, pure; it costs as much as planning a call.

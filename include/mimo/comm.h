@@ -371,6 +371,22 @@ MIMO_API mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const v
 MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes,
                                        int root, mimo_stream stream);
 
+/** A gather of host bytes that was begun. */
+typedef struct mimo_host_gather mimo_host_gather;
+
+/**
+ * Begin mimo_comm_host_allgather, and wait for its end later: every rank's bytes are then at `to`.
+ * Other calls may come between. The start is collective, and the ranks agree there, which blocks
+ * the host; `from` is free when it returns, and `to` belongs to the call until the wait. Every rank
+ * waits for what it has begun, once. The communicator stays until then. The wait sets *gather to
+ * NULL, except where MIMO_ERR_STATE says that this thread or process may not call. NULL: nothing.
+ *
+ * Errors: those of mimo_comm_host_allgather; of the wait also MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED.
+ */
+MIMO_API mimo_status mimo_comm_host_allgather_start(mimo_host_gather **out, mimo_comm *comm,
+                                                    void *to, const void *from, int bytes);
+MIMO_API mimo_status mimo_comm_host_allgather_wait(mimo_host_gather **gather);
+
 /**
  * Copy a part from each rank to each rank. `from` and `to` hold size * bytes bytes each: one part
  * of `bytes` bytes for each rank, in rank order. Part r of `to` gets this rank's part of rank r's

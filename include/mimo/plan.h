@@ -225,6 +225,56 @@ MIMO_API mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan);
 MIMO_API mimo_status mimo_plan_text(int64_t *length, char *text, int64_t capacity,
                                     const mimo_plan *plan);
 
+/**
+ * The spans of a modality: where its special id stands in token ids [B, S] ("bs", i32 or i64, host
+ * memory), by sample and position, into spans[capacity]. *count is the number of all; call with
+ * capacity 0 to learn it. Samples count from 0. Local, pure. MIMO_ERR_ARGUMENT: NULL, other ids, a
+ * negative number.
+ */
+MIMO_API mimo_status mimo_spans_find(int64_t *count, mimo_span *spans, int64_t capacity,
+                                     const mimo_tensor *ids, int64_t special);
+
+/* ------------------------------------------ images ------------------------------------------ */
+
+/** What a lane (a dp coordinate) has loaded of a batch. An image has `patches` in an encoder's
+ *  input, and patches / merge rows in its output. Images stand in the order of their samples, in a
+ *  sample in the order of its rows. Arrays are borrowed during the call. */
+typedef struct mimo_lane_images {
+    int64_t samples, seq;   /* of this lane, and positions of a sample */
+    const int64_t *patches; /* patches[images], at least 1, of each image */
+    int64_t images;
+    const mimo_span *spans; /* spans[span_count]: where rows go, by sample. Samples count from the
+                               lane's first one. Their rows are not read */
+    int64_t span_count;
+} mimo_lane_images;
+
+/** The images of all lanes, lane after lane. Arrays are the caller's. */
+typedef struct mimo_image_lists {
+    mimo_item *rows;    /* of each image: its rows in its sample */
+    mimo_item *patches; /* and its patches, which count within their sample as well */
+    mimo_span *spans;   /* of all lanes, with their rows; samples count within the batch */
+} mimo_image_lists;
+
+/**
+ * Find the sample and the rows of each image: it takes the sample's next patches / merge rows.
+ * Local, pure. The arrays of `out` have as many elements as all lanes have images and spans.
+ *
+ * Errors: MIMO_ERR_ARGUMENT (NULL, a negative number, merge < 1), MIMO_ERR_SHAPE (lanes don't split
+ * the samples evenly, the first ones with one more; samples of two lengths; spans out of order; an
+ * image of no patches or of no multiple of merge; a sample's spans have other rows than its
+ * images), MIMO_ERR_OVERFLOW. After an error the arrays hold no meaning.
+ */
+MIMO_API mimo_status mimo_images_find(const mimo_image_lists *out, const mimo_lane_images *lanes,
+                                      int64_t count, int64_t merge);
+
+/**
+ * List items by lane: item i is on lane[i]. Lane d gets out[first[d]] to out[first[d + 1] - 1], in
+ * the order of items[count]; first[lanes + 1]. So mimo_batch_items takes them. Local, pure.
+ * MIMO_ERR_ARGUMENT: NULL, a negative number, a lane that does not exist.
+ */
+MIMO_API mimo_status mimo_items_deal(mimo_item *out, int64_t *first, const mimo_item *items,
+                                     const int64_t *lane, int64_t count, int64_t lanes);
+
 #endif
 
 MIMO_END_DECLS

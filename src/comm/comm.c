@@ -368,31 +368,6 @@ mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int6
     return mimo_wait(comm, &request, call);
 }
 
-static mimo_status host_allgather_check(mimo_comm *comm, const void *to, const void *from,
-                                        int bytes)
-{
-    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "host_allgather: %d bytes", bytes);
-    MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
-               "host_allgather: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
-    return comm->backend->host_allgather_prepare(comm, bytes);
-}
-
-mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from, int bytes)
-{
-    MIMO_RANGE();
-    char call[MIMO_CALL_TEXT];
-    mimo_request *request = NULL;
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "host_allgather: comm is NULL");
-    MIMO_ENTER(comm, "host_allgather");
-    snprintf(call, sizeof call, "host_allgather of %d bytes a rank", bytes);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CALL, host_allgather_check(comm, to, from, bytes),
-                           signature_of(MIMO_CALL_COMM_HOST_ALLGATHER, bytes, 0, 0), call));
-    if (bytes == 0)
-        return MIMO_OK;
-    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, bytes));
-    return mimo_wait(comm, &request, call);
-}
-
 /* An agreement is a barrier: its MAX ends on no rank before every rank has begun it. MIMO_AGREE=0
  * does not remove this one. */
 mimo_status mimo_comm_barrier(mimo_comm *comm)

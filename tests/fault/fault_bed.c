@@ -404,6 +404,14 @@ static mimo_status host_allgather(fault_bed *bed)
     return mimo_comm_host_allgather(bed->comm, all, &bed->rank, sizeof bed->rank);
 }
 
+static mimo_status started_gather(fault_bed *bed)
+{
+    int all[FAULT_RANKS];
+    mimo_host_gather *gather = NULL;
+    MIMO_TRY(mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank));
+    return mimo_comm_host_allgather_wait(&gather);
+}
+
 static mimo_status split(fault_bed *bed)
 {
     mimo_comm *half = NULL;
@@ -451,6 +459,17 @@ static mimo_status update(fault_bed *bed)
     batches[1].spans = &span;
     batches[1].span_count = bed->rank == 0;
     return mimo_bridge_update(bed->bridge, batches, 2);
+}
+
+static mimo_status update_all(fault_bed *bed)
+{
+    mimo_update_desc update = MIMO_UPDATE_DESC_INIT;
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = FAULT_BATCH;
+    update.bridge = bed->bridge;
+    update.descs = &batch;
+    update.n = 1;
+    return mimo_bridge_update_all(&update, 1);
 }
 
 static mimo_status prepare_backward(fault_bed *bed)
@@ -548,6 +567,7 @@ const fault_call fault_calls[] = {
     {"alltoall", alltoall, "alltoall of 12 bytes a rank: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
     {"host allgather", host_allgather, "host_allgather of 4 bytes a rank: ", 0},
+    {"started gather", started_gather, "host_allgather of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},
     {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
     {"connect", connect, "connect grid tp=2,cp=2,dp=1 at offset 0: ", 0},
@@ -560,6 +580,7 @@ const fault_call fault_calls[] = {
     {"chunks", forward_in_chunks,
      "bridge 1 forward of 1 in 2 chunks: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"update", update, "bridge 1 update to 2 micro-batches: ", FAULT_BRIDGE},
+    {"update all", update_all, "bridge 1 update to a batch of 2: ", FAULT_BRIDGE},
     {"prepare", prepare_backward,
      "bridge 1 prepare of backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
     {"self-test", self_test, "bridge 1 self-test with seed 1: ", FAULT_BRIDGE},

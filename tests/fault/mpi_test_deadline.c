@@ -111,7 +111,7 @@ MPI_TEST(deadline, late_for_any_call)
     static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_ROUTED};
     for (int way = 0; way < 2; way++) {
         for (const fault_call *call = fault_calls; call->name; call++)
-            if (executors[way] == EXECUTOR_ROUTED || strcmp(call->name, "update") != 0)
+            if (executors[way] == EXECUTOR_ROUTED || strncmp(call->name, "update", 6) != 0)
                 miss_one(call, executors[way]);
         expect_life(executors[way]);
     }

@@ -187,7 +187,7 @@ static void expect_visit(const char *call, int from)
 /* What a call gives here; `again`: the second time. */
 static mimo_status expected_of(const fault_call *call, const fault_bed *bed, bool again)
 {
-    if (strcmp(call->name, "update") == 0 && bed->executor == EXECUTOR_COLLECTIVE)
+    if (strncmp(call->name, "update", 6) == 0 && bed->executor == EXECUTOR_COLLECTIVE)
         return MIMO_ERR_UNSUPPORTED;
     return again && strcmp(call->name, "group") == 0 ? MIMO_ERR_EXISTS : MIMO_OK;
 }
@@ -217,6 +217,10 @@ static void make_mistakes(fault_bed *bed)
     mimo_status refusal = mimo_fail(MIMO_ERR_SHAPE, "no tile");
     MPI_EXPECT_STATUS(mimo_bridge_refuse(bed->bridge, false, false, refusal), MIMO_ERR_SHAPE);
     expect_visit("refuse", THEIRS);
+    mimo_update_desc updates[] = {MIMO_UPDATE_DESC_INIT, MIMO_UPDATE_DESC_INIT};
+    updates[0].bridge = updates[1].bridge = bed->bridge;
+    MPI_EXPECT_STATUS(mimo_bridge_update_all(updates, 2), MIMO_ERR_ARGUMENT);
+    expect_visit("update of a bridge twice", THEIRS);
     refusal = mimo_fail(MIMO_ERR_SHAPE, "no spans");
     MPI_EXPECT_STATUS(mimo_bridge_refuse_update(bed->bridge, refusal), MIMO_ERR_SHAPE);
     expect_visit("refuse update", THEIRS);
@@ -237,6 +241,8 @@ static void make_mistakes(fault_bed *bed)
 static void make_operations(fault_bed *bed)
 {
     mimo_op *op = NULL;
+    mimo_host_gather *gather = NULL;
+    int all[FAULT_RANKS];
     bool done = false;
     mimo_tensor from = fault_full_view(bed), to = fault_shard_view(bed->shard);
     MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &to, &from, 1, NULL));
@@ -258,6 +264,11 @@ static void make_operations(fault_bed *bed)
     expect_visit("wait behind a chunk", THEIRS);
     MPI_EXPECT_OK(mimo_bridge_select(bed->bridge, 0));
     expect_visit("select", THEIRS);
+    MPI_EXPECT_OK(
+        mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank));
+    expect_visit("host allgather start", THEIRS);
+    MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&gather));
+    expect_visit("wait for a host allgather", THEIRS);
 }
 
 /* Moves that are begun here and end in a wait. */

@@ -512,3 +512,23 @@ MPI_TEST(comm, wrong_handles)
     MPI_EXPECT(MPI_Comm_size(solo, &size) == MPI_SUCCESS && size == 1, "the handle was freed");
     MPI_Comm_free(&solo);
 }
+
+/* Two gathers in flight, with other calls between, end in any order. The ranks' communicator may
+ * go before. */
+MPI_TEST(comm, gathers_that_were_begun)
+{
+    mimo_comm *comm = mpi_test_comm_new();
+    int rank = mpi_test_rank(), size = mpi_test_size(), squares[64], cubes[64];
+    int square = rank * rank, cube = square * rank;
+    mimo_host_gather *first = NULL, *second = NULL;
+    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&first, comm, squares, &square, sizeof square));
+    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&second, comm, cubes, &cube, sizeof cube));
+    MPI_EXPECT_OK(mimo_comm_barrier(comm));
+    MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&second));
+    mimo_comm_destroy(comm);
+    MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&first));
+    MPI_EXPECT(!first && !second, "a wait left its handle");
+    for (int r = 0; r < size; r++)
+        MPI_EXPECT(squares[r] == r * r && cubes[r] == r * r * r, "rank %d gave %d and %d", r,
+                   squares[r], cubes[r]);
+}

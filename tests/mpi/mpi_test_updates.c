@@ -84,3 +84,107 @@ MPI_TEST(updates, compare_what_they_gather)
     setenv("MIMO_AGREE", "1", 1);
     ragged_end(it);
 }
+
+/* ------------------------------------------ several ----------------------------------------- */
+
+enum { PAIR = 2 };
+
+/* Two beds whose bridges are updated together, and what they are given. */
+typedef struct ragged_pair {
+    ragged_steps *beds[PAIR];
+    mimo_batch_desc batches[PAIR];
+    mimo_update_desc updates[PAIR];
+} ragged_pair;
+
+static void pair_begin(ragged_pair *it)
+{
+    for (int i = 0; i < PAIR; i++) {
+        it->beds[i] = ragged_begin(EXECUTOR_P2P, false);
+        it->beds[i]->random += (uint64_t)i;
+        it->batches[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
+        it->updates[i] = (mimo_update_desc)MIMO_UPDATE_DESC_INIT;
+        it->updates[i].bridge = it->beds[i]->bed.bridge;
+        it->updates[i].descs = &it->batches[i];
+        it->updates[i].n = 1;
+    }
+}
+
+static void pair_draw(ragged_pair *it, int least)
+{
+    for (int i = 0; i < PAIR; i++) {
+        const bed_case *c = &it->beds[i]->bed.c;
+        ragged_draw(it->beds[i], least, FEW);
+        it->batches[i].batch = c->batch;
+        it->batches[i].ragged = true;
+        it->batches[i].spans = c->dst.spans;
+        it->batches[i].span_count = mpi_test_rank() == 0 ? c->dst.span_count : 0;
+    }
+}
+
+static void pair_move(ragged_pair *it)
+{
+    for (int i = 0; i < PAIR; i++) {
+        bed_move(&it->beds[i]->bed, false, next_random(&it->beds[i]->random));
+        bed_move(&it->beds[i]->bed, true, next_random(&it->beds[i]->random));
+    }
+}
+
+static void pair_end(ragged_pair *it)
+{
+    for (int i = 0; i < PAIR; i++)
+        ragged_end(it->beds[i]);
+}
+
+/* The ranks agree once for both, and gather once for each. */
+MPI_TEST(updates, of_two_bridges_at_once)
+{
+    ragged_pair it;
+    pair_begin(&it);
+    pair_draw(&it, FEW); /* later ones have no more to give */
+    MPI_EXPECT_OK(mimo_bridge_update_all(it.updates, PAIR));
+    count_host_values(it.beds[0]->bed.bridge->mover.parent);
+    for (int round = 0; round < 3; round++) {
+        pair_draw(&it, 0);
+        host_counter.agreements = host_counter.gathers = 0;
+        MPI_EXPECT_OK(mimo_bridge_update_all(it.updates, PAIR));
+        MPI_EXPECT(host_counter.agreements == 1 && host_counter.gathers == PAIR,
+                   "%d agreements, %d gathers", host_counter.agreements, host_counter.gathers);
+        pair_move(&it);
+    }
+    it.beds[0]->bed.bridge->mover.parent->backend = host_counter.real;
+    pair_end(&it);
+}
+
+/* What is wrong with one bridge leaves both as they were: calls go on by the last update. */
+static void expect_refused(ragged_pair *it, int count, mimo_status status, const char *words)
+{
+    MPI_EXPECT_STATUS(mimo_bridge_update_all(it->updates, count), status);
+    MPI_EXPECT_SENTENCE(words);
+    pair_move(it);
+}
+
+MPI_TEST(updates, of_two_bridges_that_fail)
+{
+    ragged_pair it;
+    int last = mpi_test_rank() == mpi_test_size() - 1;
+    pair_begin(&it);
+    pair_draw(&it, 0);
+    MPI_EXPECT_OK(mimo_bridge_update_all(it.updates, PAIR));
+    it.batches[1].span_count = last ? -1 : 0;
+    expect_refused(&it, PAIR, MIMO_ERR_ARGUMENT, "bridge 2: update: -1 spans");
+    it.batches[1].span_count = 0;
+    it.batches[1].batch += last;
+    expect_refused(&it, PAIR, MIMO_ERR_MISMATCH, "bridge 2 update to a ragged batch of");
+    it.batches[1].batch -= last;
+    it.updates[1].bridge = it.updates[0].bridge;
+    expect_refused(&it, PAIR, MIMO_ERR_ARGUMENT, "bridges 0 and 1 are the same");
+    it.updates[1].bridge = NULL;
+    expect_refused(&it, PAIR, MIMO_ERR_ARGUMENT, "bridge 1 is NULL");
+    it.updates[1].size = 1;
+    expect_refused(&it, PAIR, MIMO_ERR_ARGUMENT, "its size is 1");
+    expect_refused(&it, 0, MIMO_ERR_ARGUMENT, "bridge update all: 0 bridges");
+    it.updates[0].bridge = NULL;
+    expect_refused(&it, 1, MIMO_ERR_ARGUMENT, "the first bridge is NULL");
+    MPI_EXPECT_STATUS(mimo_bridge_update_all(NULL, 1), MIMO_ERR_ARGUMENT);
+    pair_end(&it);
+}

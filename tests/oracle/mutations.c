@@ -261,6 +261,7 @@ static const char *const unit_table[] = {
     "limit-plus-one",     /* a stage holds one encoder group too many */
     "item-order-ignored", /* items lie in a tile in another order than its lane lists */
     "item-twice-allowed", /* a row may be in two items */
+    "merge-ratio-forgotten", /* an image has as many rows as patches */
     "cost-ignored",       /* items are dealt to lanes by their number, not by their cost */
     "call-ends-alone",    /* a call of the bridge ends when one stage has begun it */
     NULL,
