@@ -6,6 +6,7 @@ structures and prototypes against the headers, and finds those that nobody calls
 """
 from __future__ import annotations
 
+import array
 import ctypes
 import operator
 from collections.abc import Iterable
@@ -131,6 +132,19 @@ class mimo_batch_desc(Structure):
                 ("dst_rows", c_int64), ("items", POINTER(mimo_batch_items))]
 
 
+class mimo_update_desc(Structure):
+    _fields_ = [("size", c_size_t), ("bridge", c_void_p), ("descs", POINTER(mimo_batch_desc)), ("n", c_int)]
+
+
+class mimo_lane_images(Structure):
+    _fields_ = [("samples", c_int64), ("seq", c_int64), ("patches", c_void_p), ("images", c_int64),
+                ("spans", c_void_p), ("span_count", c_int64)]
+
+
+class mimo_image_lists(Structure):
+    _fields_ = [("rows", POINTER(mimo_item)), ("patches", POINTER(mimo_item)), ("spans", POINTER(mimo_span))]
+
+
 class mimo_balance_desc(Structure):
     _fields_ = [("size", c_size_t), ("items", c_int64), ("lanes", c_int64), ("cost", POINTER(c_int64)),
                 ("rows", POINTER(c_int64)), ("home", POINTER(c_int64)), ("max_rows", c_int64),
@@ -216,6 +230,8 @@ PROTOTYPES = {
     "mimo_comm_barrier": "S:p",
     "mimo_comm_agree_named": "S:pis",
     "mimo_comm_host_allgather": "S:pppi",
+    "mimo_comm_host_allgather_start": "S:ppppi",
+    "mimo_comm_host_allgather_wait": "S:p",
     "mimo_comm_set_deadline": "S:pl",
     "mimo_comm_deadline": "l:p",
     "mimo_comm_abort": "S:ps",
@@ -261,7 +277,7 @@ PROTOTYPES = {
 
     "mimo_bridge_create": "S:ppp",
     "mimo_bridge_destroy": "v:p",
-    "mimo_bridge_update": "S:ppi",
+    "mimo_bridge_update_all": "S:pi",
     "mimo_bridge_select": "S:pi",
     "mimo_bridge_refuse": "S:pbbi",
     "mimo_bridge_refuse_update": "S:pi",
@@ -290,6 +306,9 @@ PROTOTYPES = {
     "mimo_route_ends": "S:pp",
     "mimo_balance": "S:pp",
     "mimo_balance_report_of": "S:ppp",
+    "mimo_spans_find": "S:pplpl",
+    "mimo_images_find": "S:ppll",
+    "mimo_items_deal": "S:ppppll",
 
     "mimo_gradient_create": "S:pppp",
     "mimo_gradient_add_grid": "S:pspss",
@@ -319,7 +338,7 @@ MPI_PROTOTYPES = {
 # Structures that begin with a size, and start from mimo_x_init.
 SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
-         mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_balance_desc, mimo_balance_report,
+         mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_update_desc, mimo_balance_desc, mimo_balance_report,
          mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,
          mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc, mimo_dispatch_counts)
 
@@ -400,8 +419,12 @@ def fitting(kind: type[Any], what: str, value: Any) -> int:
 
 def numbers(kind: type[c_int32] | type[c_int64], what: str, values: Iterable[Any]) -> Any:
     """An array of whole numbers, of at least one element. ArgumentError, SizeOverflowError."""
-    checked = [fitting(kind, what, value) for value in values]
-    return (kind * max(len(checked), 1))(*checked)
+    listed = [*values] or [0]
+    try:
+        packed = array.array("i" if kind is c_int32 else "q", listed)
+    except (TypeError, OverflowError):  # which says neither what nor how much
+        packed = array.array("q", [fitting(kind, what, value) for value in listed])
+    return (kind * len(packed)).from_buffer(packed)
 
 
 def side(what: str, name: Any) -> int:
@@ -411,12 +434,19 @@ def side(what: str, name: Any) -> int:
     return SRC if name == "src" else DST
 
 
+# What structures begin from, and the types of their fields.
+_initial: dict[type[Structure], tuple[Structure, dict[str, Any]]] = {}
+
+
 def sized(kind: type[S], /, **fields: Any) -> S:
     """A structure that begins with a size, from its initializer, with these fields set. ArgumentError,
     SizeOverflowError where a number is none, or does not fit its field."""
-    made = kind()
-    getattr(lib, kind.__name__ + "_init")(ctypes.byref(made), ctypes.sizeof(made))
-    kinds = {field[0]: field[1] for field in kind._fields_}
+    if kind not in _initial:
+        first = kind()
+        getattr(lib, kind.__name__ + "_init")(ctypes.byref(first), ctypes.sizeof(first))
+        _initial[kind] = first, {field[0]: field[1] for field in kind._fields_}
+    initial, kinds = _initial[kind]
+    made = kind.from_buffer_copy(initial)
     for name, value in fields.items():
         if kinds[name] in (c_int, c_int64):
             value = fitting(kinds[name], name, value)

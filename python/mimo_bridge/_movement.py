@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, starmap
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -96,6 +96,16 @@ class Batch:
         elif self.rows is not None:
             desc.src_rows, desc.dst_rows = (_c.whole("Batch: rows", n, 0, MOST) for n in self.rows)
         return desc
+
+
+@dataclass(frozen=True)
+class Listed(Batch):
+    """A ragged batch whose items and spans are arrays of C already. `spans` says whether dst has positions."""
+
+    desc: Any = None
+
+    def _desc(self) -> _c.mimo_batch_desc:
+        return cast(_c.mimo_batch_desc, self.desc)
 
 
 def _described(batch: object, lanes: tuple[int, int]) -> _c.mimo_batch_desc:
@@ -225,25 +235,13 @@ class Movement:
 
     # What calls move.
 
-    def update(self, tell: Callable[[], Sequence[Batch]], lanes: tuple[int, int]) -> None:
-        """Tell the next calls' batches: what tell() gives. Where it fails, the other ranks get its error from
-        their update. `lanes` are the dp sizes of src and dst: the library reads lists of as many lanes.
-        Collective."""
-        with self._turn:
-            handle = self.open()
-            try:
-                batches = tell()
-                array = (_c.mimo_batch_desc * max(len(batches), 1))(
-                    *(_described(batch, lanes) for batch in batches))
-            except Exception as error:
-                say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handle, status))
-                raise
-            _c.lib.mimo_bridge_update(handle, array, len(batches))
-            self._first += max(len(self.batches), 1)
-            self.batches = batches
-            self._masks.clear()
-            self._in_force = None
-            self._choose(0)
+    def take(self, batches: Sequence[Batch]) -> None:
+        """An update of the library gave these."""
+        self._first += max(len(self.batches), 1)
+        self.batches = batches
+        self._masks.clear()
+        self._in_force = None
+        self._choose(0)
 
     def select(self, micro_batch: int) -> None:
         with self._turn:
@@ -525,3 +523,27 @@ class Movement:
         fail with what this one says."""
         if self.handle is not None:
             say(error, lambda status: _c.lib.mimo_bridge_refuse(self.handle, adjoint, prepares, status))
+
+
+def update_all(movements: Sequence[Movement], lanes: Sequence[tuple[int, int]],
+               tell: Callable[[], Sequence[Sequence[Batch]]]) -> None:
+    """Tell the next calls' batches, of each movement what tell() gives. Where it fails, the other ranks get its
+    error from their update, and nothing changes. `lanes` are the dp sizes of src and dst of each: the library
+    reads lists of as many lanes. Collective, with one agreement."""
+    with movements[0].comm._turn():
+        handles = [movement.open() for movement in movements]
+        try:
+            told = tell()
+            updates = [_update_desc(*one) for one in zip(handles, told, lanes)]
+            array = (_c.mimo_update_desc * len(updates))(*updates)
+        except Exception as error:
+            say(error, lambda status: _c.lib.mimo_bridge_refuse_update(handles[0], status))
+            raise
+        _c.lib.mimo_bridge_update_all(array, len(updates))
+        for movement, batches in zip(movements, told):
+            movement.take(batches)
+
+
+def _update_desc(handle: ctypes.c_void_p, batches: Sequence[Batch], lanes: tuple[int, int]) -> _c.mimo_update_desc:
+    array = (_c.mimo_batch_desc * max(len(batches), 1))(*(_described(batch, lanes) for batch in batches))
+    return _c.sized(_c.mimo_update_desc, bridge=handle, descs=array, n=len(batches))

@@ -13,6 +13,8 @@ from .errors import ArgumentError, ShapeError, StateError
 
 __all__ = ["Alignment", "Span", "spans_of"]
 
+SPANS = 64  # that find_spans() has room for at first
+
 
 class Span(NamedTuple):
     """Rows [row, row + length) of one modality in a sample, at positions [position, position +
@@ -28,21 +30,27 @@ def spans_of(ids: torch.Tensor, special: int, first: int = 0) -> list[Span]:
     """The spans of a modality in token ids [B, S]: where its special id stands. `first` is the number
     of the first sample in the global batch. Local; waits for the device where ids lie on one.
     ShapeError, ArgumentError."""
+    first = _c.whole("spans_of: first", first)
+    spans, count = find_spans(ids, special)
+    return [Span(span.sample + first, span.row, span.position, span.length) for span in spans[:count]]
+
+
+def find_spans(ids: torch.Tensor, special: int) -> tuple[Any, int]:
+    """An array of mimo_span that begins with those of spans_of(), and their number. Errors as those of spans_of()."""
     _views.check_strided("spans_of: ids", ids)
     if ids.dim() != 2:
         raise ShapeError(f"spans_of: ids have shape {list(ids.shape)}, and need two dimensions: B, S")
-    special, first = _c.whole("spans_of: special", special), _c.whole("spans_of: first", first)
-    is_row = (ids == special).to("cpu", torch.int8)
-    padded = torch.nn.functional.pad(is_row, (1, 1))
-    edges = (padded[:, 1:] - padded[:, :-1]).nonzero()
-    starts = edges[::2].tolist()
-    ends = edges[1::2, 1].tolist()
-    spans: list[Span] = []
-    for (sample, position), end in zip(starts, ends):
-        same = spans and spans[-1].sample == sample + first
-        row = spans[-1].row + spans[-1].length if same else 0
-        spans.append(Span(sample + first, row, position, end - position))
-    return spans
+    host = _views.plain(ids.detach().to("cpu"))
+    if host.dtype not in (torch.int32, torch.int64):
+        raise ArgumentError(f"spans_of: ids are i32 or i64, not {host.dtype}")
+    view, special = _views.view(host, b"bs"), _c.whole("spans_of: special", special)
+    count, room = ctypes.c_int64(), SPANS
+    while True:
+        spans = (_c.mimo_span * room)()
+        _c.lib.mimo_spans_find(ctypes.byref(count), spans, room, ctypes.byref(view), special)
+        if count.value <= room:
+            return spans, count.value
+        room = count.value
 
 
 class Alignment:

@@ -1,16 +1,20 @@
 """Balanced encoders: any rank encodes any image, and its rows go to the LLM's ranks in one exchange."""
 from __future__ import annotations
 
+import array
 import ctypes
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, Literal
 
 import torch
 
-from . import _c
-from ._movement import Batch, Items
-from .alignment import Span, spans_of
+from . import _c, _views
+from ._gathering import Gathering, Told
+from ._loaded import Images, Load, Loaders, find_images, loads_of, numbers_of
+from ._movement import Listed, update_all
 from .assignment import BalanceReport, balance, balance_report, image_cost
 from .bridge import Bridge
 from .communicator import Communicator, default_communicator
@@ -20,37 +24,34 @@ from .partition import Partition
 
 __all__ = ["Balanced"]
 
-Step = tuple[Sequence[int], torch.Tensor | None]  # counts, ids
-ROOM = 256  # numbers that a rank gathers at first
+Tensors = torch.Tensor | tuple[torch.Tensor, ...]
+Step = tuple[Any, ...]  # counts, ids; and extras
+ROOM = 256  # numbers that a rank tells at first
+HEAD = 3  # numbers before those of loads: whether it failed, whether patches need gradients, micro-batches
 
 
-class _Image(NamedTuple):
-    sample: int
-    row: int  # of the sample's rows, and of its patches, where the image begins
-    rows: int
-    patch: int
-    patches: int
-    lane: int  # that has loaded it
+@dataclass
+class _Ahead:
+    """A gather that has begun, and what this rank told."""
 
-
-class _Load(NamedTuple):
-    """What a rank has loaded of one micro-batch."""
-
-    samples: int
-    seq: int
-    counts: list[int]
-    spans: list[Span]  # samples count within the rank's own
+    gathering: Gathering
+    numbers: array.array[int]
+    steps: Sequence[Step]
+    error: Exception | None  # why it could not tell
 
 
 @dataclass
 class _Move:
     """What one micro-batch moves, on this rank."""
 
-    there: Batch
-    back: Batch
+    there: Listed
+    back: Listed
     counts: list[int]  # patches of the images that this rank encodes
+    extras: list[int]
+    width: int
     seq: int
-    report: BalanceReport
+    quiet: list[bool]  # lanes whose encoder is not called
+    assignment: tuple[list[int], list[int], list[int], list[int]]  # lane, cost, patches, home of all images
 
 
 class Balanced(torch.nn.Module):
@@ -63,10 +64,11 @@ class Balanced(torch.nn.Module):
 
     encoder     called as encoder(patches, counts, cu_seqlens): patches [sum(counts), C] of the images that
                 this rank encodes, their numbers, and i32 [len(counts) + 1] cumulative lengths on the
-                device. Returns rows [sum(counts) / merge, H], or a tuple of such tensors. A rank without
-                images calls it with one image of `merge` zero patches (`empty`), so that FSDP and DDP see
-                every rank. It must not depend on which images come together
-    src, dst    the grids of the encoder and of the LLM. Every rank is in src
+                device. Returns rows [sum(counts) / merge, H], or a tuple of such tensors. It must not
+                depend on which images come together. Where calls give extras, it gets those of its images as
+                a fourth argument, i64 [images, k] on the device
+    src, dst    the grids of the encoder and of the LLM. A rank may be in one of them alone: outside of src its
+                encoder is never called (None), outside of dst it has no samples
     special     the token id that stands for one row of an image
     comm        None: the default communicator
     partition   as in Bridge
@@ -75,7 +77,9 @@ class Balanced(torch.nn.Module):
                 number; None: p
     home        "dst": each LLM lane loads the images of its samples, on all its ranks of the first stage.
                 "src": each encoder lane loads those of its even share
-    empty       patches [n * merge, C] for a rank without images; None: `merge` zeros
+    empty       what a lane without images encodes, so that FSDP and DDP see every rank: patches of one image.
+                None: `merge` zeros. "skip": its encoder is not called
+    empty_extras  the extras of that image, where images have some
     max_patches the most patches that a lane has memory for; 0: no limit
     slack_permille  of balance
     assign      another planner: called as assign(cost, lanes, rows=patches, home=lanes that have loaded them),
@@ -90,16 +94,17 @@ class Balanced(torch.nn.Module):
     Errors, the same on every rank: GridError, ArgumentError, UnsupportedError.
     """
 
-    def __init__(self, encoder: Callable[..., Any], src: Grid, dst: Grid, *, special: int,
+    def __init__(self, encoder: Callable[..., Any] | None, src: Grid, dst: Grid, *, special: int,
                  comm: Communicator | None = None, partition: Partition | None = None, merge: int = 1,
                  cost: int | Callable[[int], int] | None = None, home: str = "dst",
-                 empty: torch.Tensor | None = None, max_patches: int = 0, slack_permille: int = 10,
+                 empty: Tensors | Literal["skip"] | None = None, empty_extras: Sequence[int] | None = None,
+                 max_patches: int = 0, slack_permille: int = 10,
                  assign: Callable[..., list[int]] | None = None, dst_layout: str = "sbh",
                  executor: str = "auto", name: str = "balanced") -> None:
         super().__init__()
         self.encoder = encoder
         self.comm = comm or default_communicator()
-        self._empty = empty
+        self._empty, self._empty_extras = empty, empty_extras
         self._most, self._slack, self._assign = max_patches, slack_permille, assign
 
         def check() -> None:
@@ -107,290 +112,310 @@ class Balanced(torch.nn.Module):
             self._merge = _c.whole("Balanced: merge", merge, 1)
             self._cost = cost if callable(cost) or cost is None else _c.whole("Balanced: cost", cost, 1)
             _c.side("Balanced: home", home)
-            if any(rank not in src for rank in range(self.comm.size)):
-                raise UnsupportedError(f"Balanced: every rank encodes, and the encoder's grid {src} has "
-                                       f"{src.size} of {self.comm.size} ranks")
+            if isinstance(empty, str) and empty != "skip":
+                raise ArgumentError(f'Balanced: empty is patches of an image or "skip", not {empty!r}')
+            if encoder is None and self.comm.rank in src:
+                raise ArgumentError(f"Balanced: rank {self.comm.rank} is in the encoder's grid {src}, and has none")
 
         self.comm._together("Balanced", check)
         self.src, self.dst = src, dst
-        self._home = dst if home == "dst" else src
+        home_grid = dst if home == "dst" else src
         self._pairs = [
-            (Bridge(self._home, src, comm=self.comm, layout="th", executor=executor,
+            (Bridge(home_grid, src, comm=self.comm, layout="th", executor=executor,
                     name=f"{name}: patches"),
              Bridge(src, dst, comm=self.comm, partition=partition, layout="th", dst_layout=dst_layout,
                     executor=executor, name=f"{name}: rows"))
             for _ in range(2)]
+        self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
+        self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
+        self._near = [self._near_of(ranks) for ranks in self._loaders.of_lane]
         self._turn = 0
         self._moves: list[_Move] = []
         self._patch_gradients = False
-        self._last: BalanceReport | None = None
+        self._last: _Move | None = None
+        self._ahead: deque[_Ahead] = deque()
         self._room = ROOM
+        self._kinds: tuple[bool, list[tuple[int, torch.dtype]]] | None = None  # of _tell_kinds()
 
     # Calls.
 
-    def forward(self, patches: torch.Tensor, counts: Sequence[int] | None = None, *,
-                ids: torch.Tensor | None = None, into: torch.Tensor | None = None,
+    def forward(self, patches: Tensors, counts: Sequence[int] | None = None, *,
+                ids: torch.Tensor | None = None, extras: Any = None, into: torch.Tensor | None = None,
                 micro_batch: int | None = None) -> Any:
         """The rows of images in this rank's LLM tile, [S / cuts, b, H], 0 where no row stands.
 
         patches      [sum(counts), C], the images that this rank has loaded, in the order of their samples,
                      in a sample in the order of its special ids. Equal on the ranks of one lane. Where a
-                     rank's patches need gradients, plan() must know, or all ranks' do
+                     rank's patches need gradients, plan() must know, or all ranks' do. Or a tuple of tensors
+                     of as many rows (pixels, positions), which move in one call: the encoder gets a tuple
         counts       patches of each image; a rank that has loaded none passes patches[:0] and []
         ids          [b, S] of this rank's samples, whole sequences: an image of p patches takes the next
                      p / merge of a sample's special ids. None: no samples
+        extras       whole numbers [images, k] that go with each image, such as its grid (t, h, w)
         into         this rank's text tile: a copy of it with the rows in their places, as Bridge.place
-        micro_batch  of the last plan(), in place of counts and ids
+        micro_batch  of the last plan(), in place of counts, ids and extras
 
         A tuple of the encoder gives a list of results. Errors, on every rank: ShapeError (images and
         special ids do not fit, with lane and sample), MismatchError (ranks of one lane have loaded other
-        images), and those of Bridge.
+        images), UnsupportedError in backward (a checkpoint around the module), and those of Bridge.
         """
+        if torch._C._current_graph_task_id() != -1:
+            raise UnsupportedError("Balanced: a call in backward, as by a checkpoint around the module, would gather "
+                                   "and plan again: checkpoint the encoder inside")
+        listed = patches if isinstance(patches, tuple) else (patches,)
         if micro_batch is None:
-            self.plan([(() if counts is None else counts, ids)], patch_gradients=patches.requires_grad)
+            wants = any(one.requires_grad for one in listed)
+            self._take(self._next((() if counts is None else counts, ids, extras), wants))
         there, back = self._pairs[self._turn]
         move = self._select(micro_batch or 0)
-        here = there._movement.guarded(self._checked, patches, counts, micro_batch)
+        there._movement.guarded(self._check, listed, counts, micro_batch)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self._patch_gradients):
-            here = there(here)
-        rows = back._movement.guarded(self._encode, here, move.counts)
+            here = there(patches)
+        rows = back._movement.guarded(self._encode, here, move)
         if into is not None:
             return back.place(into, rows)
         return back(rows, seq=move.seq)
 
     def plan(self, steps: Sequence[Step], *, patch_gradients: bool = False) -> None:
-        """Tell several micro-batches at once: (counts, ids) of each, as in a call. One gather and one
-        update serve all. Calls then choose by micro_batch=. Collective, blocking the host.
+        """Tell several micro-batches at once: (counts, ids), or (counts, ids, extras), of each, as in a call. One
+        gather and one update serve all. Calls then choose by micro_batch=. Collective, blocking the host.
 
         patch_gradients  whether a rank's patches need gradients; then backward moves them home on all
 
         Errors, on every rank: as those of a call. Then the last plan stays in force.
         """
-        loads = self.comm._together("Balanced plan", lambda: self._load_all(steps))
-        gathered = self._gather([int(patch_gradients), len(loads), *_numbers_of(loads)])
-        if len({numbers[1] for numbers in gathered}) > 1:
-            raise MismatchError(f"Balanced plan: ranks tell {sorted({n[1] for n in gathered})} micro-batches")
-        of_ranks = [_loads_of(numbers[2:], len(loads)) for numbers in gathered]
-        moves = [self._plan(i, [rank[i] for rank in of_ranks]) for i in range(len(loads))]
-        turn = (self._turn + 1) % len(self._pairs)
-        for bridge, batches in zip(self._pairs[turn], zip(*((move.there, move.back) for move in moves))):
-            bridge.update(*batches)
-        self._turn, self._moves = turn, moves
-        self._patch_gradients = any(numbers[0] for numbers in gathered)
+        self._take(self._begin(steps, patch_gradients))
+
+    def prefetch(self, counts: Sequence[int], ids: torch.Tensor | None, *, extras: Any = None,
+                 patch_gradients: bool = False) -> None:
+        """Begin the gather of a later call, which is given the same counts, ids and extras: the first call without a
+        micro_batch that comes takes the first prefetch. The call then waits for no other rank's host before it plans.
+        Collective; it returns when every rank has come here. Errors are those of the later call.
+
+        patch_gradients  as in plan()
+        """
+        self._ahead.append(self._begin([(counts, ids, extras)], patch_gradients))
 
     def report(self) -> BalanceReport:
         """What balancing was worth in the last call: the cost of the longest lane, of the longest one had
         all images stayed at home, and the patches that moved. Local. StateError before the first call."""
         if self._last is None:
             raise StateError("Balanced: there was no call yet")
-        return self._last
+        lane, cost, patches, home = self._last.assignment
+        return balance_report(lane, cost, self.src.dim("dp"), rows=patches, home=home, max_rows=self._most)
 
     def close(self) -> None:
         """Release the bridges. Collective."""
+        while self._ahead:
+            self._ahead.popleft().gathering.wait()
         for pair in self._pairs:
             for bridge in pair:
                 bridge.close()
 
-    # Their parts.
+    # Telling.
+
+    def _begin(self, steps: Sequence[Step], patch_gradients: bool) -> _Ahead:
+        """A rank that can't tell what it has loaded says so in its numbers."""
+        error = None
+        try:
+            if not steps:
+                raise ArgumentError("Balanced plan: no micro-batch")
+            numbers = array.array("q", [0, int(patch_gradients), len(steps)])
+            for step in steps:
+                numbers.extend(self._numbers_of(*step))
+        except Exception as failure:
+            error, numbers = failure, array.array("q", [1, 0, 0])
+        return _Ahead(Gathering(self.comm, numbers, self._room), numbers, steps, error)
+
+    def _numbers_of(self, counts: Sequence[int], ids: torch.Tensor | None, extras: Any = None) -> array.array[int]:
+        return numbers_of(counts, ids, extras, self._special)
+
+    def _next(self, step: Step, patch_gradients: bool) -> _Ahead:
+        if not self._ahead:
+            return self._begin([step], patch_gradients)
+        ahead = self._ahead.popleft()
+        alike = all(one is other for one, other in zip(step, ahead.steps[0]))
+        if ahead.error is None and not alike and self._numbers_of(*step) != ahead.numbers[HEAD:]:
+            ahead.error = ArgumentError("Balanced: a call of other counts, ids or extras than its prefetch had")
+        return ahead
+
+    def _take(self, ahead: _Ahead) -> None:
+        """Plan what was told, and give it to the pair of bridges whose turn it is."""
+        told = ahead.gathering.wait()
+        self._room = max(self._room, ahead.gathering.room)
+        if any(one.words[0] for one in told):
+            self.comm._together("Balanced plan", lambda: _raise(ahead.error))
+        turn = (self._turn + 1) % len(self._pairs)
+        pair = self._pairs[turn]
+        moves: list[_Move] = []
+
+        def tell() -> list[list[Listed]]:
+            _raise(ahead.error)
+            moves.extend(self._plan_all(told))
+            return [[move.there for move in moves], [move.back for move in moves]]
+
+        update_all([bridge._movement for bridge in pair], [bridge._lanes() for bridge in pair], tell)
+        self._turn, self._moves = turn, moves
+        self._patch_gradients = any(one.words[1] for one in told)
+
+    # Calls in parts.
 
     def _select(self, micro_batch: int) -> _Move:
         for bridge in self._pairs[self._turn]:
             bridge.select(micro_batch)
-        move = self._moves[micro_batch]
-        self._last = move.report
-        return move
+        self._last = self._moves[micro_batch]
+        return self._last
 
-    def _checked(self, patches: torch.Tensor, counts: Any, micro_batch: int | None) -> torch.Tensor:
+    def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None) -> None:
         if micro_batch is not None and counts is not None:
             raise ArgumentError("Balanced: counts, or a micro-batch that plan() knows")
-        if torch.is_grad_enabled() and patches.requires_grad and not self._patch_gradients:
+        wants = torch.is_grad_enabled() and any(one.requires_grad for one in patches)
+        if wants and not self._patch_gradients:
             raise ArgumentError("Balanced: patches need gradients: plan(..., patch_gradients=True)")
-        return patches
 
-    def _encode(self, patches: torch.Tensor, counts: list[int]) -> Any:
-        """Rows of the images here. Without images those of another one, of which none is kept: so backward
-        goes through the encoder on every rank, with zeros."""
-        if counts:
-            return self.encoder(patches, counts, self._cumulative(counts))
-        image = self._empty
-        if image is None:
-            image = patches.new_zeros(self._merge, *patches.shape[1:])
-        rows = self.encoder(image, [len(image)], self._cumulative([len(image)]))
+    def _encode(self, patches: Any, move: _Move) -> Any:
+        """Rows of the images here."""
+        patches = tuple(patches) if isinstance(patches, list) else patches
+        calls = self._encodes is not None and not move.quiet[self._encodes]
+        rows = self._call_encoder(patches, move) if calls else None
+        if self._kinds is None and (any(move.quiet) or None in self._encoders.lane_of):
+            self._kinds = self._tell_kinds(rows)
+        if rows is not None:
+            return rows
+        first = patches[0] if isinstance(patches, tuple) else patches
+        several, kinds = self._kinds or (False, [])
+        none = [first.new_empty(0, hidden, dtype=dtype) for hidden, dtype in kinds]
+        return none if several else none[0]
+
+    def _call_encoder(self, patches: Tensors, move: _Move) -> Any:
+        """Without images here those of another one, of which no row is kept: so backward goes through the encoder on
+        every rank, with zeros."""
+        if move.counts:
+            return self._encoded(patches, move.counts, move.extras, move.width)
+        image: Any = self._empty
+        if image is None or isinstance(image, str):
+            image = (tuple(map(self._zeros, patches)) if isinstance(patches, tuple) else self._zeros(patches))
+        count = len(image[0] if isinstance(image, tuple) else image)
+        extras = list(self._empty_extras or ())
+        rows = self._encoded(image, [count], extras, len(extras))
         return rows[:0] if isinstance(rows, torch.Tensor) else [one[:0] for one in rows]
 
-    def _cumulative(self, counts: list[int]) -> torch.Tensor:
-        total = torch.tensor([0, *counts], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-        return total.to(self.comm.device, non_blocking=True)
+    def _zeros(self, patches: torch.Tensor) -> torch.Tensor:
+        return patches.new_zeros(self._merge, *patches.shape[1:])
 
-    def _load_all(self, steps: Sequence[Step]) -> list[_Load]:
-        if not steps:
-            raise ArgumentError("Balanced plan: no micro-batch")
-        return [self._load(*step) for step in steps]
+    def _encoded(self, patches: Tensors, counts: list[int], extras: list[int], width: int) -> Any:
+        assert self.encoder is not None
+        device = self.comm.device
+        ends = torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device="cpu").to(device, non_blocking=True)
+        if width == 0:
+            return self.encoder(patches, counts, ends)
+        numbers = torch.tensor(extras, dtype=torch.int64, device="cpu").reshape(-1, width)
+        return self.encoder(patches, counts, ends, numbers.to(device, non_blocking=True))
 
-    def _load(self, counts: Sequence[int], ids: torch.Tensor | None) -> _Load:
-        counts = [_c.whole("Balanced: a count", count, 1, 2**31 - 1) for count in counts]
-        for i, count in enumerate(counts):
-            if count % self._merge:
-                raise ShapeError(f"Balanced: image {i} of this rank has {count} patches, no multiple of "
-                                 f"merge={self._merge}")
-        if ids is None:
-            return _Load(0, 0, counts, [])
-        spans = spans_of(ids, self._special)
-        return _Load(ids.shape[0], ids.shape[1], counts, spans)
-
-    def _gather(self, numbers: list[int]) -> list[list[int]]:
-        """The numbers of all ranks. All gather equally many; where a rank has more, all gather again."""
-        needs = len(numbers) + 1
-        while True:
-            sent = (ctypes.c_int64 * self._room)(needs, *(numbers if needs <= self._room else ()))
-            found = (ctypes.c_int64 * (self._room * self.comm.size))()
-            with self.comm._turn() as handle:
-                _c.lib.mimo_comm_host_allgather(handle, found, sent, ctypes.sizeof(sent))
-            most = max(found[::self._room])
-            if most <= self._room:
-                return [found[at + 1:at + found[at]] for at in range(0, len(found), self._room)]
-            while self._room < most:
-                self._room *= 2
+    def _tell_kinds(self, rows: Any) -> tuple[bool, list[tuple[int, torch.dtype]]]:
+        """What encoders return, for ranks that call none: whether it is several tensors, their H and dtypes. Once.
+        Collective."""
+        listed = [] if rows is None else [rows] if isinstance(rows, torch.Tensor) else list(rows)
+        dtypes = list(_views.DTYPES)
+        numbers = [int(not isinstance(rows, torch.Tensor))]
+        for one in listed:
+            _views.check_strided("Balanced: rows", one)
+            _views.check_tensor("Balanced: rows", one, "th", self.comm.device)
+            numbers += [one.shape[-1], dtypes.index(one.dtype)]
+        told = Gathering(self.comm, array.array("q", numbers), ROOM).wait()
+        several, *found = max((one.words.tolist() for one in told), key=len)
+        return bool(several), [(hidden, dtypes[index]) for hidden, index in zip(found[::2], found[1::2])]
 
     # From here on all is pure: every rank comes to the same result, or to the same error.
 
-    def _plan(self, index: int, loads: list[_Load]) -> _Move:
-        lanes = self._lanes(loads)
-        samples = sum(lane.samples for lane in lanes)
-        seq = max((lane.seq for lane in lanes), default=0)
-        images: list[_Image] = []
-        spans: list[Span] = []
-        for d, lane in enumerate(lanes):
-            first = sum(before.samples for before in lanes[:d])
-            share = samples // len(lanes) + int(d < samples % len(lanes))
-            if lane.samples != share or (lane.samples and lane.seq != seq):
-                raise ShapeError(f"Balanced: lane {d} has ids of {lane.samples} samples and {lane.seq} positions, "
-                                 f"and of {samples} samples it takes {share} of {seq} positions")
-            spans += [span._replace(sample=span.sample + first) for span in lane.spans]
-            images += _images_of(d, first, lane, self._merge)
-        return self._move(images, spans, samples, seq)
+    def _plan_all(self, told: list[Told]) -> list[_Move]:
+        steps = {one.words[2] for one in told}
+        if len(steps) > 1:
+            raise MismatchError(f"Balanced plan: ranks tell {sorted(steps)} micro-batches")
+        loads = [loads_of(one, HEAD, one.words[2]) for one in told]
+        return [self._plan(list(of_ranks)) for of_ranks in zip(*loads)]
 
-    def _move(self, images: list[_Image], spans: list[Span], samples: int, seq: int) -> _Move:
-        patches = [image.patches for image in images]
-        cost = self._costs(patches)
+    def _plan(self, loads: list[Load]) -> _Move:
+        images = find_images(self._loaders.lanes(loads), self._merge)
+        known = len(self._empty_extras or ())
+        if images.width not in (0, known) and self._empty != "skip":
+            raise ArgumentError(f"Balanced: images have {images.width} extras, and empty_extras= says {known} for a "
+                                "lane without images")
+        cost = self._costs(images.patches)
         home = self._homes(images, cost)
-        count = self.src.dim("dp")
-        if self._assign is not None:
-            lane = self._assign(cost, count, rows=patches, home=home)
-        else:
-            lane = balance(cost, count, rows=patches, home=home, max_rows=self._most,
-                           slack_permille=self._slack)
-        of_lane: list[list[_Image]] = [[] for _ in range(count)]
-        for image, taken in zip(images, lane):
-            of_lane[taken].append(image)
-        of_home = [[image for image in images if image.lane == d] for d in range(self._home.dim("dp"))]
-        here, loaded = of_lane[self._lane_of(self.src)], self._lane_of(self._home)
-        rows = (sum(image.patches for image in of_home[loaded]) if self._loads(self.comm.rank) else 0,
-                sum(image.patches for image in here))
-        there = Items([[image[0:1] + image[3:5] for image in home] for home in of_home],
-                      [[image[0:1] + image[3:5] for image in lane] for lane in of_lane])
-        back = Items([[image[:3] for image in lane] for lane in of_lane])
-        report = balance_report(lane, cost, count, rows=patches, home=home,
-                                max_rows=self._most)
-        return _Move(Batch(samples, rows=rows, items=there), Batch(samples, spans=spans, items=back),
-                     [image.patches for image in here], seq, report)
+        lanes = self.src.dim("dp")
+        planner = self._assign or self._balance
+        lane = planner(cost, lanes, rows=images.patches, home=home)
+        here = [i for i, taken in enumerate(lane) if taken == self._encodes]
+        counts = [images.patches[i] for i in here]
+        extras = [n for i in here for n in images.extras[i * images.width:(i + 1) * images.width]]
+        quiet = [False] * lanes
+        if self._empty == "skip" and (lane or self._kinds is not None):
+            taken_lanes = set(lane)
+            quiet = [d not in taken_lanes for d in range(lanes)]
+        return _Move(*self._batches(images, lane, sum(counts)), counts, extras, images.width, images.seq, quiet,
+                     (lane, cost, images.patches, home))
+
+    def _batches(self, images: Images, lane: list[int], here: int) -> tuple[Listed, Listed]:
+        """What both bridges are told."""
+        lanes = self.src.dim("dp")
+        inputs, first = _dealt(images.inputs, lane, lanes)
+        rows, _ = _dealt(images.rows, lane, lanes)
+        there = _c.sized(_c.mimo_batch_items, dst_packed=False)
+        there.src, there.src_first, there.dst, there.dst_first = images.inputs, images.first, inputs, first
+        back = _c.sized(_c.mimo_batch_items, dst_packed=False)
+        back.src, back.src_first = rows, first
+        loaded = 0
+        if self._loads is not None:
+            loaded = sum(images.patches[images.first[self._loads]:images.first[self._loads + 1]])
+        spans = {"spans": images.spans, "span_count": images.span_count}
+        return (Listed(images.samples, rows=(loaded, here), desc=_ragged(images.samples, there)),
+                Listed(images.samples, spans=(), desc=_ragged(images.samples, back, **spans)))
+
+    def _balance(self, cost: list[int], lanes: int, rows: list[int], home: list[int]) -> list[int]:
+        return balance(cost, lanes, rows=rows, home=home, max_rows=self._most, slack_permille=self._slack)
 
     def _costs(self, patches: list[int]) -> list[int]:
         if self._cost is None:
             return patches
         return [self._cost(p) for p in patches] if callable(self._cost) else image_cost(patches, self._cost)
 
-    def _homes(self, images: list[_Image], cost: list[int]) -> list[int]:
-        """The encoder lane that has each image. Several have those of an LLM lane with many ranks: there
+    def _homes(self, images: Images, cost: list[int]) -> list[int]:
+        """The encoder lane that has each image; -1: none. Several have those of an LLM lane with many ranks: there
         they are dealt first."""
-        homes = [-1] * len(images)
-        for d in range(self._home.dim("dp")):
-            near = self._near(d)
-            mine = [i for i, image in enumerate(images) if image.lane == d]
-            if near:
-                for i, lane in zip(mine, balance([cost[i] for i in mine], len(near))):
-                    homes[i] = near[lane]
+        homes: list[int] = []
+        for d, near in enumerate(self._near):
+            first, end = images.first[d], images.first[d + 1]
+            if len(near) > 1:
+                homes += [near[lane] for lane in balance(cost[first:end], len(near))]
+            else:
+                homes += (near or [-1]) * (end - first)
         return homes
 
-    def _near(self, d: int) -> list[int]:
-        """The encoder lanes whose ranks have all loaded what lane d has; without one, those of which a rank
-        has."""
-        ranks: dict[int, list[bool]] = {}
-        for rank in range(self.comm.size):
-            loads = self._loads(rank) and self._home.coords(rank).get("dp", 0) == d
-            ranks.setdefault(self.src.coords(rank).get("dp", 0), []).append(loads)
-        whole = [lane for lane, loads in ranks.items() if all(loads)]
-        return sorted(whole or [lane for lane, loads in ranks.items() if any(loads)])
+    def _near_of(self, loaders: list[int]) -> list[int]:
+        """The encoder lanes whose ranks have all loaded what these have; without one, those of which a rank has."""
+        of_lane = self._encoders.of_lane
+        whole = [d for d, ranks in enumerate(of_lane) if all(rank in loaders for rank in ranks)]
+        return whole or [d for d, ranks in enumerate(of_lane) if any(rank in loaders for rank in ranks)]
 
-    def _loads(self, rank: int) -> bool:
-        return rank in self._home and self._home.coords(rank).get("pp", 0) == 0
-
-    def _lane_of(self, grid: Grid) -> int:
-        return grid.coords(self.comm.rank).get("dp", 0) if self.comm.rank in grid else 0
-
-    def _lanes(self, loads: list[_Load]) -> list[_Load]:
-        """What each home lane has loaded: the same on all its ranks. Others load nothing."""
-        lanes: list[_Load | None] = [None] * self._home.dim("dp")
-        first = [0] * len(lanes)
-        for rank, load in enumerate(loads):
-            if not self._loads(rank):
-                if load.counts or load.samples:
-                    raise ShapeError(f"Balanced: rank {rank} has loaded {len(load.counts)} images of {load.samples} "
-                                     f"samples, and has no lane of {self._home}")
-                continue
-            d = self._home.coords(rank).get("dp", 0)
-            known = lanes[d]
-            if known is None:
-                lanes[d], first[d] = load, rank
-            elif known != load:
-                raise MismatchError(f"Balanced: ranks {first[d]} and {rank} of lane {d} have loaded other images: "
-                                    f"{_words(known)}, and {_words(load)}")
-        return [lane for lane in lanes if lane is not None]
+    def _lane_of(self, ranks: Loaders) -> int | None:
+        return ranks.lane_of[self.comm.rank]
 
 
-def _words(load: _Load) -> str:
-    rows = sum(span.length for span in load.spans)
-    return f"{len(load.counts)} of {sum(load.counts)} patches with {rows} special ids in {load.samples} samples"
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error
 
 
-def _numbers_of(loads: list[_Load]) -> list[int]:
-    numbers: list[int] = []
-    for load in loads:
-        numbers += [load.samples, load.seq, len(load.counts), len(load.spans), *load.counts]
-        for span in load.spans:
-            numbers += span
-    return numbers
+def _dealt(items: Any, lane: list[int], lanes: int) -> tuple[Any, Any]:
+    """Items by lane, and where those of each begin."""
+    dealt, first = (_c.mimo_item * max(len(lane), 1))(), (ctypes.c_int64 * (lanes + 1))()
+    taken = _c.numbers(ctypes.c_int64, "Balanced: a lane", lane)
+    _c.lib.mimo_items_deal(dealt, first, items, taken, len(lane), lanes)
+    return dealt, first
 
 
-def _loads_of(numbers: list[int], steps: int) -> list[_Load]:
-    loads, at = [], 0
-    for _ in range(steps):
-        samples, seq, images, spans = numbers[at:at + 4]
-        at += 4
-        end = at + images
-        loads.append(_Load(samples, seq, numbers[at:end],
-                           [Span(*numbers[i:i + 4]) for i in range(end, end + 4 * spans, 4)]))
-        at = end + 4 * spans
-    return loads
-
-
-def _images_of(d: int, first: int, lane: _Load, merge: int) -> list[_Image]:
-    """Each image of a lane with its sample: it takes the sample's next special ids."""
-    needed = [0] * lane.samples
-    for span in lane.spans:
-        needed[span.sample] += span.length
-    images: list[_Image] = []
-    left = iter(lane.counts)
-    for sample, rows in enumerate(needed):
-        row = patch = 0
-        while row < rows:
-            patches = next(left, 0)
-            if patches == 0 or row + patches // merge > rows:
-                raise ShapeError(f"Balanced: sample {sample + first} of lane {d}: {rows} special ids, its images "
-                                 f"have {row + patches // merge} rows")
-            images.append(_Image(sample + first, row, patches // merge, patch, patches, d))
-            row, patch = row + patches // merge, patch + patches
-    more = list(left)
-    if more:
-        raise ShapeError(f"Balanced: lane {d} has {len(more)} images more than its special ids take")
-    return images
+def _ragged(samples: int, items: _c.mimo_batch_items, **fields: Any) -> _c.mimo_batch_desc:
+    desc = _c.sized(_c.mimo_batch_desc, batch=samples, ragged=True, **fields)
+    desc.items = ctypes.pointer(items)
+    return desc

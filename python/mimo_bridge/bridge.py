@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, overload
 import torch
 
 from . import _c, _calls, _ops, _views
-from ._movement import Batch, Items, Movement, Shapes, now
+from ._movement import Batch, Items, Movement, Shapes, now, update_all
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
@@ -324,7 +324,10 @@ class Bridge(torch.nn.Module):
         self._update(lambda: batches)
 
     def _update(self, tell: Callable[[], Sequence[Batch]]) -> None:
-        self._movement.update(tell, (self.src.dim("dp"), self.dst.dim("dp")))
+        update_all([self._movement], [self._lanes()], lambda: [tell()])
+
+    def _lanes(self) -> tuple[int, int]:
+        return self.src.dim("dp"), self.dst.dim("dp")
 
     def select(self, micro_batch: int) -> None:
         """Let the next calls move this micro-batch of the last update. Backward belongs to the one of

@@ -2,6 +2,7 @@
 import copy
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import mimo_bridge as mb
 from mimo_bridge import balanced_encoder as module
@@ -252,6 +253,196 @@ def several_features(comm):
     balanced.close()
 
 
+@case(2, 4)
+def prefetches(comm):
+    """Gathers of later calls, two in flight: rows as without, a batch larger than all before, and a call of other
+    counts than were told."""
+    n = comm.size
+    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
+    loader, side = sides(src, dst, "dst", False)
+    encoder, plain = Encoder(), Encoder()
+    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
+                           partition=mb.Partition())
+    setups = [(src, loader, side, *draw_batch(60 + i, (3, 40, 5, 4)[i])) for i in range(4)]
+    told = [loaded(loader, comm.rank, *setup[3:])[1:] for setup in setups]
+    for step, setup in enumerate(setups):
+        if step == 0:
+            balanced.prefetch(*told[0])
+            balanced.prefetch(*told[1])
+        call = check(comm, balanced, encoder, plain, setup, step)
+        backward(comm, setup, call)
+        if step == 1:
+            balanced.prefetch(*told[2])
+    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+        close(got, p.grad, "a gradient")
+    balanced.prefetch(*told[0])
+    counts, ids = told[0]
+    other = [] if comm.rank else [MERGE]
+    raises(mb.ArgumentError, "other counts, ids or extras than its prefetch had", balanced,
+           torch.zeros(sum(other), C, dtype=F64), other, ids=None)
+    balanced.prefetch([1.5] if comm.rank else counts, ids)
+    raises(mb.ArgumentError, "a count is a whole number, not 1.5", balanced,
+           torch.zeros(sum(counts), C, dtype=F64), counts, ids=ids)
+    backward(comm, setups[3], check(comm, balanced, encoder, plain, setups[3], 3))
+    balanced.prefetch(counts, ids)  # closed in flight
+    balanced.close()
+
+
+@case(4)
+def prefetch_is_left(comm):
+    """A communicator that ends before its gather was waited for."""
+    grid = mb.Grid("dp=4")
+    balanced = mb.Balanced(Encoder(), grid, grid, special=IMAGE, comm=comm, merge=MERGE)
+    balanced.prefetch([], torch.zeros(1, 8, dtype=torch.int64))
+
+
+@case(2, 4)
+def lanes_without_a_call(comm):
+    """empty="skip": an encoder is not called without images, from the first call on. Rows, a text around them, and
+    gradients are as ever."""
+    n = comm.size
+    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
+    loader, side = sides(src, dst, "dst", False)
+    encoder, plain = Encoder(), Encoder()
+    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
+                           partition=mb.Partition(), empty="skip")
+    few = [[torch.ones(2 * MERGE, C, dtype=F64)]] + [[] for _ in range(n - 1)]
+    ids = torch.zeros(n, 8, dtype=torch.int64)
+    ids[0, 2:4] = IMAGE
+    none = [[] for _ in range(n)], torch.zeros(n, 8, dtype=torch.int64)
+    for step, (patches, ids) in enumerate((none, (few, ids), none, draw_batch(9, 2 * n))):
+        setup = src, loader, side, patches, ids
+        before = len(encoder.calls)
+        backward(comm, setup, check(comm, balanced, encoder, plain, setup, step))
+        if step == 0:  # nobody knows what an encoder gives
+            assert encoder.calls == [[MERGE]], encoder.calls
+        elif step == 1:
+            assert encoder.calls[before:] == ([[2 * MERGE]] if comm.rank == 0 else []), encoder.calls
+        elif step == 2:
+            assert len(encoder.calls) == before
+    for p in encoder.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+        close(got, p.grad, "a gradient")
+    balanced.close()
+
+
+class Pair(torch.nn.Module):
+    """Of two tensors and the numbers of each image."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Encoder()
+        self.seen = []
+
+    def forward(self, patches, counts, cu_seqlens, extras):
+        pixels, places = patches
+        assert places.dtype == torch.int64 and extras.dtype == torch.int64 and len(extras) == len(counts)
+        self.seen += extras.tolist()
+        scale = torch.cat([one.new_full((count, 1), int(extra.sum())) for one, count, extra in
+                           zip(pixels.split(counts), counts, extras)])
+        return self.inner(pixels * scale + places, counts, cu_seqlens)
+
+
+@case(2, 4)
+def extras_of_images_and_patches(comm):
+    """A grid of each image rides in the gather, positions ride with pixels: both come to the lane that encodes."""
+    n = comm.size
+    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
+    loader, side = sides(src, dst, "dst", False)
+    pair, plain = Pair(), Encoder()
+    balanced = mb.Balanced(pair, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
+                           partition=mb.Partition(), cost=4, empty=(torch.zeros(MERGE, C, dtype=F64),
+                                                                    torch.zeros(MERGE, 1, dtype=torch.int64)),
+                           empty_extras=(0, 0))
+    for step in range(3):
+        patches, ids = draw_batch(70 + step, (2 * n, 1, n)[step])
+        number = {id(p): i for i, p in enumerate(p for sample in patches for p in sample)}
+        places = {key: torch.arange(i, i + len(p))[:, None] for sample in patches for p in sample
+                  for key, i in [(id(p), number[id(p)])]}
+        mine = [p for b in loader.samples(comm.rank, len(ids)) for p in patches[b]]
+        pixels, counts, own_ids = loaded(loader, comm.rank, patches, ids)
+        positions = torch.cat([places[id(p)] for p in mine]) if mine else torch.zeros(0, 1, dtype=torch.int64)
+        extras = torch.tensor([[number[id(p)], 1] for p in mine]) if mine and step else [
+            (number[id(p)], 1) for p in mine]
+        pair.seen.clear()
+        y = balanced((pixels, positions), counts, ids=own_ids, extras=extras)
+        y.sum().backward()
+        seen = sorted(one for listed in gather(pair.seen) for one in listed if one != [0, 0])
+        assert seen == [[i, 1] for i in range(len(number))], seen
+        shifted = [[p * (number[id(p)] + 1) + places[id(p)] for p in sample] for sample in patches]
+        wanted = whole_tile(plain, shifted, ids)
+        close(y.detach(), side.tile(comm.rank, wanted.detach().transpose(0, 1)), "rows")
+        if any(map(len, patches)):
+            wanted.sum().backward()
+    for got, p in zip(summed_gradients(comm, src, pair), plain.parameters()):
+        close(got, p.grad, "a gradient")
+    line = torch.zeros(1, 8, dtype=torch.int64)
+    raises(mb.ShapeError, "extras of 1 images, for 0", balanced, (pixels, positions), [], ids=line,
+           extras=[[1, 2]])
+    line[0, 0] = IMAGE
+    raises(mb.ArgumentError, "images have 3 extras, and empty_extras= says 2", balanced, (pixels, positions), [MERGE],
+           ids=line, extras=[[1] * 3])
+    if n > 2:
+        raises(mb.MismatchError, "some lanes have 1 and some 2 extras of an image", balanced, (pixels, positions),
+               [MERGE], ids=line,
+               extras=[[1] * (1 + comm.rank // 2)])
+    balanced.close()
+
+
+@case(2, 4)
+def modules_on_some_ranks(comm):
+    """An encoder on some ranks, an LLM on some, shared ones or none."""
+    n = comm.size
+    half = n // 2
+    for src, dst in ((("dp=" + str(half), 0), (f"dp={n}", 0)), ((f"dp={n}", 0), (f"dp={half}", half)),
+                     ((f"dp={half}", half), (f"dp={half}", 0)), ((f"tp={half}", 0), (f"dp={half}", half))):
+        src_side, loader = Side(src[0], src[1], "sbh"), Side(dst[0], dst[1], "sbh")
+        grids = mb.Grid(*src), mb.Grid(*dst)
+        encoder, plain = Encoder() if comm.rank in grids[0] else None, Encoder()
+        balanced = mb.Balanced(encoder, *grids, special=IMAGE, comm=comm, merge=MERGE)
+        for step in range(2):
+            patches, ids = draw_batch(80 + step, n)
+            mine, counts, own_ids = loaded(loader, comm.rank, patches, ids)
+            y = balanced(mine, counts, ids=own_ids)
+            wanted = whole_tile(plain, patches, ids)
+            if loader.holds(comm.rank):
+                close(y.detach(), loader.tile(comm.rank, wanted.detach().transpose(0, 1)), f"{src} {dst}")
+            else:
+                assert y.shape[1] == 0, y.shape
+            y.square().sum().backward()
+            if wanted.requires_grad:
+                wanted.square().sum().backward()
+        parts = gather([p.grad for p in encoder.parameters()] if encoder else None)
+        first = [grads for rank, grads in enumerate(parts) if grads is not None
+                 and grids[0].coords(rank).get("tp", 0) == 0]
+        for got, p in zip(zip(*first), plain.parameters()):
+            close(sum(got), p.grad, f"{src} {dst}: a gradient")
+        balanced.close()
+
+
+@case(2)
+def checkpoints(comm):
+    """Around the encoder inside. Around the module it is refused in backward, by all ranks."""
+    grid = mb.Grid("dp=2")
+    encoder = Encoder()
+    inside = lambda *args: checkpoint(encoder, *args, use_reentrant=False)  # noqa: E731
+    for use, refused in ((inside, False), (encoder, True)):
+        balanced = mb.Balanced(use, grid, grid, special=IMAGE, comm=comm, merge=MERGE)
+        ids = torch.tensor([[IMAGE, IMAGE, 0, 0]])
+        patches = torch.ones(2 * MERGE, C, dtype=F64)
+        if not refused:
+            balanced(patches, [2 * MERGE], ids=ids).sum().backward()
+            assert len(encoder.calls) == 2, encoder.calls
+            balanced.close()
+            continue
+        for reentrant in (False, True):
+            x = patches.clone().requires_grad_()
+            y = checkpoint(lambda x: balanced(x, [2 * MERGE], ids=ids).square(), x, use_reentrant=reentrant)
+            raises(mb.UnsupportedError, "checkpoint the encoder inside", y.sum().backward)
+        balanced.close()
+
+
 @case(4)
 def what_does_not_fit(comm):
     """The same sentence on every rank, and the module goes on."""
@@ -268,10 +459,10 @@ def what_does_not_fit(comm):
            [4 + 2 * lane], ids)
     raises(mb.ShapeError, "sample 0 of lane 0: 2 special ids, its images have 0 rows", call, [4] * lane, ids)
     raises(mb.ShapeError, "lane 1 has 1 images more than its special ids take", call, [4] * (1 + lane), ids)
-    raises(mb.ShapeError, "image 0 of this rank has 3 patches, no multiple of merge=2", call, [3], ids)
+    raises(mb.ShapeError, "image 0 of lane 0 has 3 patches, no multiple of merge=2", call, [3], ids)
     raises(mb.MismatchError, "ranks 0 and 1 of lane 0 have loaded other images: 1 of 4 patches with 2 special", call,
            [2, 2] if comm.rank == 1 else [4], ids)
-    raises(mb.ShapeError, "lane 0 has ids of 1 samples and 8 positions, and of 3 samples it takes 2", call,
+    raises(mb.ShapeError, "lane 0 has 1 samples of 8 positions, and of 3 samples it takes 2 of 8", call,
            [4] * (1 + lane), ids.repeat(1 + lane, 1))
     raises(mb.MismatchError, "ranks tell [1, 2] micro-batches", balanced.plan,
            [([4], ids)] * (1 + comm.rank % 2))
@@ -281,7 +472,7 @@ def what_does_not_fit(comm):
            torch.zeros(4, C, dtype=F64, requires_grad=True), micro_batch=0)
     raises(mb.ShapeError, "have 4 rows", balanced, torch.zeros(6, C, dtype=F64), micro_batch=0)
     assert call([4], ids).shape == (4, 1, H)
-    raises(mb.UnsupportedError, "every rank encodes", mb.Balanced, Encoder(), mb.Grid("dp=2"), grid,
+    raises(mb.ArgumentError, "is in the encoder's grid dp=4, and has none", mb.Balanced, None, grid, grid,
            special=IMAGE, comm=comm)
     balanced.close()
 

@@ -189,18 +189,40 @@ def wrong_letters(original, x, letters):
     return original(x, {b"sbh": b"bsh", b"bsh": b"sbh"}.get(letters, letters))
 
 
-def lane_by_rank(_original, self, grid):
-    return self.comm.rank % grid.dim("dp")
+def lane_by_rank(_original, self, ranks):
+    return self.comm.rank % len(ranks.of_lane)
 
 
-def dummy_kept(_original, self, patches, counts):
-    counts = counts or [self._merge]
-    return self.encoder(patches if len(patches) else patches.new_zeros(self._merge, patches.shape[1]), counts,
-                        self._cumulative(counts))
+def dummy_kept(_original, self, patches, move):
+    return self._encoded(patches if move.counts else patches.new_zeros(self._merge, patches.shape[1]),
+                         move.counts or [self._merge], [], 0)
 
 
-def merge_forgotten(original, d, first, lane, _merge):
-    return original(d, first, lane, 1)
+def gradient_to_home(original, self, patches, move):
+    rows = original(self, patches, move)
+    lane, _, counts, home = move.assignment
+    here = [(counts[i] // self._merge, float(home[i] == lane[i])) for i in range(len(lane)) if lane[i] == self._encodes]
+    stays = torch.tensor([stays for rows_of_image, stays in here for _ in range(rows_of_image)], dtype=rows.dtype)
+    if rows.requires_grad:
+        rows.register_hook(lambda gradient: gradient * stays[:, None])
+    return rows
+
+
+def extras_of_the_first(original, self, loads):
+    move = original(self, loads)
+    move.extras = (move.extras[:move.width] * len(move.counts))
+    return move
+
+
+def prefetch_of_the_last(original, self, step, patch_gradients):
+    self._ahead.rotate(1)
+    return original(self, step, patch_gradients)
+
+
+def always_called(original, self, loads):
+    move = original(self, loads)
+    move.quiet = [False] * len(move.quiet)
+    return move
 
 
 def by_number(_original, _self, patches):
@@ -216,10 +238,13 @@ def one_pair(original, self, *args, **more):
     self._pairs = self._pairs[:1]
 
 
-def images_of_other_samples(original, d, first, lane, merge):
-    images = original(d, first, lane, merge)
-    order = sorted(range(len(images)), key=lambda i: images[i].patches)
-    return [images[i]._replace(patches=images[j].patches) for i, j in enumerate(order)]
+def images_of_other_samples(original, lanes, merge):
+    images = original(lanes, merge)
+    for items in (images.rows, images.inputs):  # each lane's images in the order of their sizes
+        for first, end in zip(images.first, images.first[1:]):
+            order = sorted(range(first, end), key=lambda i: images.patches[i])
+            items[first:end] = [type(items[i]).from_buffer_copy(items[i]) for i in order]
+    return images
 
 
 # what -> (the patch, cases that must fail)
@@ -279,12 +304,17 @@ MUTATIONS = {
         "dispatch/tensors_in_one_call"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
     "lanes by rank": (wrap(mb.Balanced, "_lane_of", lane_by_rank), ["balance/as_without_balance"]),
-    "an image of zeros kept": (wrap(mb.Balanced, "_encode", dummy_kept), ["balance/lanes_are_even"]),
-    "merge forgotten": (wrap(balanced_encoder, "_images_of", merge_forgotten), ["balance/micro_batches"]),
+    "an image of zeros kept": (wrap(mb.Balanced, "_call_encoder", dummy_kept), ["balance/lanes_are_even"]),
+    "gradients to home": (wrap(mb.Balanced, "_encode", gradient_to_home), [
+        "balance/as_without_balance", "balance_wrapper/balanced_data_parallel"]),
+    "extras of another image": (wrap(mb.Balanced, "_plan", extras_of_the_first), [
+        "balance/extras_of_images_and_patches"]),
+    "prefetches in another order": (wrap(mb.Balanced, "_next", prefetch_of_the_last), ["balance/prefetches"]),
+    "lanes called without images": (wrap(mb.Balanced, "_plan", always_called), ["balance/lanes_without_a_call"]),
     "images by number": (wrap(mb.Balanced, "_costs", by_number), ["balance/lanes_are_even"]),
     "images as loaded": (wrap(balanced_encoder, "balance", as_loaded), ["balance/lanes_are_even"]),
     "one pair of bridges": (wrap(mb.Balanced, "__init__", one_pair), ["balance/micro_batches"]),
-    "images by size": (wrap(balanced_encoder, "_images_of", images_of_other_samples), ["balance/micro_batches"]),
+    "images by size": (wrap(balanced_encoder, "find_images", images_of_other_samples), ["balance/micro_batches"]),
 }
 
 

@@ -180,6 +180,26 @@ static void print_bridges(void)
     FIELD(mimo_item, sample);
     FIELD(mimo_item, row);
     FIELD(mimo_item, rows);
+}
+
+static void print_batches(void)
+{
+    STRUCT(mimo_update_desc);
+    FIELD(mimo_update_desc, size);
+    FIELD(mimo_update_desc, bridge);
+    FIELD(mimo_update_desc, descs);
+    FIELD(mimo_update_desc, n);
+    STRUCT(mimo_lane_images);
+    FIELD(mimo_lane_images, samples);
+    FIELD(mimo_lane_images, seq);
+    FIELD(mimo_lane_images, patches);
+    FIELD(mimo_lane_images, images);
+    FIELD(mimo_lane_images, spans);
+    FIELD(mimo_lane_images, span_count);
+    STRUCT(mimo_image_lists);
+    FIELD(mimo_image_lists, rows);
+    FIELD(mimo_image_lists, patches);
+    FIELD(mimo_image_lists, spans);
     STRUCT(mimo_batch_items);
     FIELD(mimo_batch_items, size);
     FIELD(mimo_batch_items, src);
@@ -304,6 +324,7 @@ int main(void)
     print_communicators();
     print_rules();
     print_bridges();
+    print_batches();
     print_schedules();
     print_dispatches();
     return 0;
