@@ -10,7 +10,7 @@ sys.path[:0] = [str(SITE), str(SITE.parents[1] / "python")]
 from sphinx import addnodes
 from sphinx.domains.c import CObject
 
-import pretended_torch
+import pretended_modules
 from plain_docstrings import to_rst
 
 gc.disable()  # Sphinx loads each page many times: collections took half of its time, and it ends soon
@@ -38,11 +38,12 @@ breathe_domain_by_extension = {"h": "c"}
 breathe_show_include = False
 
 # The package is read without PyTorch and Megatron-LM, whose classes it subclasses.
-pretended_torch.install()
+pretended_modules.install()
 autodoc_mock_imports = ["torch", "megatron", "numpy"]
 autodoc_member_order = "bysource"
 python_use_unqualified_type_names = True
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 
 
 # The contents of a page list functions and types. Sphinx 5 has that for Python, and leaves it to each other domain.
@@ -51,7 +52,7 @@ IN_CONTENTS = ("function", "struct", "enum", "type")
 
 def name_in_contents(declaration, signature):
     names = [name.astext() for name in signature.findall(addnodes.desc_name)]
-    return names[0] if names and declaration.objtype in IN_CONTENTS else ""
+    return names[0] if names and names[0][0] != "[" and declaration.objtype in IN_CONTENTS else ""
 
 
 CObject._toc_entry_name = name_in_contents

@@ -6,7 +6,8 @@
 A comment at the beginning of a line in column 0 that documents no declaration belongs to the file, one
 behind code to that code, and one above a field to the field. "---- title ----" is the title of the comment
 of the file behind it. A function right behind another one shares its comment, and so gets one that leads
-there. What is declared for MIMO_EXPERIMENTAL alone says so. Indented lines of two columns, "term  text", are
+there. What is declared for MIMO_EXPERIMENTAL alone says so. Enumerators that a list X(name, ...) makes are
+written out, with the texts of the list. Indented lines of two columns, "term  text", are
 definitions; others that are no list stay as they are. No character has a meaning for Doxygen, except lists
 and names in backticks.
 """
@@ -15,6 +16,9 @@ import pathlib
 import re
 import sys
 
+LIST = re.compile(r"#define (MIMO_\w+)_LIST\(X\)((?:.*\\\n)+.*\n)")
+ENUM = re.compile(r"#define (MIMO_\w+)_ENUM\((.*?)\) (.*)\n.*\n#undef .*\n")
+ROW = re.compile(r"\bX\(((?:\"[^\"]*\"|[^\"()])*)\)")
 COMMENT = re.compile(r"^(?P<before>[^\n]*?)/\*(?P<doc>\*?)(?P<text>.*?)\*/", re.S | re.M)
 TITLE = re.compile(r" -+ ([\w ]+) -+ $")
 ITEM = re.compile(r"\s*(?:-|\d+\.) ")
@@ -126,6 +130,25 @@ def convert(match, titles):
     return before + kind + " " + "\n".join(lines).strip() + "\n*/"
 
 
+def enumerators(match, lists):
+    """The lines of an enum that a list makes, in place of its macro."""
+    names, out = match[2].split(", "), []
+    for row in ROW.findall(lists[match[1]]):
+        values = [value.strip() for value in re.findall(r"((?:\"[^\"]*\"|[^\",])+)(?:,|$)", row)]
+        code = match[3].replace("##", "")
+        for name, value in zip(names, values):
+            code = re.sub(rf"\b{name}\b|(?<=_){name}\b", lambda _: value, code)
+        texts = ["".join(re.findall(r"\"([^\"]*)\"", value)) for value in values]
+        out.append(f"    {code} /* {': '.join(filter(None, texts))} */\n")
+    return "".join(out)
+
+
+def write_out(text):
+    """Enumerators, written out."""
+    lists = {name: rows.replace("\\\n", "") for name, rows in LIST.findall(text)}
+    return ENUM.sub(lambda match: enumerators(match, lists), text)
+
+
 def share(text):
     """Comments for functions without one: behind another function, and those that write initial values."""
     out, named = [], None
@@ -152,4 +175,5 @@ def mark(text):
 FUNCTIONS = functions_beside(sys.argv[1])
 with open(sys.argv[1], encoding="utf-8") as header:
     found = []
-    sys.stdout.write(mark(share(COMMENT.sub(lambda match: convert(match, found), header.read()))))
+    text = COMMENT.sub(lambda match: convert(match, found), write_out(header.read()))
+    sys.stdout.write(mark(share(text)))
