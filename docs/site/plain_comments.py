@@ -81,6 +81,7 @@ def definition(term, lines):
 
 
 def indented(run):
+    """Lines that are no text: definitions, or what stays as it is."""
     pairs = definitions(run)
     if pairs:
         return ["<dl>", *(line for pair in pairs for line in definition(*pair)), "</dl>"]

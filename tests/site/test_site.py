@@ -34,6 +34,9 @@ def check_site(root, html):
     found = [f"{name} has no place in the C interface" for name in functions if f'id="c.{name}"' not in interface]
     found += [f"{name} has no place in the package" for name in names if f'id="mimo_bridge.{name}"' not in package]
     found += [f"{path.name} has no page" for path in (root / "docs").glob("*.md") if f"{path.stem}.html" not in text]
+    for page, words in {"log": "any minor release may change it", "status": "ranks disagree",
+                        "comm": "<strong>Deadlines</strong>", "bridge": "See <a "}.items():
+        found += [f"the page of {page}.h does not say '{words}'"] if words not in text[f"c/{page}.html"] else []
     search = (html / "searchindex.js").read_text(encoding="utf-8")
     found += [f"the search does not know {word}" for word in ("zigzag", "mimo_bridge_forward") if word not in search]
     if len(functions) < 150 or len(names) < 40:
