@@ -61,6 +61,8 @@ static mimo_status init_parts(nn_router *made, mimo_comm *tp, const nn_router_de
     if (desc->replay)
         MIMO_TRY(
             mimo_reserve(&made->replayed, desc->max_rows * desc->top_k, sizeof *made->replayed));
+    MIMO_TRY(mimo_reserve(&made->loads, desc->experts, sizeof *made->loads));
+    MIMO_TRY(mimo_reserve(&made->moved, desc->experts, sizeof *made->moved));
     return nn_runtime_reserve(made->runtime, &made->counts, desc->experts, sizeof *made->counts);
 }
 
@@ -97,6 +99,8 @@ void nn_router_release(nn_router *layer)
     nn_linear_release(&layer->linear);
     nn_runtime_free(layer->runtime, layer->counts);
     mimo_release(layer->replayed);
+    mimo_release(layer->loads);
+    mimo_release(layer->moved);
     mimo_release(layer->name);
     memset(layer, 0, sizeof *layer);
 }
@@ -249,43 +253,36 @@ mimo_status nn_router_backward_params(const nn_router *layer, nn_router_saved *s
 
 /* -------------------------------------------- step ------------------------------------------- */
 
-static mimo_status move_bias(nn_router *layer, const int64_t *counts, nn_real *bias)
+static mimo_status move_bias(nn_router *layer)
 {
     int64_t total = 0;
-    MIMO_TRY(nn_params_read(layer->params, layer->bias, NN_VALUE, bias));
+    MIMO_TRY(nn_params_read(layer->params, layer->bias, NN_VALUE, layer->moved));
     for (int64_t e = 0; e < layer->experts; e++)
-        total += counts[e];
+        total += layer->loads[e];
     for (int64_t e = 0; e < layer->experts; e++) {
-        int64_t above = counts[e] * layer->experts;
-        bias[e] += (nn_real)(layer->bias_rate * ((total > above) - (total < above)));
+        int64_t above = layer->loads[e] * layer->experts;
+        layer->moved[e] += (nn_real)(layer->bias_rate * ((total > above) - (total < above)));
     }
-    return nn_params_write(layer->params, layer->bias, NN_VALUE, bias);
+    return nn_params_write(layer->params, layer->bias, NN_VALUE, layer->moved);
 }
 
 /* The counts of all ranks, into host memory; and zeros in their place. */
-static mimo_status take_counts(nn_router *layer, mimo_comm *ranks, int64_t *counts)
+static mimo_status take_counts(nn_router *layer, mimo_comm *ranks)
 {
-    int64_t bytes = layer->experts * (int64_t)sizeof *counts;
+    int64_t bytes = layer->experts * (int64_t)sizeof *layer->loads;
     nn_exchange exchange = {.comm = ranks, .runtime = layer->runtime};
     MIMO_TRY(nn_exchange_sum_i64(&exchange, layer->counts, layer->experts));
-    MIMO_TRY(nn_runtime_read(layer->runtime, counts, layer->counts, bytes));
+    MIMO_TRY(nn_runtime_read(layer->runtime, layer->loads, layer->counts, bytes));
     return nn_runtime_zero(layer->runtime, layer->counts, bytes);
 }
 
 mimo_status nn_router_adjust(nn_router *layer, mimo_comm *ranks, int64_t *loads)
 {
-    int64_t *counts;
-    nn_real *bias = NULL;
-    MIMO_TRY(mimo_reserve(&counts, layer->experts, sizeof *counts));
-    mimo_status status = mimo_reserve(&bias, layer->experts, sizeof *bias);
-    if (status == MIMO_OK)
-        status = take_counts(layer, ranks, counts);
     bool trained = layer->bias >= 0 && !nn_is_frozen(layer->params, layer->linear.weight);
-    if (status == MIMO_OK && trained)
-        status = move_bias(layer, counts, bias);
-    if (status == MIMO_OK && loads)
-        memcpy(loads, counts, (size_t)layer->experts * sizeof *loads);
-    mimo_release(bias);
-    mimo_release(counts);
-    return status;
+    MIMO_TRY(take_counts(layer, ranks));
+    if (trained)
+        MIMO_TRY(move_bias(layer));
+    if (loads)
+        memcpy(loads, layer->loads, (size_t)layer->experts * sizeof *loads);
+    return MIMO_OK;
 }

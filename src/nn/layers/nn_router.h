@@ -68,6 +68,8 @@ typedef struct nn_router {
     const nn_replay *replay;
     int32_t *replayed; /* host memory [max_rows, top_k] */
     int64_t *counts;   /* [E]: choices in backward since the last nn_router_adjust */
+    int64_t *loads;    /* host memory [E], [E]: workspace of that */
+    nn_real *moved;
 } nn_router;
 
 typedef struct nn_router_saved {
