@@ -42,10 +42,10 @@ class Captioner:
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
-    def refused(self, *flags):
-        """A launch of one rank that must fail: what it said, and '' where it succeeded."""
+    def refused(self, *flags, ranks=1):
+        """A launch that must fail on all ranks: what it said, and '' where the last one succeeded."""
         shell = ["sh", "-c", ENDS_WELL, "sh", self.program]
-        done = self.mpirun_with(["-n", "1", *shell, *flags])
+        done = self.mpirun_with(["-n", str(ranks), *shell, *flags])
         failed = re.fullmatch(r"exit [1-9]\d*", (done.stdout.splitlines() or [""])[-1])
         return done.stderr if failed else ""
 
@@ -81,8 +81,12 @@ class Captioner:
                            "--log", log, "--out", self.folder, *flags)
         if done.returncode != 0:
             sys.exit(f"{encoder} -> {llm}: exit {done.returncode}\n{done.stderr}")
-        with open(log, encoding="utf-8") as lines:
-            return done, [json.loads(line) for line in lines]
+        return done, self.read_log(log)
+
+    @staticmethod
+    def read_log(path):
+        with open(path, encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
 
     def train(self, topology, *flags):
         """The log's lines of a run on a topology."""

@@ -17,7 +17,7 @@
 #include "captioner/training/options_compare.h"
 #include "captioner/training/train_step.h"
 
-enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4, LAYERS = 1 };
+enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
 
 typedef struct small_run {
     struct options options;
@@ -50,8 +50,10 @@ static mimo_status build(small_run *run)
     mimo_comm *world = mpi_test_comm();
     model_desc model = {.hidden = 8,
                         .heads = 2,
-                        .encoder_layers = LAYERS,
-                        .llm_layers = LAYERS,
+                        .encoder_layers = options->encoder_layers,
+                        .llm_layers = options->llm_layers,
+                        .experts = options->experts,
+                        .top_k = options->top_k,
                         .side = SIDE,
                         .seq = SEQ,
                         .micro_batch = 3,
@@ -61,7 +63,8 @@ static mimo_status build(small_run *run)
     MIMO_TRY(options_compare(options, world));
     MIMO_TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
     model.adapters = run->lora.on ? &run->lora.choice : NULL;
-    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    const topology_desc grids = {options->encoder, options->llm, options->sp,
+                                 options_expert_grid(options)};
     MIMO_TRY(topology_create(&run->topology, world, &grids));
     MIMO_TRY(caption_data_load(&run->data, world, options));
     MIMO_TRY(model_create(&run->model, &run->topology, &model));
@@ -144,14 +147,27 @@ static bool nth_fails(const struct options *options, int failing, int n)
     return failed;
 }
 
-static void each_fails(const struct options *options)
+/* Each allocation, or of `stride` one. */
+static void each_fails(const struct options *options, int stride)
 {
     for (int failing = 0; failing < RANKS; failing++) {
-        int n = 1;
+        int n = 1 + failing * (stride / 2);
         while (nth_fails(options, failing, n))
-            n++;
+            n += stride;
         MPI_EXPECT(n > 100, "only %d allocations", n - 1);
     }
+}
+
+/* Experts on both ranks. They take many allocations, so some of these stand for all. */
+static void with_experts(const struct options *dense)
+{
+    struct options options = *dense;
+    options.lora_rank = 0;
+    options.llm_layers = 2;
+    options.experts = 2;
+    options.top_k = 1;
+    options.expert_grid = "ep=2";
+    each_fails(&options, 11);
 }
 
 static void remove_adapter(const char *folder)
@@ -182,18 +198,19 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
                               .llm = "tp=1,cp=2,dp=1",
                               .image_size = SIDE,
                               .seq = SEQ,
-                              .encoder_layers = LAYERS,
-                              .llm_layers = LAYERS,
+                              .encoder_layers = 1,
+                              .llm_layers = 1,
                               .samples = samples,
                               .save = saved};
-    each_fails(&options);
+    each_fails(&options, 1);
     MPI_EXPECT_OK(live_and_end(&options));
     options.lora_rank = 2;
     options.base = saved;
     options.adapter_out = adapter;
     options.merge = merged;
-    each_fails(&options);
+    each_fails(&options, 1);
     MPI_EXPECT_OK(live_and_end(&options));
+    with_experts(&options);
     if (mpi_test_rank() == 0) {
         remove(samples);
         remove(saved);

@@ -43,7 +43,7 @@ static void build(void)
     trainer_desc trainer = {
         .items = &run.item, .samples = 1, .steps = 1, .global_batch = 1, .seed = 1, .lr = 0.01};
     must(mimo_comm_create_mpi(&run.world, MPI_COMM_WORLD, NULL), "communicator");
-    const topology_desc grids = {"tp=1,dp=1", "tp=1,cp=1,dp=1", false};
+    const topology_desc grids = {.encoder = "tp=1,dp=1", .llm = "tp=1,cp=1,dp=1"};
     must(topology_create(&run.topology, run.world, &grids), "topology");
     must(model_create(&run.model, &run.topology, &model), "model");
     must(trainer_create(&run.trainer, &run.model, &trainer), "trainer");

@@ -246,7 +246,7 @@ static void check_pair(const char *encoder, const char *llm)
     model_desc desc = small_model();
     ref_sizes sizes = sizes_of(&desc);
     ref_model *reference = ref_model_create(&sizes);
-    const topology_desc grids = {encoder, llm, false};
+    const topology_desc grids = {.encoder = encoder, .llm = llm};
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     MPI_EXPECT_OK(model_create(&model, &topology, &desc));
     write_params(&model, reference, true);
@@ -445,9 +445,9 @@ static void remove_files(const file_path folder)
 MPI_TEST(captioner_reference, adapters_of_files)
 {
     file_path folder = "/tmp/captioner-reference-XXXXXX";
-    const topology_desc grids = mpi_test_size() == 1
-                                    ? (topology_desc){"tp=1,dp=1", "tp=1,cp=1,dp=1", false}
-                                    : (topology_desc){"tp=2,dp=2", "tp=2,cp=2,dp=1", false};
+    const topology_desc grids =
+        mpi_test_size() == 1 ? (topology_desc){.encoder = "tp=1,dp=1", .llm = "tp=1,cp=1,dp=1"}
+                             : (topology_desc){.encoder = "tp=2,dp=2", .llm = "tp=2,cp=2,dp=1"};
     model_desc desc = small_model();
     ref_sizes sizes = sizes_of(&desc);
     sizes.adapter = ADAPTER_RANK;
@@ -540,7 +540,7 @@ MPI_TEST(captioner_reference, agreements_of_a_step)
     char encoder[32], llm[32];
     snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
     snprintf(llm, sizeof llm, "tp=%d,cp=1,dp=1", mpi_test_size());
-    const topology_desc grids = {encoder, llm, false};
+    const topology_desc grids = {.encoder = encoder, .llm = llm};
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     int64_t one = count_agreements(&topology, SAMPLES),
             three = count_agreements(&topology, MICRO_BATCH);
@@ -565,7 +565,7 @@ MPI_TEST(captioner_reference, exchanges)
     const nn_lora_selection head_alone = {
         .adapter = everywhere.adapter, .targets = &head, .n_targets = 1};
     rank_topology topology = {0};
-    const topology_desc grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2", false};
+    const topology_desc grids = {.encoder = "tp=2,dp=4", .llm = "tp=2,cp=2,dp=2"};
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     exchanged full = count_exchanges(&topology, NULL);
     exchanged adapted = count_exchanges(&topology, &everywhere);
@@ -594,7 +594,7 @@ MPI_TEST(captioner_reference, minus_zero_behind_the_bridge)
     step_trainer trainer = {0};
     step_result result = {0};
     const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};
-    const topology_desc grids = {"tp=1,dp=1", "tp=1,cp=1,dp=1", false};
+    const topology_desc grids = {.encoder = "tp=1,dp=1", .llm = "tp=1,cp=1,dp=1"};
     const trainer_desc training = trainer_of(items);
     model_desc desc = small_model();
     desc.runtime = &runtime, desc.shards = 8, desc.pairs = 1;

@@ -5,7 +5,7 @@
 
 #include <mimo/grid.h>
 
-/* The rules over tp, as train_log.h has them. */
+/* The rules over tp or etp, as train_log.h has them. */
 static const struct {
     const char *rule, *meaning;
     bool adds;
@@ -48,25 +48,30 @@ static bool print_row(FILE *out, const char *name, const int64_t parts[2], const
     return parts[0] != parts[1];
 }
 
-static bool print_tp(FILE *out, const int64_t parts[2], const origin both[2])
+/* `name` is tp, or etp of experts. */
+static bool print_tp(FILE *out, const char *name, const int64_t parts[2], const origin both[2])
 {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (strcmp(both[0].rule, rules[i].rule) == 0 && strcmp(both[1].rule, rules[i].rule) == 0)
-            return print_row(out, "tp", parts, rules[i].meaning) && rules[i].adds;
-    fprintf(out, "  %-14s%5" PRId64 " %5" PRId64 "  %s in A, %s in B\n", "tp", parts[0], parts[1],
+            return print_row(out, name, parts, rules[i].meaning) && rules[i].adds;
+    fprintf(out, "  %-14s%5" PRId64 " %5" PRId64 "  %s in A, %s in B\n", name, parts[0], parts[1],
             both[0].rule, both[1].rule);
     return true;
 }
 
-/* A dimension's row; whether the gradient of the tensor is added in other parts along it. Over tp
- * the tensor has a rule, stages have other tensors, and over all other dimensions it is added. */
+/* A dimension's row; whether the gradient of the tensor is added in other parts along it. Over tp,
+ * or etp, the tensor has a rule, stages have other tensors and ranks along ep other experts, and
+ * over all other dimensions it is added. */
 static bool print_dim(FILE *out, const char *name, const int64_t parts[2], const origin both[2])
 {
-    if (strcmp(name, "tp") == 0)
-        return print_tp(out, parts, both);
-    if (strcmp(name, "pp") != 0)
+    bool stages = strcmp(name, "pp") == 0;
+    if (strcmp(name, "tp") == 0 || strcmp(name, "etp") == 0)
+        return print_tp(out, name, parts, both);
+    if (!stages && strcmp(name, "ep") != 0)
         return print_row(out, name, parts, "added at the end of the step");
-    print_row(out, name, parts, "not added: each stage has other tensors");
+    print_row(out, name, parts,
+              stages ? "not added: each stage has other tensors"
+                     : "not added: ranks have other experts");
     return false;
 }
 
@@ -91,8 +96,9 @@ void diff_sums_print(FILE *out, const char *tensor, bool alone, const struct log
 {
     origin both[2] = {{0}};
     if (find_origin(&both[0], tensor, a) && find_origin(&both[1], tensor, b)) {
-        fprintf(out, "the gradient of %s (module %s, %s over tp):\n  %-14s%5s %5s\n", tensor,
-                both[0].module, both[0].rule, "parts", "A", "B");
+        bool expert = mimo_grid_find(both[0].grid, "etp") >= 0;
+        fprintf(out, "the gradient of %s (module %s, %s over %s):\n  %-14s%5s %5s\n", tensor,
+                both[0].module, both[0].rule, expert ? "etp" : "tp", "parts", "A", "B");
         bool differs = print_dims(out, both);
         if (alone)
             fputs("no other gradient differs: look at the sums of this one\n", out);

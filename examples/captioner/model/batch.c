@@ -97,6 +97,8 @@ static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, con
 
 void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t count)
 {
+    int64_t left = count > batch->first_sentence ? count - batch->first_sentence : 0;
+    batch->present = left < batch->sentences ? left : batch->sentences;
     for (int64_t b = 0; b < batch->sentences; b++)
         fill_sentence(batch, batch->ids + b * batch->seq, batch->labels + b * batch->seq,
                       item_at(items, count, batch->first_sentence + b));

@@ -45,6 +45,7 @@ typedef struct micro_batch {
     int64_t first_picture;  /* the first of them within the group */
     int64_t sentences;      /* samples of a micro-batch that this rank holds as part of the LLM */
     int64_t first_sentence; /* the first of them */
+    int64_t present;        /* the first of these have a sample, the others are masked */
     float *patches;         /* [P, b, PATCH_VALUES] */
     int64_t *ids, *labels;  /* [sentences, S] */
 } micro_batch;

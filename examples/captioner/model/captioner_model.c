@@ -26,6 +26,26 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
     return nn_order_check_ranks("the LLM's cp", topology->llm_cp, desc->pairs);
 }
 
+static mimo_status check_experts(const model_desc *desc, const rank_topology *topology)
+{
+    const nn_expert_place *place = &topology->experts.place;
+    int64_t width = 4 * desc->hidden;
+    CHECK(desc->llm_layers > 1, MIMO_ERR_SHAPE,
+          "--experts: blocks 1, 3, ... are mixtures, and the LLM has %" PRId64, desc->llm_layers);
+    CHECK(desc->experts % place->ep_size == 0, MIMO_ERR_SHAPE,
+          "--experts %" PRId64 ",%" PRId64 ": they do not divide over ep=%d", desc->experts,
+          desc->top_k, place->ep_size);
+    CHECK(width % desc->top_k == 0, MIMO_ERR_SHAPE,
+          "--experts %" PRId64 ",%" PRId64 ": the inner width of %" PRId64
+          " does not divide over the %" PRId64 " experts of a token",
+          desc->experts, desc->top_k, width, desc->top_k);
+    CHECK(width / desc->top_k % place->etp_size == 0, MIMO_ERR_SHAPE,
+          "--experts %" PRId64 ",%" PRId64 ": the width of %" PRId64
+          " inside an expert does not divide over etp=%d",
+          desc->experts, desc->top_k, width / desc->top_k, place->etp_size);
+    return MIMO_OK;
+}
+
 /* Everything that must fit, in one place and before anything is built, so that a wrong flag is
  * answered in the words of the flags. */
 static mimo_status check_desc(const model_desc *desc, const rank_topology *topology)
@@ -55,6 +75,8 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
           "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
           2 * topology->llm_cp);
+    if (desc->experts > 0)
+        TRY(check_experts(desc, topology));
     return desc->shards > 0 ? check_order(desc, topology) : MIMO_OK;
 }
 
@@ -119,6 +141,8 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
                               .layers = desc->llm_layers,
                               .frozen = desc->adapters != NULL,
                               .adapters = desc->adapters,
+                              .dispatch = out->dispatch,
+                              .experts = topology->experts.place,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
                               .recompute = desc->recompute};
@@ -130,8 +154,6 @@ static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
     model_needs needs;
-    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, desc->schedule.group};
-    TRY(batch_create(&out->batch, out->topology, &batch));
     TRY(count_needs(&needs, out));
     TRY(create_encoder(out, &needs));
     TRY(create_language(out, &needs));
@@ -156,12 +178,33 @@ static mimo_status connect_model(captioner_model *out)
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
 
+/* What the mixtures need before they are made. Collective over the ranks that share experts. */
+static mimo_status create_dispatch(captioner_model *out)
+{
+    const model_desc *model = &out->desc;
+    const rank_topology *topology = out->topology;
+    int64_t tp = mimo_grid_dim_size(topology->llm, "tp");
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    if (model->experts == 0)
+        return MIMO_OK;
+    desc.name = "experts";
+    desc.experts = model->experts;
+    desc.top_k = model->top_k;
+    desc.etp = topology->experts.place.etp_size;
+    desc.hidden = model->hidden;
+    desc.max_tokens = nn_moe_own_rows(model->seq / topology->llm_cp * out->batch.sentences, tp);
+    return nn_dispatch_create(&out->dispatch, model->runtime, topology->experts.group, &desc);
+}
+
 static mimo_status find_owners(captioner_model *out)
 {
     const rank_topology *topology = out->topology;
     const nn_owners_desc stores[MODEL_STORES] = {
         {.params = out->encoder.params, .comm = topology->world, .grid = topology->encoder},
-        {.params = out->language.params, .comm = topology->world, .grid = topology->llm}};
+        {.params = out->language.params,
+         .comm = topology->world,
+         .grid = topology->llm,
+         .experts = topology->experts.view}};
     for (int s = 0; s < MODEL_STORES; s++)
         TRY(nn_owners_init(&out->owners[s], &stores[s]));
     return MIMO_OK;
@@ -177,6 +220,9 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     if (out->desc.schedule.group < 1)
         out->desc.schedule.group = 1;
     out->topology = topology;
+    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group};
+    TRY(mimo_comm_agree(topology->world, batch_create(&out->batch, topology, &batch)));
+    TRY(mimo_comm_agree(topology->world, create_dispatch(out)));
     TRY(mimo_comm_agree(topology->world, reserve_model(out)));
     TRY(find_owners(out));
     return connect_model(out);
@@ -189,6 +235,7 @@ void model_destroy(captioner_model *model)
     for (int s = 0; s < MODEL_STORES; s++)
         nn_owners_release(&model->owners[s]);
     language_destroy(&model->language);
+    nn_dispatch_destroy(model->dispatch);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
     *model = (captioner_model){0};

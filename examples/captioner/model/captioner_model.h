@@ -24,6 +24,7 @@ typedef struct model_desc {
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
     int64_t shards, pairs;             /* V and C of a runtime in the fixed order; otherwise 0 */
+    int64_t experts, top_k;            /* of the LLM's mixtures; 0: there are none */
     const nn_lora_selection *adapters; /* trained, and all else frozen; borrowed; NULL: none */
     bool recompute;                    /* of both modules' blocks: less memory, the same bits */
 } model_desc;
@@ -33,6 +34,7 @@ typedef struct captioner_model {
     const rank_topology *topology;
     vision_encoder encoder;
     language_model language;
+    nn_dispatch *dispatch;          /* of the LLM's mixtures; NULL: there are none */
     nn_owners owners[MODEL_STORES]; /* who speaks for their tensors, in files and hashes */
     micro_batch batch;              /* what is being read */
     image_rows images;

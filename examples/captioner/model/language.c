@@ -48,6 +48,8 @@ static mimo_status reserve_rooms(language_model *out, int64_t states)
 {
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
+    if (out->mixtures > 0)
+        TRY(memory_reserve(&out->masked_rows, out->rows, sizeof *out->masked_rows));
     TRY(memory_reserve(&out->saved, states, sizeof *out->saved));
     while (out->states < states)
         TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
@@ -72,12 +74,37 @@ static nn_stack_desc blocks_of(const language_model *out, const language_desc *d
     return blocks;
 }
 
-/* Of other stages' blocks the store alone has to know. */
-static mimo_status add_blocks(language_model *out, const language_desc *desc)
+static bool is_mixture(int64_t block)
 {
+    return block % 2 == 1;
+}
+
+/* The kinds of all blocks, where some are mixtures; `kinds` stays NULL where none is. */
+static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc *desc)
+{
+    if (!desc->dispatch)
+        return MIMO_OK;
+    TRY(memory_reserve(kinds, desc->layers, sizeof **kinds));
+    for (int64_t i = 0; i < desc->layers; i++)
+        (*kinds)[i] = is_mixture(i) ? &nn_block_mixed : &nn_block_dense;
+    return MIMO_OK;
+}
+
+/* Of other stages' blocks the store alone has to know. */
+static mimo_status add_stages(language_model *out, const language_desc *desc,
+                              const nn_block_kind *const *kinds)
+{
+    nn_mixture mixture = {0};
     for (int stage = 0; stage < nn_params_pp_size(out->params); stage++) {
         nn_stack_desc blocks = blocks_of(out, desc, stage);
         nn_stack other = {0};
+        if (kinds) {
+            int64_t top_k = nn_dispatch_sizes(desc->dispatch)->top_k;
+            mixture = mixture_of(desc->dispatch, blocks.block.inner, top_k);
+            mixture.cp = desc->cp;
+            blocks.block.mixture = &mixture;
+            blocks.kinds = kinds + blocks.first;
+        }
         bool own = stage == nn_params_pp_rank(out->params);
         blocks.recompute = own && desc->recompute;
         TRY(nn_params_set_stage(out->params, stage));
@@ -87,6 +114,19 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
         TRY(status);
     }
     return MIMO_OK;
+}
+
+static mimo_status add_blocks(language_model *out, const language_desc *desc)
+{
+    const nn_block_kind **kinds = NULL;
+    mimo_status status = list_kinds(&kinds, desc);
+    if (status == MIMO_OK)
+        status = add_stages(out, desc, kinds);
+    memory_release(kinds);
+    for (int64_t i = 0; i < out->blocks.count && status == MIMO_OK; i++)
+        out->mixtures += out->blocks.kinds[i] == &nn_block_mixed;
+    out->experts = desc->dispatch ? nn_dispatch_sizes(desc->dispatch)->experts : 0;
+    return status;
 }
 
 /* The last stage stays set for what follows. */
@@ -155,6 +195,7 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .pp_rank = desc->stage,
                             .pp_size = desc->stages,
+                            .experts = desc->experts,
                             .seed = desc->seed,
                             .frozen = desc->frozen,
                             .runtime = desc->runtime,
@@ -178,12 +219,16 @@ mimo_status language_text_create(language_text *out, const language_model *langu
     alignment.memory = nn_runtime_or_host(language->runtime)->memory;
     TRY(mimo_alignment_create(&out->alignment, &alignment));
     TRY(memory_reserve(&out->ids, text_count(language), sizeof *out->ids));
+    out->runtime = language->runtime;
+    if (language->mixtures > 0)
+        TRY(nn_runtime_reserve(out->runtime, &out->masked, language->rows, sizeof *out->masked));
     return memory_reserve(&out->labels, language->rows, sizeof *out->labels);
 }
 
 void language_text_destroy(language_text *text)
 {
     mimo_alignment_destroy(text->alignment);
+    nn_runtime_free(text->runtime, text->masked);
     memory_release(text->ids);
     memory_release(text->labels);
     *text = (struct language_text){0};
@@ -223,6 +268,7 @@ void language_destroy(language_model *language)
     memory_release(language->own_positions);
     memory_release(language->own_ids);
     memory_release(language->labels_share);
+    memory_release(language->masked_rows);
     nn_runtime_free(language->runtime, language->d_normed);
     nn_params_destroy(language->params);
     *language = (struct language_model){0};
@@ -283,6 +329,23 @@ static mimo_status split_labels(language_model *language, language_text *text,
     return MIMO_OK;
 }
 
+/* Padding, and samples that are none. */
+static mimo_status read_masked(language_model *language, language_text *text,
+                               const micro_batch *batch)
+{
+    int64_t sentences = language->sentences, share = language->share;
+    text->sequence = nn_sequence_masked(&language->sequence, text->masked);
+    if (!text->masked)
+        return MIMO_OK;
+    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->ids));
+    for (int64_t s = 0; s < share; s++)
+        for (int64_t b = 0; b < sentences; b++)
+            language->masked_rows[s * sentences + b] =
+                b >= batch->present || language->labels_share[b * share + s] == TOKEN_PAD;
+    return nn_runtime_write(language->runtime, text->masked, language->masked_rows,
+                            language->rows * (int64_t)sizeof *text->masked);
+}
+
 mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch)
 {
     TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
@@ -290,6 +353,7 @@ mimo_status language_read(language_model *language, language_text *text, const m
     for (int64_t i = 0; i < language->own_rows; i++)
         if (language->own_ids[i] != TOKEN_IMAGE)
             text->ids[text->count++] = language->own_ids[i];
+    TRY(read_masked(language, text, batch));
     TRY(split_labels(language, text, batch));
     mimo_tensor ids =
         mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
@@ -325,7 +389,7 @@ mimo_status language_forward(language_model *language, const language_text *text
     language_saved *saved = &language->saved[state];
     if (language->first)
         TRY(embed(language, text, saved));
-    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &language->sequence));
+    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &text->sequence));
     return language->last ? predict(language, text, saved) : MIMO_OK;
 }
 
@@ -369,6 +433,18 @@ mimo_status language_backward_params(language_model *language, const language_te
         TRY(nn_linear_backward_params(&language->head, &saved->head));
     TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
     return language->first ? embed_backward_params(language, text, saved) : MIMO_OK;
+}
+
+mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads)
+{
+    for (int64_t i = 0; i < language->blocks.count; i++) {
+        nn_block *block = language->blocks.layers[i]; /* of both kinds */
+        if (language->blocks.kinds[i] != &nn_block_mixed)
+            continue;
+        TRY(nn_router_adjust(&block->moe.router, ranks, loads));
+        loads += language->experts;
+    }
+    return MIMO_OK;
 }
 
 mimo_status language_predict(language_model *language, int64_t state, int64_t *ids)

@@ -8,6 +8,8 @@
  *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
  *   cross-entropy
  *
+ * The MLP of blocks 1, 3, ... may be a mixture of experts. Padding and masked samples go to none.
+ *
  * Over pipeline stages the first one has what comes before the blocks, the last one what comes
  * behind them, and each some of the blocks. A stage's input and output are [own, B, H], and the
  * caller moves them. Several micro-batches may be in flight, each in a state of its own.
@@ -35,6 +37,8 @@ typedef struct language_desc {
     int64_t hidden, heads, layers;
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
+    nn_dispatch *dispatch;             /* of the mixtures' rows; NULL: no block is one */
+    nn_expert_place experts;           /* this rank's place among them */
     int64_t shards, pairs;             /* V and C of the fixed order; C a multiple of cp */
     bool recompute;                    /* blocks save nothing, and backward repeats their forward */
 } language_desc;
@@ -46,6 +50,9 @@ typedef struct language_text {
     int64_t *ids;              /* [B * own_text] ids of the text, in the order of alignment */
     int64_t count;             /* of them */
     int64_t *labels;           /* [share, B]: in the order of the rows */
+    const nn_runtime *runtime; /* of `masked` */
+    uint8_t *masked;           /* [share, B], where the layers compute; NULL: no mixtures */
+    nn_sequence sequence;      /* the model's, with these */
 } language_text;
 
 /** What a forward leaves for its backward. */
@@ -84,6 +91,9 @@ typedef struct language_model {
     int64_t *own_positions; /* [own] */
     int64_t *own_ids;       /* [B, own], while a text is read */
     int64_t *labels_share;  /* [B, share], likewise */
+    uint8_t *masked_rows;   /* [share, B], likewise */
+    int64_t mixtures;       /* blocks that are one; numbered in the order of the blocks */
+    int64_t experts;        /* of each */
     nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
@@ -121,6 +131,11 @@ mimo_status language_forward(language_model *language, const language_text *text
 /** The sum of the losses of this rank's labels in all forwards since the last call, and how many
  *  these are: on other stages than the last one 0. It waits for the work enqueued before it. */
 mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens);
+
+/** Begin the next step of all routers: their biases move, and loads[mixtures, experts] say how
+ *  often each expert was chosen in the micro-batches that went backward, over `ranks`, those of all
+ *  tp, cp and dp. Collective over them; it waits. */
+mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads);
 
 /** Backward of this stage, of the forward of a state, in two halves: the gradient of the input,
  *  which the stage before waits for, then those of the parameters, from the text of that forward.

@@ -27,4 +27,16 @@ static inline nn_block_desc block_of(int64_t hidden, int64_t heads, int64_t laye
     return block;
 }
 
+/* A mixture in place of an MLP. A token goes through as much width as there: with equal weights its
+ * experts are the parts of one MLP. Routers choose by sigmoids and a bias that keeps loads even. */
+static inline nn_mixture mixture_of(nn_dispatch *dispatch, int64_t inner, int64_t top_k)
+{
+    return (nn_mixture){.dispatch = dispatch,
+                        .inner = inner / top_k,
+                        .scores = NN_SCORES_SIGMOID,
+                        .scale = (double)top_k,
+                        .balance = 1e-3,
+                        .bias_rate = 1e-2};
+}
+
 #endif

@@ -45,6 +45,8 @@ static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
     TRY(parse_spec(&out->llm, "--llm", desc->llm, ranks));
     out->sp = desc->sp && mimo_grid_dim_size(out->llm, "tp") > 1;
     out->stages = (int)mimo_grid_dim_size(out->llm, "pp");
+    if (desc->experts)
+        TRY(expert_grid_add(&out->experts, out->llm, desc->experts, mimo_comm_rank(out->world)));
     return out->stages > 1 ? check_stages(out, desc)
                            : mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
@@ -75,7 +77,8 @@ static mimo_status connect_grids(rank_topology *out)
     desc.partition = &rule;
     rule.sp = out->sp;
     TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
-    return mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm);
+    TRY(mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm));
+    return expert_grid_connect(&out->experts, out->gradient);
 }
 
 /* The group along one dimension; NULL where it holds this rank alone, which the layers take to mean
@@ -91,6 +94,7 @@ static mimo_status find_place(rank_topology *out)
     TRY(find_group(out->llm, "tp", &out->llm_tp));
     TRY(find_group(out->llm, "cp", &out->llm_cp_group));
     TRY(find_group(out->llm, "pp", &out->llm_pp));
+    TRY(expert_grid_find_group(&out->experts));
     int64_t rank = mimo_comm_rank(out->world), stage;
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");

@@ -8,6 +8,8 @@
 
 #include <mimo/mimo.h>
 
+#include "captioner/model/expert_grid.h"
+
 typedef struct rank_topology {
     mimo_comm *world;   /* borrowed */
     mimo_grid *encoder; /* dims tp, dp */
@@ -15,6 +17,7 @@ typedef struct rank_topology {
 
     /* Groups that this rank belongs to, owned by the grids; NULL where the dimension has size 1. */
     mimo_comm *encoder_tp, *llm_tp, *llm_cp_group, *llm_pp;
+    expert_grid experts; /* zeros: there are none */
     bool sp; /* sequence parallelism over the LLM's tp: only where that is larger than 1 */
     int64_t encoder_dp_rank, encoder_dp;
     int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
@@ -32,6 +35,7 @@ typedef struct rank_topology {
 typedef struct topology_desc {
     const char *encoder, *llm;
     bool sp;
+    const char *experts; /* which ranks share the LLM's experts, "etp=2,ep=2"; NULL: it has none */
 } topology_desc;
 
 /** Build everything for `world`. Collective. The caller zeroes *out before and calls

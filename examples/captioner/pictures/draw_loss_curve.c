@@ -4,12 +4,14 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "captioner/pictures/draw_expert_bars.h"
 #include "captioner/pictures/picture_canvas.h"
 
 enum { TICKS = 8, LABEL_CAPACITY = 160, WIDEST_MEAN = 50 };
 
 /* In points. */
 static const double page_width = 860, page_height = 500, margin = 24;
+static const double bars_width = 250; /* beside the curve */
 static const double largest_loss = 1e9;
 static const double narrowest = 1e-5; /* span of losses, by the largest */
 static const double axis_room = 46;   /* left and below, for numbers and names */
@@ -261,7 +263,8 @@ mimo_status draw_loss_curve(const struct loss_curve *curve, const struct picture
 {
     struct page page;
     double top = margin + (curve->title || curve->subtitle ? 58 : 0);
-    mimo_status status = page_open(&page, page_width, page_height, why);
+    double beside = curve->bar_count > 0 ? bars_width : 0;
+    mimo_status status = page_open(&page, page_width + beside, page_height, why);
     if (status != MIMO_OK)
         return status;
     struct frame frame = {.cairo = page.cairo,
@@ -281,5 +284,8 @@ mimo_status draw_loss_curve(const struct loss_curve *curve, const struct picture
         if (drawable(curve->levels[i].loss))
             draw_level_line(&frame, y_of(&frame, curve->levels[i].loss), level_colour(i));
     draw_legend(&frame, curve);
+    const struct bars_frame bars = {frame.cairo, frame.left + frame.width + margin + 16, frame.top,
+                                    bars_width - margin - 4, frame.height};
+    draw_expert_bars(&bars, curve->bars, curve->bar_count);
     return page_finish(&page, sink, why);
 }

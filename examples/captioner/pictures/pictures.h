@@ -33,6 +33,13 @@ struct loss_level {
     double loss;
 };
 
+/* How often a router chose each of its experts. */
+struct expert_bars {
+    char label[32];
+    int64_t experts;
+    const int64_t *counts; /* [experts] */
+};
+
 struct loss_curve {
     const char *title;    /* NULL: none */
     const char *subtitle; /* NULL: none */
@@ -41,6 +48,8 @@ struct loss_curve {
     const double *loss; /* of each training step; not finite or past 1e9: left out */
     int level_count;
     const struct loss_level *levels;
+    int bar_count; /* of mixtures, beside the curve; 0: none, and the curve has all of the width */
+    const struct expert_bars *bars;
 };
 
 /**

@@ -14,7 +14,7 @@
 
 #define PICTURES_MODULE_SYMBOL "captioner_pictures_module"
 
-enum { PICTURES_MODULE_VERSION = 2 };
+enum { PICTURES_MODULE_VERSION = 3 };
 
 /* Takes the bytes of a PNG, in order. A status other than MIMO_OK ends the drawing. */
 struct picture_sink {

@@ -85,19 +85,29 @@ static void release_entries(entry_list *list)
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
-enum { SIZES = 6, NUMBERS = 9, FACTS = 14, VALUE_CAPACITY = 256 };
+enum { SIZES = 7, FACTS = 15, VALUE_CAPACITY = 256 };
 #define ABSENT "none" /* the value of a fact that the file does not mention */
 typedef struct fact {
     const char *key, *words;
     char value[VALUE_CAPACITY];
+    bool number; /* every checkpoint has it */
 } fact;
 
 static void add_number(fact *facts, int *count, const char *key, const char *words, uint64_t value)
 {
     fact *added = &facts[(*count)++];
-    added->key = key;
-    added->words = words;
+    *added = (fact){.key = key, .words = words, .number = true};
     snprintf(added->value, sizeof added->value, "%" PRIu64, value);
+}
+
+/* Two numbers; the first one is 0 where a run has neither. */
+static void add_pair(fact *facts, int *count, const char *key, const char *words, int64_t first,
+                     int64_t second)
+{
+    fact *added = &facts[(*count)++];
+    *added = (fact){.key = key, .words = words, .value = ABSENT};
+    if (first > 0)
+        snprintf(added->value, sizeof added->value, "%" PRId64 ",%" PRId64, first, second);
 }
 
 /* The names, or where these are too long their hash: lists that only begin alike differ. */
@@ -119,8 +129,9 @@ static void spell_targets(char value[VALUE_CAPACITY], const struct adapter_confi
 
 static void add_adapters(fact *facts, int *count, const struct adapter_config *config)
 {
-    fact *alpha = &facts[*count + 1], *targets = &facts[*count + 2], *rslora = &facts[*count + 3];
-    add_number(facts, count, "lora_rank", "--lora-rank", (uint64_t)config->rank);
+    fact *rank = &facts[*count], *alpha = rank + 1, *targets = rank + 2, *rslora = rank + 3;
+    *rank = (fact){.key = "lora_rank", .words = "--lora-rank"};
+    snprintf(rank->value, sizeof rank->value, "%" PRId64, config->rank);
     *alpha = (fact){.key = "lora_alpha", .words = "--lora-alpha"};
     *targets = (fact){.key = "lora_targets", .words = "--lora-targets"};
     snprintf(alpha->value, sizeof alpha->value, "%.17g", config->alpha);
@@ -128,17 +139,7 @@ static void add_adapters(fact *facts, int *count, const struct adapter_config *c
     *rslora = (fact){.key = "lora_rslora", .words = "--lora-rslora", .value = ABSENT};
     if (config->rslora)
         snprintf(rslora->value, sizeof rslora->value, "true");
-    *count += 3;
-}
-
-/* The order of additions: V and C. */
-static void add_order(fact *facts, int *count, const model_desc *desc)
-{
-    fact *added = &facts[(*count)++];
-    *added = (fact){.key = "same_bits", .words = "--same-bits", .value = ABSENT};
-    if (desc->shards > 0)
-        snprintf(added->value, sizeof added->value, "%" PRId64 ",%" PRId64, desc->shards,
-                 desc->pairs);
+    *count += 4;
 }
 
 /* Returns how many there are. */
@@ -153,10 +154,11 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
     add_number(facts, &n, "llm_layers", "--llm-layers", (uint64_t)desc->llm_layers);
     add_number(facts, &n, "image_size", "--image-size", (uint64_t)desc->side);
     add_number(facts, &n, "seq", "--seq", (uint64_t)desc->seq);
+    add_pair(facts, &n, "experts", "--experts", desc->experts, desc->top_k);
     add_number(facts, &n, "seed", "--seed", desc->seed);
     add_number(facts, &n, "global_batch", "--global-batch", (uint64_t)training->global_batch);
     add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
-    add_order(facts, &n, desc);
+    add_pair(facts, &n, "same_bits", "--same-bits", desc->shards, desc->pairs);
     if (training->adapters && what == SELECT_ALL)
         add_adapters(facts, &n, training->adapters);
     return n;
@@ -315,12 +317,11 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
 
 /* Compare one fact of the run with the checkpoint's. Every checkpoint has the numbers; facts of
  * adapters are in those that were saved with adapters. */
-static mimo_status check_fact(const safetensors_file *file, const char *path, const fact *mine,
-                              bool number)
+static mimo_status check_fact(const safetensors_file *file, const char *path, const fact *mine)
 {
     uint64_t saved;
     const char *text = safetensors_metadata(file, mine->key);
-    if (number)
+    if (mine->number)
         TRY(read_number(&saved, file, path, mine->key));
     text = text ? text : ABSENT;
     CHECK(strcmp(text, mine->value) == 0, MIMO_ERR_SHAPE,
@@ -336,9 +337,10 @@ static mimo_status check_facts(const safetensors_file *file, const char *path,
     if (what == SELECT_BASE)
         count = SIZES;
     for (int i = 0; i < count; i++)
-        TRY(check_fact(file, path, &facts[i], i < NUMBERS));
-    fact none = {"lora_rank", "--lora-rank", ABSENT};
-    return count == NUMBERS + 1 ? check_fact(file, path, &none, false) : MIMO_OK;
+        TRY(check_fact(file, path, &facts[i]));
+    fact none = {"lora_rank", "--lora-rank", ABSENT, false};
+    bool adapters = what == SELECT_BASE || trainer->desc.adapters;
+    return adapters ? MIMO_OK : check_fact(file, path, &none);
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,

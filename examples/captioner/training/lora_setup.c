@@ -1,5 +1,7 @@
 #include "captioner/training/lora_setup.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 
 #define ALL "all"
 static const char *const default_targets = "qkv,out,up,down";
-enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64, MOST_DIGITS = 4, LIST_CAPACITY = 400 };
+enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 80, LIST_CAPACITY = 400 };
 
 bool lora_is_v1(const char *path)
 {
@@ -67,43 +69,53 @@ static mimo_status make_config(struct adapter_config **out, const char *list)
     return MIMO_OK;
 }
 
-/* The linear layers of the two modules; of the blocks those of the first. */
-static const char *const layers[] = {"encoder.patch",
-                                     "encoder.project",
-                                     "encoder.block0.attention.qkv",
-                                     "encoder.block0.attention.out",
-                                     "encoder.block0.mlp.up",
-                                     "encoder.block0.mlp.down",
-                                     "llm.block0.attention.qkv",
-                                     "llm.block0.attention.out",
-                                     "llm.block0.mlp.up",
-                                     "llm.block0.mlp.down",
-                                     "llm.head"};
-enum { LAYERS = sizeof layers / sizeof *layers };
+/* A walk over the names of linear layers, in search of one that is chosen. */
+typedef struct layer_walk {
+    const nn_lora_selection *choice;
+    char name[NAME_CAPACITY];
+    bool found;
+} layer_walk;
 
-/* A target may name one of the other blocks: "block3.mlp.up" is asked as "block0.mlp.up", of the
- * modules that have a block 3. */
+__attribute__((format(printf, 2, 3))) static void visit_layer(layer_walk *walk, const char *format,
+                                                              ...)
+{
+    va_list values;
+    va_start(values, format);
+    vsnprintf(walk->name, sizeof walk->name, format, values);
+    va_end(values);
+    walk->found = walk->found || nn_lora_for(walk->choice, walk->name);
+}
+
+/* An MLP's layers, or those of each expert in its place. */
+static void visit_blocks(layer_walk *walk, const char *module, int64_t blocks, int64_t experts)
+{
+    for (int64_t i = 0; i < blocks && !walk->found; i++) {
+        bool mixture = experts > 0 && i % 2 == 1;
+        visit_layer(walk, "%s.block%" PRId64 ".attention.qkv", module, i);
+        visit_layer(walk, "%s.block%" PRId64 ".attention.out", module, i);
+        for (int64_t e = 0; e < experts && mixture && !walk->found; e++) {
+            visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".up", module, i, e);
+            visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".down", module, i, e);
+        }
+        if (mixture)
+            continue;
+        visit_layer(walk, "%s.block%" PRId64 ".mlp.up", module, i);
+        visit_layer(walk, "%s.block%" PRId64 ".mlp.down", module, i);
+    }
+}
+
+/* Whether any linear layer of the two modules gets an adapter by this target. */
 static bool has_layer(const char *target, const struct options *options)
 {
-    char first[NAME_CAPACITY];
-    const char *block = strstr(target, "block");
-    const char *digits = block ? block + strlen("block") : "";
-    size_t count = strspn(digits, "0123456789");
-    int64_t number = 0;
-    snprintf(first, sizeof first, "%s", target);
-    if (count >= 1 && count <= MOST_DIGITS && (count == 1 || digits[0] != '0')) {
-        number = strtol(digits, NULL, 10);
-        snprintf(first, sizeof first, "%.*s0%s", (int)(digits - target), target, digits + count);
-    }
-    const char *const targets[] = {first};
-    nn_lora_selection choice = {.targets = targets, .n_targets = 1};
-    for (int i = 0; i < LAYERS; i++) {
-        bool encoder = strncmp(layers[i], "encoder.", strlen("encoder.")) == 0;
-        int64_t blocks = encoder ? options->encoder_layers : options->llm_layers;
-        if (number < blocks && nn_lora_for(&choice, layers[i]))
-            return true;
-    }
-    return false;
+    const char *const targets[] = {target};
+    const nn_lora_selection choice = {.targets = targets, .n_targets = 1};
+    layer_walk walk = {.choice = &choice};
+    visit_layer(&walk, "encoder.patch");
+    visit_layer(&walk, "encoder.project");
+    visit_layer(&walk, "llm.head");
+    visit_blocks(&walk, "encoder", options->encoder_layers, 0);
+    visit_blocks(&walk, "llm", options->llm_layers, options->experts);
+    return walk.found;
 }
 
 static mimo_status check_targets(const struct adapter_config *config, const struct options *options)
@@ -116,9 +128,10 @@ static mimo_status check_targets(const struct adapter_config *config, const stru
         }
         CHECK(has_layer(config->targets[i], options), MIMO_ERR_ARGUMENT,
               "%s \"%s\": no linear layer ends with \".%s\"; there are: patch, project, "
-              "attention.qkv, attention.out, mlp.up, mlp.down, head",
+              "attention.qkv, attention.out, mlp.up, mlp.down%s, head",
               options->adapter ? options->adapter : "--lora-targets", config->targets[i],
-              config->targets[i]);
+              config->targets[i],
+              options->experts > 0 ? ", experts.0.up, experts.0.down and so on" : "");
     }
     return MIMO_OK;
 }

@@ -12,9 +12,13 @@ static const nn_part parts[HASHED] = {NN_VALUE, NN_GRAD};
 
 static const char *const module_names[MODEL_STORES] = {"encoder", "llm"};
 
+/* Over tp, or over etp. */
 static const char *rule_name(const nn_param *param)
 {
-    static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
+    static const char *const names[NN_RULES] = {
+        [NN_REPLICATED] = "replicated",  [NN_SHARDED] = "sharded",
+        [NN_PARTIAL] = "partial",        [NN_EXPERT_REPLICATED] = "replicated",
+        [NN_EXPERT_SHARDED] = "sharded", [NN_EXPERT_PARTIAL] = "partial"};
     return param->frozen ? "frozen" : names[param->rule];
 }
 
@@ -22,12 +26,13 @@ static void describe(struct train_log_tensor *tensor, const captioner_model *mod
                      int index)
 {
     const nn_param *param = nn_params_at(model->owners[store].params, index);
-    *tensor = (struct train_log_tensor){.name = param->name,
-                                        .module = module_names[store],
-                                        .rule = rule_name(param),
-                                        .shape = param->placement.shape,
-                                        .ndim = param->ndim,
-                                        .trained = nn_param_has(param, NN_GRAD)};
+    *tensor = (struct train_log_tensor){
+        .name = param->name,
+        .module = param->rule >= NN_EXPERT_REPLICATED ? NN_EXPERT_GRID : module_names[store],
+        .rule = rule_name(param),
+        .shape = param->placement.shape,
+        .ndim = param->ndim,
+        .trained = nn_param_has(param, NN_GRAD)};
 }
 
 mimo_status model_hashes_make(model_hashes *out, const captioner_model *model)

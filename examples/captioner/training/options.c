@@ -33,6 +33,8 @@ enum option_key {
     KEY_SEQ,
     KEY_HIDDEN,
     KEY_HEADS,
+    KEY_EXPERTS,
+    KEY_EXPERT_GRID,
     KEY_LAYERS,
     KEY_ENCODER_LAYERS,
     KEY_LLM_LAYERS,
@@ -129,6 +131,12 @@ static const struct argp_option rows[] = {
     FLAG("layers", KEY_LAYERS, "E,L", "Layers of the encoder and of the LLM (default 2,4)"),
     FLAG("encoder-layers", KEY_ENCODER_LAYERS, "N", "Layers of the encoder alone"),
     FLAG("llm-layers", KEY_LLM_LAYERS, "N", "Layers of the LLM alone"),
+    FLAG("experts", KEY_EXPERTS, "E,K",
+         "In place of the MLP of the LLM's blocks 1, 3, ... a mixture of E experts, of which each "
+         "token has K: together they are as wide as the MLP"),
+    FLAG("expert-grid", KEY_EXPERT_GRID, "SPEC",
+         "Which of the LLM's ranks share the experts: with ep=2 each has half of them, with etp=2 "
+         "half of each (default etp=1,ep=1); what is left holds copies"),
     HEADING("Training:", 3),
     FLAG("steps", KEY_STEPS, "N",
          "The step at which training ends, resumed or not; 0 only evaluates (default 2000)"),
@@ -285,7 +293,7 @@ static mimo_status parse_text(const char **out, const char *flag, const char *te
     return MIMO_OK;
 }
 
-enum { MOST_LAYERS = 1000 };
+enum { MOST_LAYERS = 1000, MOST_EXPERTS = 1024 };
 
 static mimo_status parse_float(mimo_dtype *out, const char *flag, const char *text)
 {
@@ -317,6 +325,16 @@ static mimo_status parse_layers(struct options *options, const char *text)
     static const char *const flags[] = {"--layers", "--layers (encoder)", "--layers (LLM)"};
     return parse_two(&options->encoder_layers, &options->llm_layers, flags, text, "2,4",
                      MOST_LAYERS);
+}
+
+static mimo_status parse_experts(struct options *options, const char *text)
+{
+    static const char *const flags[] = {"--experts", "--experts (E)", "--experts (K)"};
+    TRY(parse_two(&options->experts, &options->top_k, flags, text, "8,2", MOST_EXPERTS));
+    CHECK(options->top_k <= options->experts, MIMO_ERR_ARGUMENT,
+          "--experts \"%s\": a token can't have %" PRId64 " of %" PRId64 " experts", text,
+          options->top_k, options->experts);
+    return MIMO_OK;
 }
 
 static mimo_status parse_same_bits(struct options *options, const char *text)
@@ -351,6 +369,10 @@ static mimo_status parse_model_flag(struct options *o, int key, const char *text
         return parse_int(&o->hidden, "--hidden", text, 1, 1 << 20);
     case KEY_HEADS:
         return parse_int(&o->heads, "--heads", text, 1, 1 << 20);
+    case KEY_EXPERTS:
+        return parse_experts(o, text);
+    case KEY_EXPERT_GRID:
+        return parse_text(&o->expert_grid, "--expert-grid", text);
     case KEY_LAYERS:
         return parse_layers(o, text);
     case KEY_ENCODER_LAYERS:
@@ -544,6 +566,13 @@ bool options_have_adapters(const struct options *options)
     return options->lora_rank > 0 || options->adapter;
 }
 
+const char *options_expert_grid(const struct options *options)
+{
+    if (options->experts == 0)
+        return NULL;
+    return options->expert_grid ? options->expert_grid : "etp=1,ep=1";
+}
+
 static mimo_status check_adapters(const struct options *o)
 {
     const char *given = o->lora_alpha > 0 ? "--lora-alpha"
@@ -637,6 +666,8 @@ static mimo_status check_together(const struct options *o)
           "--same-bits needs --precision f32: products in bf16 have no fixed order");
     CHECK(o->save || o->save_every == 0, MIMO_ERR_ARGUMENT,
           "--save-every needs a file: give --save FILE with it");
+    CHECK(o->experts > 0 || !o->expert_grid, MIMO_ERR_ARGUMENT,
+          "--expert-grid needs experts: give --experts with it");
     TRY(check_adapters(o));
     TRY(check_results(o));
     CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,

@@ -56,6 +56,8 @@ struct options {
     int64_t heads; /* divides hidden */
     int64_t encoder_layers;
     int64_t llm_layers;
+    int64_t experts, top_k;  /* of the LLM's mixtures, in blocks 1, 3, ...; 0: there are none */
+    const char *expert_grid; /* which ranks share them; NULL: not given */
 
     int64_t steps;
     int64_t global_batch;
@@ -83,7 +85,7 @@ struct options {
     const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;
 
-    int64_t save_every; /* and after each so many steps; 0: at the end alone */
+    int64_t save_every;       /* and after each so many steps; 0: at the end alone */
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
     double lora_alpha;        /* 0: not given */
     bool lora_rslora;         /* scale alpha / sqrt(rank) */
@@ -97,6 +99,9 @@ struct options {
 
 /** Whether the options ask for adapters. */
 bool options_have_adapters(const struct options *options);
+
+/** The grid of experts, also where it is not given; NULL where there are none. */
+const char *options_expert_grid(const struct options *options);
 
 /* Parse argv[1 .. argc) over the defaults; argv is not reordered. MIMO_ERR_ARGUMENT, with one
  * sentence that names the flag and the value, for anything that is not understood, out of range or

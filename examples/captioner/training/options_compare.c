@@ -5,7 +5,7 @@
 
 #include "captioner/support/captioner_support.h"
 
-enum { MOST_OPTIONS = 56, VALUE_CAPACITY = 96 };
+enum { MOST_OPTIONS = 64, VALUE_CAPACITY = 96 };
 
 /* As it travels: of a long path the beginning, for the sentence, and a hash of all of it. */
 typedef struct option_value {
@@ -46,6 +46,9 @@ static void add_model(option_list *list, const struct options *o)
     add_int(list, "--heads", o->heads);
     add_int(list, "--encoder-layers", o->encoder_layers);
     add_int(list, "--llm-layers", o->llm_layers);
+    add_int(list, "--experts (E)", o->experts);
+    add_int(list, "--experts (K)", o->top_k);
+    add_text(list, "--expert-grid", o->expert_grid);
 }
 
 static void add_training(option_list *list, const struct options *o)

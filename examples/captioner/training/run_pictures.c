@@ -5,7 +5,7 @@
 #include "captioner/pictures/pictures.h"
 #include "captioner/support/captioner_support.h"
 
-enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128 };
+enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128, MOST_BARS = 6 };
 static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
 
 static mimo_status join_path(char *path, const char *folder, const char *file)
@@ -16,9 +16,24 @@ static mimo_status join_path(char *path, const char *folder, const char *file)
     return MIMO_OK;
 }
 
+/* Of the first mixtures. Returns how many there are. */
+static int list_bars(struct expert_bars bars[MOST_BARS], const expert_loads *loads)
+{
+    int count = loads->mixtures < MOST_BARS ? (int)loads->mixtures : MOST_BARS;
+    if (loads->steps == 0)
+        return 0;
+    for (int i = 0; i < count; i++) {
+        bars[i] = (struct expert_bars){.experts = loads->experts,
+                                       .counts = loads->counts + i * loads->experts};
+        snprintf(bars[i].label, sizeof bars[i].label, "experts of block %d", 2 * i + 1);
+    }
+    return count;
+}
+
 static mimo_status draw_curve(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
+    struct expert_bars bars[MOST_BARS];
     char path[PATH_CAPACITY];
     TRY(join_path(path, pictures->folder, curve_file));
     struct loss_level levels[] = {{"held out, right images", report->right_loss},
@@ -28,7 +43,9 @@ static mimo_status draw_curve(const run_pictures *pictures)
                                .count = pictures->count,
                                .loss = pictures->losses,
                                .level_count = 2,
-                               .levels = levels};
+                               .levels = levels,
+                               .bar_count = list_bars(bars, pictures->loads),
+                               .bars = bars};
     return picture_loss_curve(path, &curve, NULL);
 }
 

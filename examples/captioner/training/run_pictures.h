@@ -3,6 +3,7 @@
 #ifndef CAPTIONER_RUN_PICTURES_H
 #define CAPTIONER_RUN_PICTURES_H
 
+#include "captioner/training/expert_loads.h"
 #include "captioner/training/final_report.h"
 
 typedef struct run_pictures {
@@ -10,6 +11,7 @@ typedef struct run_pictures {
     const final_report *report;
     int64_t image_size;
     const double *losses; /* of each step of this run */
+    const expert_loads *loads;
     int64_t count;
     int64_t first_step; /* the step of losses[0], from 1 */
 } run_pictures;

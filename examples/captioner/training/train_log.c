@@ -94,8 +94,11 @@ mimo_status train_log_begin(struct train_log *log, const struct train_log_start 
     errno = 0;
     fprintf(file,
             "{\"first_step\":%" PRId64 ",\"micro_batches\":%" PRId64
-            ",\"grids\":{\"encoder\":\"%s\",\"llm\":\"%s\"}",
+            ",\"grids\":{\"encoder\":\"%s\",\"llm\":\"%s\"",
             start->first_step, start->micro_batches, start->encoder, start->llm);
+    if (start->experts)
+        fprintf(file, ",\"experts\":\"%s\"", start->experts);
+    fputs("}", file);
     if (start->same_bits)
         fprintf(file, ",\"same_bits\":\"%s\"", start->same_bits);
     if (hashes)

@@ -22,7 +22,8 @@
  *
  * The rule is that of the gradient over the tp of the module's grid: "sharded", "replicated" or
  * "partial", or "frozen" where there is none. Over all other dimensions of that grid, and over
- * micro-batches, gradients are added.
+ * micro-batches, gradients are added. The tensors of experts are of a module "experts" with a grid
+ * of its own: "experts":"etp=2,ep=2,edp=2". Their rule is over etp, and ranks along ep have others.
  */
 #ifndef CAPTIONER_TRAIN_LOG_H
 #define CAPTIONER_TRAIN_LOG_H
@@ -56,6 +57,7 @@ struct train_log_start {
     const char *encoder, *llm;             /* grids as mimo_grid_text writes them */
     const char *same_bits;                 /* "V,C"; NULL: the run adds in the fast order */
     const struct train_log_hashes *hashes; /* of the parameters; no gradients; NULL: none */
+    const char *experts;                   /* the grid of experts; NULL: there are none */
 };
 
 struct train_log_line {

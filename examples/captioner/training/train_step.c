@@ -11,7 +11,9 @@ enum { WARMUP_STEPS = 100 };
 static mimo_status reserve_lists(step_trainer *out)
 {
     int64_t count = out->desc.global_batch;
+    const language_model *language = &out->model->language;
     TRY(memory_reserve(&out->chosen, count, sizeof *out->chosen));
+    TRY(memory_reserve(&out->loads, language->mixtures * language->experts, sizeof *out->loads));
     return memory_reserve(&out->gathered, count, sizeof *out->gathered);
 }
 
@@ -25,7 +27,8 @@ mimo_status trainer_create(step_trainer *out, captioner_model *model, const trai
                                     .n = 2,
                                     .stores = {model->encoder.params, model->language.params},
                                     .tp = {topology->encoder_tp, topology->llm_tp},
-                                    .pp = {NULL, topology->llm_pp}};
+                                    .pp = {NULL, topology->llm_pp},
+                                    .experts = {NULL, topology->experts.group}};
     TRY(mimo_comm_agree(topology->world, reserve_lists(out)));
     int64_t most = model->desc.micro_batch;
     const model_pass_desc pass = {
@@ -38,6 +41,7 @@ void trainer_destroy(step_trainer *trainer)
     model_pass_destroy(&trainer->pass);
     memory_release(trainer->chosen);
     memory_release(trainer->gathered);
+    memory_release(trainer->loads);
     *trainer = (struct step_trainer){0};
 }
 
@@ -90,5 +94,6 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
     for (int i = 0; i < 2; i++)
         TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
     trainer->stepped = true;
-    return MIMO_OK;
+    return language_adjust(&trainer->model->language, trainer->model->topology->world,
+                           trainer->loads);
 }

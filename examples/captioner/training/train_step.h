@@ -22,6 +22,7 @@ typedef struct step_trainer {
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
     model_pass pass;        /* over the micro-batches of a step */
+    int64_t *loads;         /* of the last step (language_adjust) */
     bool stepped;           /* it has changed the weights */
 } step_trainer;
 

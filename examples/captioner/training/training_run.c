@@ -13,6 +13,7 @@
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
+#include "captioner/training/expert_loads.h"
 #include "captioner/training/final_report.h"
 #include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
@@ -40,6 +41,7 @@ typedef struct run_state {
     struct progress progress;
     save_points saves;
     double *losses; /* of each step of this run, for the curve */
+    expert_loads loads;
     final_report report;
 } run_state;
 
@@ -76,6 +78,8 @@ static mimo_status build_model(run_state *run)
                        .shards = options->shards,
                        .pairs = options->pairs,
                        .recompute = options->recompute,
+                       .experts = options->experts,
+                       .top_k = options->top_k,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
@@ -141,6 +145,8 @@ static mimo_status open_results(run_state *run)
 {
     int64_t steps = run->options->steps - run->first_step;
     mimo_status status = memory_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
+    if (status == MIMO_OK)
+        status = expert_loads_make(&run->loads, &run->model.language);
     TRY(mimo_comm_agree(run->world, status));
     return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
@@ -152,7 +158,8 @@ static bool of_tensors(const run_state *run)
 
 static mimo_status write_start(run_state *run, const struct train_log_hashes *hashes)
 {
-    char encoder[GRID_TEXT], llm[GRID_TEXT], order[48];
+    char encoder[GRID_TEXT], llm[GRID_TEXT], experts[GRID_TEXT], order[48];
+    const mimo_grid *view = run->topology.experts.view;
     const struct options *options = run->options;
     snprintf(order, sizeof order, "%" PRId64 ",%" PRId64, options->shards, options->pairs);
     int64_t batch = options->global_batch, part = run->model.desc.micro_batch;
@@ -161,6 +168,7 @@ static mimo_status write_start(run_state *run, const struct train_log_hashes *ha
         .micro_batches = (batch + part - 1) / part,
         .encoder = mimo_grid_text(encoder, sizeof encoder, run->topology.encoder),
         .llm = mimo_grid_text(llm, sizeof llm, run->topology.llm),
+        .experts = view ? mimo_grid_text(experts, sizeof experts, view) : NULL,
         .same_bits = options->shards > 0 ? order : NULL,
         .hashes = hashes};
     return train_log_begin(run->log, &start);
@@ -247,6 +255,8 @@ static mimo_status step_by_step(run_state *run)
         TRY(train_step(&run->trainer, step, &result));
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
+        if (step >= run->options->steps - LOAD_STEPS)
+            expert_loads_add(&run->loads, run->trainer.loads);
         TRY(log_step(run, step + 1, &result, end - start, &logged));
         TRY(save_points_pass(&run->saves, step + 1, logged));
         if (run->lead && step == run->first_step)
@@ -293,6 +303,7 @@ static mimo_status draw_pictures(run_state *run)
                              .report = &run->report,
                              .image_size = run->options->image_size,
                              .losses = run->losses,
+                             .loads = &run->loads,
                              .count = steps_taken(run) - run->first_step,
                              .first_step = run->first_step + 1};
     mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
@@ -309,6 +320,7 @@ static mimo_status finish(run_state *run)
     if (run->lead) {
         final_report_print(&run->report, stdout);
         putchar('\n');
+        expert_loads_print(&run->loads, stdout);
     }
     TRY(draw_pictures(run));
     if (run->lead && options->log)
@@ -330,7 +342,8 @@ static mimo_status run_all(run_state *run)
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
     TRY(compute_place_open(&run->place, run->world, &place));
-    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    const topology_desc grids = {options->encoder, options->llm, options->sp,
+                                 options_expert_grid(options)};
     TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
@@ -363,6 +376,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
     memory_release(run.losses);
+    expert_loads_release(&run.loads);
     model_hashes_release(&run.hashes);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);

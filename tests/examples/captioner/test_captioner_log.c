@@ -95,12 +95,12 @@ static const struct train_log_tensor tensors[] = {
     {"l.b", "llm", "frozen", vector, 1, false, UINT64_MAX, 0},
 };
 
-/* With --log-hashes=none a run in the fixed order says its order alone. */
+/* With --log-hashes=none a run in the fixed order says its order alone; and its experts' grid. */
 Test(log, a_start_without_hashes)
 {
     char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
     struct train_log *log = NULL;
-    const struct train_log_start start = {1, 2, "dp=1", "cp=1,dp=1", "8,1", NULL};
+    const struct train_log_start start = {1, 2, "dp=1", "cp=1,dp=1", "8,1", NULL, "ep=1"};
     close(mkstemp(path));
     cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
     cr_assert_eq(train_log_begin(log, &start), MIMO_OK, "%s", mimo_last_error());
@@ -109,7 +109,8 @@ Test(log, a_start_without_hashes)
     cr_assert(fgets(text, sizeof text, reader));
     fclose(reader);
     cr_assert_str_eq(text, "{\"first_step\":1,\"micro_batches\":2,\"grids\":{\"encoder\":\"dp=1\","
-                           "\"llm\":\"cp=1,dp=1\"},\"same_bits\":\"8,1\"}\n");
+                           "\"llm\":\"cp=1,dp=1\",\"experts\":\"ep=1\"},"
+                           "\"same_bits\":\"8,1\"}\n");
     unlink(path);
 }
 
@@ -139,7 +140,8 @@ Test(log, hashes)
         struct train_log *log = NULL;
         struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes};
         struct train_log_start start = {
-            8, 4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes};
+            8,   4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes,
+            NULL};
         cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
         cr_assert_eq(train_log_begin(log, &start), MIMO_OK, "%s", mimo_last_error());
         FILE *reader = fopen(path, "r");
@@ -169,7 +171,7 @@ Test(log, a_full_disk_ends_a_long_line)
     for (int i = 0; i < MANY; i++)
         many[i] = tensors[0];
     struct train_log_hashes hashes = {1, 2, MANY, many};
-    struct train_log_start start = {1, 1, "dp=1", "dp=1", "8,4", &hashes};
+    struct train_log_start start = {1, 1, "dp=1", "dp=1", "8,4", &hashes, NULL};
     struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes};
     const char *sentence = "cannot write step %d to the log /dev/full: No space left on device";
     for (int i = 0; i < 2; i++) {

@@ -30,6 +30,7 @@ Test(options, defaults)
     cr_assert_str_eq(o.llm, "tp=2,cp=2,dp=2");
     cr_assert(o.image_size == 32 && o.seq == 96 && o.hidden == 128 && o.heads == 8);
     cr_assert(o.encoder_layers == 2 && o.llm_layers == 4);
+    cr_assert(o.experts == 0 && !o.expert_grid && !options_expert_grid(&o));
     cr_assert(o.steps == 2000 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32 && !o.recompute);
@@ -64,6 +65,12 @@ Test(options, every_flag)
     cr_assert(o.device == OPTIONS_CUDA);
     cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16 && o.recompute);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
+    char mixtures[] = "--experts 16,4", shared[] = "--experts 16,4 --expert-grid etp=2,ep=2";
+    cr_assert_eq(parse(&o, mixtures), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.experts == 16 && o.top_k == 4);
+    cr_assert_str_eq(options_expert_grid(&o), "etp=1,ep=1");
+    cr_assert_eq(parse(&o, shared), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_str_eq(options_expert_grid(&o), "etp=2,ep=2");
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
     cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
@@ -129,6 +136,11 @@ Test(options, each_refusal_has_its_sentence)
         {"--layers 0,2", "--layers (encoder) must be from 1 to 1000, not 0"},
         {"--encoder-layers 0", "--encoder-layers must be"},
         {"--llm-layers 1001", "--llm-layers must be"},
+        {"--experts 8", "--experts needs two numbers, \"8,2\", not \"8\""},
+        {"--experts 0,1", "--experts (E) must be from 1 to 1024, not 0"},
+        {"--experts 2,3", "--experts \"2,3\": a token can't have 3 of 2 experts"},
+        {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
+        {"--expert-grid=", "--expert-grid needs a value"},
         {"--encoder=", "--encoder needs a value"},
         {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
         {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
@@ -194,6 +206,8 @@ Test(options, help_explains_each_flag)
         "--layers=E,L",
         "--encoder-layers=N",
         "--llm-layers=N",
+        "--experts=E,K",
+        "--expert-grid=SPEC",
         "--samples=FILE",
         "--out=DIR",
         "--save=FILE",

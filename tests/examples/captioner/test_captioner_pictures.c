@@ -1,4 +1,5 @@
 /* The pictures are read back as PNG. The tests look where the layout puts something. */
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -165,7 +166,7 @@ Test(pictures, loss_curve_has_its_lines)
     static const struct loss_level levels[] = {{"right", 1.5}, {"shuffled", 2.5}};
     double loss[STEPS];
     example_losses(loss);
-    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels};
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels, 0, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
     struct picture picture = load();
     cr_assert(picture.png.width == 1720 && picture.png.height == 1000);
@@ -174,12 +175,47 @@ Test(pictures, loss_curve_has_its_lines)
     free(picture.pixels);
 }
 
+/* Blue points right of a column of pixels. */
+static int64_t blue_right_of(const struct picture *picture, png_uint_32 column)
+{
+    int64_t found = 0;
+    for (png_uint_32 y = 0; y < picture->png.height; y++)
+        for (png_uint_32 x = column; x < picture->png.width; x++) {
+            const uint8_t *pixel = picture->pixels + ((size_t)y * picture->png.width + x) * 3;
+            found += pixel[2] > pixel[0] + 60;
+        }
+    return found;
+}
+
+/* Beside the curve, which stays as it is: bars that are twice as high as those of half the load. */
+Test(pictures, loads_of_experts_stand_beside_the_curve)
+{
+    static const int64_t even[] = {10, 10, 10, 10}, uneven[] = {20, 20, 0, 0}, none[] = {0, 0};
+    const struct expert_bars bars[] = {{"one", 4, even}, {"two", 4, uneven}, {"three", 2, none}};
+    double loss[STEPS];
+    int64_t blue[4];
+    example_losses(loss);
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, bars};
+    for (int i = 0; i < 4; i++) {
+        curve.bar_count = i;
+        cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s",
+                     mimo_last_error());
+        struct picture picture = load();
+        cr_assert(picture.png.width == (i > 0 ? 2220 : 1720) && picture.png.height == 1000);
+        blue[i] = blue_right_of(&picture, 1720);
+        free(picture.pixels);
+    }
+    cr_assert(blue[0] == 0 && blue[1] > 10000, "%" PRId64 " and %" PRId64, blue[0], blue[1]);
+    cr_assert(llabs(blue[2] - 2 * blue[1]) < blue[1] / 20,
+              "as many choices: %" PRId64 " and %" PRId64, blue[1], blue[2]);
+}
+
 Test(pictures, loss_curves_at_their_edges)
 {
     double loss[STEPS];
     example_losses(loss);
     static const struct loss_level odd = {"not \xff finite", (double)NAN};
-    struct loss_curve curve = {NULL, NULL, 301, 1, loss, 1, &odd};
+    struct loss_curve curve = {NULL, NULL, 301, 1, loss, 1, &odd, 0, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "one step: %s",
                  mimo_last_error());
     curve.count = STEPS;
@@ -210,7 +246,7 @@ Test(pictures, each_failure_has_its_sentence)
 {
     double loss[STEPS];
     example_losses(loss);
-    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL};
+    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, "/nowhere"), MIMO_ERR_UNSUPPORTED);
     cr_assert(strstr(mimo_last_error(), "libcairo2-dev"), "%s", mimo_last_error());
     cr_assert_eq(picture_loss_curve("/nowhere/x.png", &curve, MODULE_FOLDER), MIMO_ERR_IO);

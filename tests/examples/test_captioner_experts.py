@@ -1,0 +1,179 @@
+"""Mixtures of experts in the captioner. With --same-bits one checkpoint comes from every grid of experts,
+whatever else a topology is, on 1, 2, 4 and 8 ranks, also with adapters and where a run goes on elsewhere.
+In the fast order losses agree where ranks share an expert. Adapters are one file from every grid.
+
+    test_captioner_experts.py MPIRUN CAPTIONER [every]     every: more topologies (scripts/oracle.sh)
+"""
+import filecmp
+import os
+import re
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Checks, Report, compare
+
+ONE_EMOJI_IN = 60
+# dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "80", "--lr", "0.01",
+         "--global-batch", "13", "--seed", "7", "--experts", "8,2"]
+SAME_BITS = ["--same-bits=8,4", "--steps", "6"]
+ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
+# A topology, its grid of experts, and further flags.
+SAME = [
+    (ONE, "etp=1,ep=1", ["--micro-batches", "13"]),
+    (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3"]),
+    (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3"]),
+]
+EVERY_SAME = [
+    (("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "ep=1", []),
+    (("tp=1,dp=3", "tp=1,cp=1,dp=3", 3), "ep=1", []),
+    (("tp=1,dp=4", "tp=4,cp=1,dp=1", 4), "ep=2", ["--micro-batches", "2", "--recompute"]),
+    (("tp=2,dp=2", "tp=1,cp=4,dp=1", 4), "ep=2", []),
+    (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "ep=8", ["--sp", "--recompute"]),
+    (("tp=1,dp=8", "tp=8,cp=1,dp=1", 8), "ep=2", ["--micro-batches", "3"]),
+]
+ADAPTED = [SAME[1]]
+ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
+SHARED = (("tp=2,dp=2", "tp=2,cp=2,dp=1", 4), "etp=2,ep=2", ["--micro-batches", "3"])
+EVERY_SHARED = [
+    (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "etp=2", ["--sp"]),
+    (("tp=1,dp=4", "tp=1,cp=1,dp=4", 4), "etp=4", []),
+    (("tp=2,dp=4", "tp=2,cp=2,dp=2", 8), "etp=2,ep=4", ["--micro-batches", "3"]),
+    (("tp=2,dp=4", "tp=4,cp=1,dp=2", 8), "etp=2", ["--sp"]),
+]
+# Adapters at step 0.
+GRIDS = [(ONE, "etp=1", []), (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "etp=2", ["--sp"]), SHARED]
+EVERY_GRIDS = [(("tp=1,dp=2", "tp=1,cp=1,dp=2", 2), "ep=2", []),
+               (("tp=1,dp=4", "tp=4,cp=1,dp=1", 4), "ep=2", []),
+               (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "etp=2,ep=2", [])]
+# Ranks, flags behind those of SIZES, words of the refusal.
+REFUSED = [
+    (1, ["--experts", "8,3"], "the inner width of 128 does not divide over the 3 experts of a token"),
+    (1, ["--llm-layers", "1"], "blocks 1, 3, ... are mixtures, and the LLM has 1"),
+    (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
+    (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
+    (1, ["--expert-grid", "etp=one"], "etp=one"),
+    (2, ["--expert-grid", "ep=2", "--experts", "7,2"], "--experts 7,2: they do not divide over ep=2"),
+    (2, ["--expert-grid", "etp=2", "--hidden", "8", "--experts", "64,32"],
+     "the width of 1 inside an expert does not divide over etp=2"),
+    (2, ["--expert-grid", "etp=2", "--same-bits"], "same bits need etp=1, not etp=2"),
+    (3, ["--expert-grid", "ep=3", "--experts", "9,2", "--same-bits"],
+     "same bits need an ep that is a power of two, not ep=3"),
+    (1, ["--lora-rank", "4", "--lora-targets", "experts.8.up"],
+     '"experts.8.up": no linear layer ends with ".experts.8.up"; there are: patch'),
+]
+
+
+def words(case):
+    (encoder, llm, _), grid, flags = case
+    return f"{encoder} -> {llm}, experts {grid} {' '.join(flags)}"
+
+
+class Experts(Checks):
+    def flags_of(self, case, flags):
+        (encoder, llm, _), grid, more = case
+        return ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SIZES,
+                "--expert-grid", grid, *more, *flags]
+
+    def launch(self, case, *flags):
+        done = self.captioner.launch(case[0][2], *self.flags_of(case, flags))
+        if done.returncode != 0:
+            sys.exit(f"{words(case)}: exit {done.returncode}\n{done.stderr}")
+        return done.stdout
+
+    def same_file(self, one, other):
+        return filecmp.cmp(self.path(one), self.path(other), shallow=False)
+
+    def one_checkpoint(self, cases, *flags):
+        """Of all cases, against one rank with one micro-batch: so gradients are sums over all samples of
+        the step, divided by the tokens of all, and masked samples count nowhere."""
+        self.launch((ONE, "etp=1", []), *SAME_BITS, *flags, "--save", self.path("one"))
+        for case in cases:
+            self.launch(case, *SAME_BITS, *flags, "--save", self.path("other"))
+            self.expect(self.same_file("one", "other"),
+                        f"{words(case)} {' '.join(flags)} has another checkpoint than one rank")
+
+    def goes_on_elsewhere(self):
+        """Half of the steps, on another grid of experts than the second half; after one_checkpoint."""
+        self.launch(SAME[2], "--same-bits=8,4", "--steps", "3", "--save", self.path("half"))
+        self.launch(SAME[1], *SAME_BITS, "--resume", self.path("half"), "--save", self.path("other"))
+        self.expect(self.same_file("one", "other"), "a run that went on under another grid of experts")
+        for flags, said in ((["--experts", "4,2"], "4,2"), (["--experts", "8,1"], "8,1")):
+            self.expect_refused(1, [*flags, *SAME_BITS, "--resume", self.path("half")],
+                                f"was saved with --experts 8,2, but this run has {said}")
+        self.expect_refused(1, ["--experts", "4,2", "--base", self.path("half")],
+                            "was saved with --experts 8,2, but this run has 4,2")
+
+    def one_curve(self, cases):
+        log = self.path("log")
+        steps = ["--steps", "3", "--log", log]
+
+        def train(case):
+            if os.path.exists(log):
+                os.remove(log)
+            printed = self.launch(case, *steps, "--out", self.captioner.folder)
+            self.load_is_reported(printed)
+            return self.captioner.read_log(log)
+
+        straight = train((ONE, "etp=1", []))
+        for case in cases:
+            self.wrong += compare(words(case), train(case), straight, 1e-4)
+
+    def load_is_reported(self, printed):
+        said = re.search(r"^load of the experts, llm\.block1: busiest (\S+) times the mean \(expert \d\), least "
+                         r"(\S+) \(expert \d\), in 3 steps$", printed, re.M)
+        self.expect(said and 0 <= float(said[2]) <= 1 <= float(said[1]) <= 4, f"no load in {printed}")
+
+    def files(self, folder):
+        return [os.path.join(self.path(folder), name)
+                for name in ("adapter_config.json", "adapter_model.safetensors")]
+
+    def same_adapter(self, one, other):
+        return all(filecmp.cmp(*pair, shallow=False) for pair in zip(self.files(one), self.files(other)))
+
+    def one_adapter(self, cases):
+        """At step 0. Then one is trained where ranks share experts, and goes through another topology."""
+        base = ["--base", self.path("base")]
+        start = [*base, "--lora-rank", "4", "--steps", "0", "--adapter-out"]
+        self.launch((ONE, "etp=1", []), "--steps", "2", "--save", self.path("base"))
+        plain = Report(self.launch(cases[0], *start, self.path("adapter"))).right
+        for case in cases[1:]:
+            self.launch(case, *start, self.path("again"))
+            self.expect(self.same_adapter("adapter", "again"), f"{words(case)}: another adapter at step 0")
+        done = self.launch(SHARED, *base, "--lora-rank", "4", "--steps", "4", "--lr", "0.1", "--adapter-out",
+                           self.path("trained"), "--merge", self.path("merged"))
+        trained = Report(done).right
+        again = self.launch(SAME[1], *base, "--steps", "0", "--adapter", self.path("trained"), "--adapter-out",
+                            self.path("again"))
+        self.expect(self.same_adapter("trained", "again"), "the round trip of a trained adapter")
+        self.expect(not self.same_adapter("trained", "adapter"), "training left the adapter as it was")
+        merged = Report(self.launch((ONE, "etp=1", []), "--base", self.path("merged"), "--steps", "0")).right
+        for name, loss in (("loaded elsewhere", Report(again).right), ("merged", merged)):
+            self.expect(abs(loss - trained) < 2e-4, f"{name}: loss {loss}, not {trained}")
+        self.expect(abs(plain - trained) > 1e-3, f"loss {plain} and {trained}: the adapter changes too little")
+
+    def expect_refused(self, ranks, flags, sentence):
+        grids = ["--encoder", f"tp=1,dp={ranks}", "--llm", f"tp=1,cp=1,dp={ranks}", "--samples",
+                 self.captioner.samples, *SIZES, "--steps", "7", *flags]
+        said = self.captioner.refused(*grids, ranks=ranks)
+        self.expect(sentence in said, f"{' '.join(flags)} should be refused with {sentence}: {said[:300]}")
+
+
+def main():
+    mpirun, program, *every = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16, ONE_EMOJI_IN)
+        test = Experts(captioner)
+        test.one_checkpoint([*SAME, *(EVERY_SAME if every else [])])
+        test.goes_on_elsewhere()
+        test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
+        test.one_curve([SHARED, *(EVERY_SHARED if every else [])])
+        test.one_adapter([*GRIDS, *(EVERY_GRIDS if every else [])])
+        for row in REFUSED:
+            test.expect_refused(*row)
+        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
+
+
+main()
