@@ -217,7 +217,7 @@ MPI_TEST(captioner_pipeline, bits_of_every_schedule)
     const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};
     snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
     snprintf(llm, sizeof llm, "tp=1,cp=1,dp=1,pp=%d", mpi_test_size());
-    const topology_desc grids = {encoder, llm, false};
+    const topology_desc grids = {.encoder = encoder, .llm = llm};
     MPI_EXPECT_OK(nn_runtime_init(&runtime, &order));
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
@@ -235,7 +235,7 @@ MPI_TEST(captioner_pipeline, bits_of_every_schedule)
 MPI_TEST(captioner_pipeline, encoder_across_stages_is_refused)
 {
     rank_topology topology = {0};
-    const topology_desc grids = {"tp=2,dp=1", "tp=1,cp=1,dp=1,pp=2", false};
+    const topology_desc grids = {.encoder = "tp=2,dp=1", .llm = "tp=1,cp=1,dp=1,pp=2"};
     MPI_EXPECT(topology_create(&topology, mpi_test_comm(), &grids) == MIMO_ERR_GRID, "it was made");
     MPI_EXPECT_SENTENCE("--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm "
                         "tp=1,cp=1,dp=1,pp=2 puts on stages 0 and 1");

@@ -5,6 +5,7 @@ captioner's reader and writes it with the captioner's writer.
     test_adapter_python.py config COPY_ADAPTER         against Python's json
     test_adapter_python.py safetensors COPY_ADAPTER    against Python's safetensors
     test_adapter_python.py peft COPY_ADAPTER           against PEFT
+    test_adapter_python.py experts CAPTIONER           PEFT loads what the captioner trained
 
 Exit status 77 (skipped) where a package is missing.
 """
@@ -253,7 +254,70 @@ def against_peft(folders):
     print(f"PEFT {peft.__version__} loads what was written, and writes what was loaded")
 
 
+SIZES = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1", "--image-size", "16", "--seq", "96", "--hidden",
+         "32", "--layers", "1,2", "--experts", "4,2", "--global-batch", "8"]
+
+
+def by_captioner(program, top):
+    """What it trains: (values of the base, values of the merged model, folder of the adapter)."""
+    samples, base, merged, adapter = (f"{top}/{name}" for name in ("samples", "base", "merged", "adapter"))
+
+    def launch(*flags):
+        done = subprocess.run([program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              check=False)
+        if "cannot open the font" in done.stderr:
+            print("skipped: no font of emoji")
+            sys.exit(SKIPPED)
+        expect(done.returncode == 0, done.stderr)
+
+    import safetensors.torch
+    launch("--image-size", "16", "--prepare", samples)
+    launch(*SIZES, "--samples", samples, "--steps", "1", "--save", base)
+    launch(*SIZES, "--samples", samples, "--steps", "3", "--lr", "0.1", "--base", base, "--lora-rank", "4",
+           "--adapter-out", adapter, "--merge", merged)
+    return safetensors.torch.load_file(base), safetensors.torch.load_file(merged), adapter
+
+
+def module_of(torch, values):
+    """A model of linear layers with these names, a list of experts among them, and their weights."""
+    model = torch.nn.Module()
+    for name, weight in values.items():
+        *path, leaf, kind = name.split(".")
+        bias = values.get(f"{name.removesuffix('weight')}bias")
+        if kind != "weight" or weight.dim() != 2 or bias is None:
+            continue
+        at = model
+        for part in path:
+            if part not in at._modules:
+                at.add_module(part, torch.nn.Module())
+            at = at._modules[part]
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data, layer.bias.data = weight.clone(), bias.clone()
+        at.add_module(leaf, layer)
+    return model
+
+
+def experts(program, top):
+    """An adapter of attention and of experts gives PEFT the weights that the captioner merges."""
+    need("torch", "safetensors", "peft")
+    import peft
+    import torch
+    base, merged, adapter = by_captioner(program, top)
+    loaded = peft.PeftModel.from_pretrained(module_of(torch, base), adapter).merge_and_unload()
+    changed = 0
+    for name, weight in loaded.named_parameters():
+        off = (weight - merged[name]).abs().max().item()
+        expect(off <= 1e-6 * (1 + weight.abs().max().item()), f"{name} is off by {off}")
+        changed += "experts" in name and not torch.equal(merged[name], base[name])
+    expect(changed == 8, f"{changed} of 8 weights of experts were merged")
+    print(f"PEFT {peft.__version__} merges an adapter of experts as the captioner does")
+
+
 def main():
+    if sys.argv[1] == "experts":
+        with tempfile.TemporaryDirectory() as top:
+            experts(sys.argv[2], top)
+        return
     against = {"config": against_json, "safetensors": against_safetensors, "peft": against_peft}
     with tempfile.TemporaryDirectory() as top:
         against[sys.argv[1]](Folders(sys.argv[2], top))
