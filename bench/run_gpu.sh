@@ -6,9 +6,10 @@
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
 # JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch on 2 ranks),
-# lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
-# bench.png. RANKS is 4 or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3.
-# MEGATRON names a folder with Megatron-LM: without it, that peer is left out.
+# balance_bench.jsonl and balance.txt (steps of a balanced encoder on 2 ranks), lora.txt (lora_bench:
+# what an adapter saves), table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
+# or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3. MEGATRON names a
+# folder with Megatron-LM: without it, that peer is left out.
 set -euo pipefail
 
 usage() {
@@ -46,10 +47,12 @@ measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
-    bridges=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
-        torch.distributed.run --standalone --nproc-per-node 2 "$bench/torch_bench.py"
-        ${MEGATRON:+--megatron "$MEGATRON"})
+    on_two=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
+        torch.distributed.run --standalone --nproc-per-node 2)
+    bridges=("${on_two[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})
     measure torch_bench "${bridges[@]}"
+    "${on_two[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
+        echo "run_gpu.sh: balance_bench failed" >&2
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
 fi
 if has jax; then

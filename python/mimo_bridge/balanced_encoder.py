@@ -17,6 +17,7 @@ from ._loaded import Images, Load, Loaders, find_images, loads_of, numbers_of
 from ._movement import Listed, update_all
 from .assignment import BalanceReport, balance, balance_report, image_cost
 from .bridge import Bridge
+from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, MismatchError, ShapeError, StateError, UnsupportedError
 from .grid import Grid
@@ -86,6 +87,9 @@ class Balanced(torch.nn.Module):
                 it gives the lane of each image. The same on every rank, as it sees the same numbers
     dst_layout  "sbh" or "bsh"
     executor    of the moves: see Bridge
+    buffer      where patches that come to encoders and rows that come to the LLM lie: two slots for each call
+                between its forward and its backward. Peers then write straight into them
+    grad_buffer where gradients of rows, and of patches, come to
     name        of the bridges in sentences
 
     The moves are Bridges, of which it has two pairs that it uses in turn: the backward of a call may come
@@ -100,7 +104,8 @@ class Balanced(torch.nn.Module):
                  empty: Tensors | Literal["skip"] | None = None, empty_extras: Sequence[int] | None = None,
                  max_patches: int = 0, slack_permille: int = 10,
                  assign: Callable[..., list[int]] | None = None, dst_layout: str = "sbh",
-                 executor: str = "auto", name: str = "balanced") -> None:
+                 executor: str = "auto", buffer: Buffer | None = None, grad_buffer: Buffer | None = None,
+                 name: str = "balanced") -> None:
         super().__init__()
         self.encoder = encoder
         self.comm = comm or default_communicator()
@@ -120,12 +125,11 @@ class Balanced(torch.nn.Module):
         self.comm._together("Balanced", check)
         self.src, self.dst = src, dst
         home_grid = dst if home == "dst" else src
-        self._pairs = [
-            (Bridge(home_grid, src, comm=self.comm, layout="th", executor=executor,
-                    name=f"{name}: patches"),
-             Bridge(src, dst, comm=self.comm, partition=partition, layout="th", dst_layout=dst_layout,
-                    executor=executor, name=f"{name}: rows"))
-            for _ in range(2)]
+        way: dict[str, Any] = {"comm": self.comm, "layout": "th", "executor": executor, "buffer": buffer,
+                               "grad_buffer": grad_buffer}
+        self._pairs = [(Bridge(home_grid, src, name=f"{name}: patches", **way),
+                        Bridge(src, dst, partition=partition, dst_layout=dst_layout, name=f"{name}: rows", **way))
+                       for _ in range(2)]
         self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
         self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
         self._near = [self._near_of(ranks) for ranks in self._loaders.of_lane]

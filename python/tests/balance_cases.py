@@ -288,6 +288,29 @@ def prefetches(comm):
     balanced.close()
 
 
+@case(2, 4)
+def into_buffers(comm):
+    """Patches, rows and gradients in slots, which are free again after backward."""
+    n = comm.size
+    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
+    loader, side = sides(src, dst, "dst", False)
+    encoder, plain = Encoder(), Encoder()
+    buffer, grad_buffer = mb.Buffer(1 << 16, 2, comm=comm), mb.Buffer(1 << 16, 2, comm=comm)
+    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
+                           partition=mb.Partition(), buffer=buffer, grad_buffer=grad_buffer)
+    for step in range(3):
+        setup = src, loader, side, *draw_batch(30 + step, 2 * n)
+        call = check(comm, balanced, encoder, plain, setup, step)
+        assert buffer._address <= call[0].data_ptr() < buffer._address + 2 * (1 << 16), "rows lie elsewhere"
+        backward(comm, setup, call)
+        del call
+    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+        close(got, p.grad, "a gradient")
+    balanced.close()
+    buffer.close()
+    grad_buffer.close()
+
+
 @case(4)
 def prefetch_is_left(comm):
     """A communicator that ends before its gather was waited for."""

@@ -27,6 +27,8 @@ class Launch(typing.NamedTuple):
 
 ROWS = r"[\d.]+ +[\d.]+"
 TINY_LORA = "--hidden 64 --rows 8 --rank 2 --repeats 1"
+TINY_BALANCE = ("--hidden 8 --layers 1 --heads 2 --width 6 --llm-hidden 8 --largest 128 --samples 2 --batches 1 "
+                "--repeats 1")
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
 MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_MEGATRON") else ""
 TINY_PEER = "--seq 64 --hidden 8"
@@ -52,6 +54,9 @@ LAUNCHES = {
     "torch_bench.py": [Launch(f"--device cpu {TINY_WAYS} --modes eager{MEGATRON}",
                               f'"peer": "{"megatron" if MEGATRON else "slots"}"', 2, needs="torch"),
                        Launch(f"{TINY_WAYS} --modes eager,graph --blocking", '"mode": "graph"', 2, 2, "torch")],
+    "balance_bench.py": [Launch(f"--device cpu {TINY_BALANCE} --ours slots,ahead --json /dev/null", "ahead .*x", 2,
+                                needs="torch"),
+                         Launch(f"{TINY_BALANCE} --ours p2p,staged,slots,ahead", "ahead .*x", 2, 2, "torch")],
     "torch_transports.py": [Launch("--device cpu --rows 16,6 --mib 0.001 --repeats 1 --modes eager",
                                    "staged is slower in .* of 10", 2, needs="torch"),
                             Launch("--rows 16 --mib 0.01 --repeats 1 --modes graph", "staged is slower in .* of 6", 2, 2, "torch")],
