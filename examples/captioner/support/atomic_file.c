@@ -43,7 +43,7 @@ static mimo_status open_beside_target(struct atomic_file *file)
     bool replaces = stat(file->target, &old) == 0;
     CHECK(!replaces || S_ISREG(old.st_mode), MIMO_ERR_IO,
           "cannot write %s: it exists and is no regular file", file->path);
-    unfinished_file_remove_dead(file->target);
+    unfinished_file_remove_dead(file->folder, file->target);
     TRY(unfinished_file_create(&file->fd, &file->temporary, file->target,
                                replaces ? HIDDEN_MODE : NEW_MODE));
     if (replaces)
@@ -57,6 +57,8 @@ mimo_status atomic_file_open(struct atomic_file *file, const char *path)
     mimo_status status = memory_copy_string(&opened.path, path);
     if (status == MIMO_OK)
         status = link_target(&opened.target, path);
+    if (status == MIMO_OK)
+        status = folder_of(&opened.folder, opened.target);
     if (status == MIMO_OK)
         status = open_beside_target(&opened);
     if (status == MIMO_OK)
@@ -111,13 +113,9 @@ mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes)
 }
 
 /* A rename is durable once its folder is. File systems that cannot sync a folder are fine. */
-static void sync_folder(const char *path)
+static void sync_folder(const char *folder)
 {
-    char *folder;
-    if (folder_of(&folder, path) != MIMO_OK)
-        return;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    memory_release(folder);
     if (fd < 0)
         return;
     (void)fsync(fd);
@@ -133,7 +131,7 @@ mimo_status atomic_file_commit(struct atomic_file *file)
     else if (rename(file->temporary, file->target) != 0)
         status = failed(file, "rename a finished file to", errno);
     if (status == MIMO_OK) {
-        sync_folder(file->target);
+        sync_folder(file->folder);
         memory_release(file->temporary);
         file->temporary = NULL;
     }
@@ -148,6 +146,7 @@ void atomic_file_discard(struct atomic_file *file)
     if (file->fd >= 0)
         close(file->fd);
     memory_release(file->temporary);
+    memory_release(file->folder);
     memory_release(file->target);
     memory_release(file->path);
     *file = (struct atomic_file)ATOMIC_FILE_INIT;

@@ -20,7 +20,8 @@
 struct atomic_file {
     int fd;          /* -1 where nothing is open */
     char *path;      /* as it was given */
-    char *target;    /* the same where no name of it is a link */
+    char *target;    /* the same, or what a link there points to */
+    char *folder;    /* in which the target lies */
     char *temporary; /* the unfinished file */
 };
 

@@ -12,7 +12,6 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-#include "captioner/support/folders.h"
 
 #define MARK ".unfinished-"
 
@@ -84,24 +83,14 @@ static bool is_unfinished(const char *entry, const char *name)
            strspn(second, "0123456789") == strlen(second);
 }
 
-static DIR *open_folder_of(const char *path)
-{
-    char *folder;
-    if (folder_of(&folder, path) != MIMO_OK)
-        return NULL;
-    DIR *opened = opendir(folder);
-    memory_release(folder);
-    return opened;
-}
-
-void unfinished_file_remove_dead(const char *path)
+void unfinished_file_remove_dead(const char *folder, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    DIR *folder = open_folder_of(path);
-    if (!folder)
+    DIR *opened = opendir(folder);
+    if (!opened)
         return;
-    for (struct dirent *entry; (entry = readdir(folder));)
+    for (struct dirent *entry; (entry = readdir(opened));)
         if (is_unfinished(entry->d_name, name))
-            remove_where_dead(dirfd(folder), entry->d_name);
-    closedir(folder);
+            remove_where_dead(dirfd(opened), entry->d_name);
+    closedir(opened);
 }

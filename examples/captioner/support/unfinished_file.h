@@ -14,8 +14,8 @@
  *  name. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
 mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_t mode);
 
-/** Remove those of `path` that no process has open. What cannot be removed stays: it is in nobody's
- *  way. */
-void unfinished_file_remove_dead(const char *path);
+/** Remove those of `path`, which lies in `folder`, that no process has open. What cannot be removed
+ *  stays: it is in nobody's way. */
+void unfinished_file_remove_dead(const char *folder, const char *path);
 
 #endif
