@@ -67,7 +67,8 @@ typedef struct mimo_nccl_desc {
     /* The fields below are each rank's own. They are experimental (<mimo/status.h>).
      *
      * Device memory for staging, from the host's allocator; both functions, or neither. NULL:
-     * cudaMalloc and cudaFree. They serve the communicator and all that is split or made from it.
+     * cudaMallocAsync and cudaFreeAsync. They serve the communicator and all that is split or made
+     * from it.
      *   reserve  `bytes` bytes (> 0) of the communicator's device, aligned to 256 bytes, for work
      *            on `stream`; NULL where there are none. The call that asked then fails with
      *            MIMO_ERR_MEMORY (another alignment: MIMO_ERR_ARGUMENT), on this rank alone where

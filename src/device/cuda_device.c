@@ -51,16 +51,24 @@ static void cuda_set_current(int number)
         (void)cudaGetLastError();
 }
 
+static mimo_status memory_status(cudaError_t code, int64_t bytes, const char *call)
+{
+    mimo_status status = mimo_cuda_status(code, call);
+    if (code == cudaErrorMemoryAllocation)
+        return mimo_fail(MIMO_ERR_MEMORY, "out of device memory allocating %" PRId64 " bytes",
+                         bytes);
+    return status;
+}
+
+static size_t at_least_one(int64_t bytes)
+{
+    return bytes > 0 ? (size_t)bytes : 1;
+}
+
 static mimo_status cuda_reserve(void **out, int64_t bytes)
 {
     void *made;
-    cudaError_t code = cudaMalloc(&made, bytes > 0 ? (size_t)bytes : 1);
-    if (code == cudaErrorMemoryAllocation) {
-        (void)mimo_cuda_status(code, "cudaMalloc");
-        return mimo_fail(MIMO_ERR_MEMORY, "out of device memory allocating %" PRId64 " bytes",
-                         bytes);
-    }
-    MIMO_TRY(mimo_cuda_status(code, "cudaMalloc"));
+    MIMO_TRY(memory_status(cudaMalloc(&made, at_least_one(bytes)), bytes, "cudaMalloc"));
     *out = made;
     return MIMO_OK;
 }
@@ -69,6 +77,38 @@ static mimo_status cuda_reserve(void **out, int64_t bytes)
 static void cuda_release(void *memory)
 {
     (void)cudaFree(memory);
+}
+
+static mimo_status cuda_reserve_on(void **out, int64_t bytes, mimo_stream stream)
+{
+    void *made;
+    MIMO_TRY(memory_status(cudaMallocAsync(&made, at_least_one(bytes), stream), bytes,
+                           "cudaMallocAsync"));
+    *out = made;
+    return MIMO_OK;
+}
+
+static void cuda_release_on(void *memory, mimo_stream stream)
+{
+    if (memory)
+        (void)cudaFreeAsync(memory, stream);
+}
+
+/* cudaFree does not wait for what uses memory of cudaMallocAsync. */
+static void cuda_release_last(void *memory)
+{
+    struct cudaPointerAttributes attributes;
+    int before = cuda_current();
+    if (!memory)
+        return;
+    bool elsewhere = before >= 0 && cudaPointerGetAttributes(&attributes, memory) == cudaSuccess &&
+                     attributes.device != before;
+    if (elsewhere)
+        cuda_set_current(attributes.device);
+    (void)cudaDeviceSynchronize();
+    (void)cudaFree(memory);
+    if (elsewhere)
+        cuda_set_current(before);
 }
 
 static mimo_status cuda_copy(void *to, const void *from, int64_t bytes, mimo_stream stream)
@@ -253,6 +293,9 @@ const mimo_device mimo_device_cuda = {
     .records = cuda_records,
     .reserve = cuda_reserve,
     .release = cuda_release,
+    .reserve_on = cuda_reserve_on,
+    .release_on = cuda_release_on,
+    .release_last = cuda_release_last,
     .copy = cuda_copy,
     .upload = cuda_upload,
     .download = cuda_download,

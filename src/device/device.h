@@ -75,6 +75,12 @@ typedef struct mimo_device {
      * its work is done. Not called on a hot path. */
     mimo_status (*reserve)(void **out, int64_t bytes);
     void (*release)(void *memory); /* NULL is fine */
+    /* Memory for the work of one stream. It is released in the order of that work, so the host does
+     * not wait. release_last is for when the stream may be gone: it waits as release does. NULL
+     * where work is not enqueued. */
+    mimo_status (*reserve_on)(void **out, int64_t bytes, mimo_stream stream);
+    void (*release_on)(void *memory, mimo_stream stream); /* NULL is fine */
+    void (*release_last)(void *memory);                   /* NULL is fine */
     mimo_status (*copy)(void *to, const void *from, int64_t bytes, mimo_stream stream);
     /* From host memory, and to host memory. `from` may be reused when upload returns. download
      * blocks until the bytes have arrived. */

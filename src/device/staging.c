@@ -70,18 +70,28 @@ static mimo_status reserve(void **out, const mimo_staging *staging, const mimo_s
                "a call needs %" PRId64 " bytes of staging that its stream does not have yet, and "
                "none is taken while a graph is captured: make the call once before on that stream",
                bytes);
-    return staging->allocator ? ask(out, staging->allocator, bytes, key->stream)
+    if (staging->allocator)
+        return ask(out, staging->allocator, bytes, key->stream);
+    return device->reserve_on ? device->reserve_on(out, bytes, key->stream)
                               : device->reserve(out, bytes);
 }
 
-static void release(const mimo_staging *staging, const mimo_staging_area *area)
+/* `last`: with all areas. Until then an area is released while its stream has work. */
+static void release(const mimo_staging *staging, const mimo_staging_area *area, bool last)
 {
     const mimo_allocator *allocator = staging->allocator;
-    if (!allocator)
-        area->key.device->release(area->data);
-    else if (area->data)
+    const mimo_device *device = area->key.device;
+    if (allocator && area->data)
         allocator->release(allocator->context, area->data,
                            area->bytes > 0 ? (size_t)area->bytes : 1, area->key.stream);
+    if (allocator)
+        return;
+    if (!device->reserve_on)
+        device->release(area->data);
+    else if (last)
+        device->release_last(area->data);
+    else
+        device->release_on(area->data, area->key.stream);
 }
 
 /* Give an area more memory. What a graph uses stays in the list until all is released. */
@@ -101,7 +111,7 @@ static mimo_status grow(mimo_staging *staging, mimo_staging_area *area, int64_t 
         kept->replaced = true;
         area->next = kept;
     } else {
-        release(staging, area);
+        release(staging, area, false);
     }
     area->data = data;
     area->bytes = bytes;
@@ -132,7 +142,7 @@ void mimo_staging_release(mimo_staging *staging)
 {
     while (staging->first) {
         mimo_staging_area *area = take_first(staging);
-        release(staging, area);
+        release(staging, area, true);
         mimo_release(area);
     }
 }

@@ -1,8 +1,8 @@
 /*
  * Staging that outlives a call: one area of memory for each (stream, use). An area grows where a
  * call needs more. Calls on one stream share its areas, as the stream runs them one after the
- * other; calls on different streams never use the same one. Growing blocks until the device is idle
- * (mimo_device.release), unless an allocator gives the memory. A call of a shape that was seen
+ * other; calls on different streams never use the same one. The memory is the stream's as well
+ * (mimo_device.reserve_on), so growing does not wait for its work. A call of a shape that was seen
  * before allocates nothing. Memory that a graph uses stays when its area grows, because the graph
  * may be replayed at any time: it is released with all areas.
  */

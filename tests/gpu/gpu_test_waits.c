@@ -1,5 +1,5 @@
 /* Ragged updates before each step, on devices: the host waits for no work of the device, and takes
- * no memory that was not there before. */
+ * no memory that was not there before. Nor does it wait where a call takes more than all before. */
 #include "cuda_counter.h" /* first: it asks for RTLD_NEXT */
 
 #include <stdio.h>
@@ -123,6 +123,51 @@ static void step_behind_a_gate(ragged_steps *it)
     MPI_EXPECT(!held.gave_up, "%s: the host waited %.3f s for the device", bed_text(&bed->c), took);
     check_and_free(bed, &there, false);
     check_and_free(bed, &back, true);
+}
+
+/* A call with wider rows than all calls before it, which takes larger staging. */
+static void wider_behind_a_gate(const bridge_bed *its, int64_t hidden)
+{
+    gate held = {0, false};
+    bridge_bed bed = *its;
+    bed.c.hidden = hidden;
+    pass_tiles there = tiles_new(&bed, false), back = tiles_new(&bed, true);
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_Barrier(MPI_COMM_WORLD);
+    EXPECT_CUDA(cudaLaunchHostFunc(test_stream(), wait_at_gate, &held));
+    MPI_EXPECT_OK(bed_call(&bed, false, &there.to, &there.from));
+    MPI_EXPECT_OK(bed_call(&bed, true, &back.to, &back.from));
+    __atomic_store_n(&held.open, 1, __ATOMIC_RELEASE);
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_EXPECT(!held.gave_up, "%s, H %d: the host waited for the device", bed_text(&bed.c),
+               (int)hidden);
+    check_and_free(&bed, &there, false);
+    check_and_free(&bed, &back, true);
+}
+
+/* Both sides of a message are packed, and backward adds what the cp ranks give. */
+MPI_TEST(waits, larger_staging_passes_a_closed_gate)
+{
+    char src[32], dst[32];
+    bridge_bed bed;
+    snprintf(src, sizeof src, "dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
+    const bed_case c = {.src = {.grid = src},
+                        .dst = {.grid = dst},
+                        .src_letters = "sbh",
+                        .dst_letters = "sbh",
+                        .executor = EXECUTOR_P2P,
+                        .dtype = MIMO_F32,
+                        .batch = 2 * mpi_test_size(),
+                        .given = true,
+                        .seq = 64,
+                        .sums = true};
+    bed_create(&bed, &c);
+    bed_move(&bed, false, 1); /* NCCL connects the ranks */
+    bed_move(&bed, true, 2);
+    for (int64_t hidden = 64; bed.bridge && hidden <= 4096; hidden *= 4)
+        wider_behind_a_gate(&bed, hidden);
+    bed_destroy(&bed);
 }
 
 MPI_TEST(waits, updates_pass_a_closed_gate)

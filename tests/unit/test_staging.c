@@ -1,4 +1,5 @@
-/* Staging from the host's own allocator: what is asked for, what is given back, and when. */
+/* Staging from the host's own allocator, or for the work of a stream: what is asked for, what is
+ * given back, and when. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "expect_failure.h"
 
 static struct {
-    int reserves, releases;
+    int reserves, releases, lasts;
     size_t last, given_back; /* bytes */
     mimo_stream stream;      /* of the last call */
     bool none, odd;          /* give no memory; give it at an odd address */
@@ -80,6 +81,65 @@ Test(staging, from_an_allocator)
     cr_expect_eq(seen.releases, 2);
     cr_expect_eq(seen.given_back, 300);
     cr_expect_eq(seen.stream, &recording, "the area's own stream");
+}
+
+/* Memory for the work of a stream, by the functions of a device. */
+static mimo_status reserve_on(void **out, int64_t bytes, mimo_stream stream)
+{
+    seen.last = (size_t)bytes;
+    seen.stream = stream;
+    *out = seen.memory[seen.reserves++] = malloc((size_t)bytes);
+    return MIMO_OK;
+}
+
+static void release_on(void *memory, mimo_stream stream)
+{
+    seen.stream = stream;
+    seen.releases += memory != NULL;
+    free(memory);
+}
+
+static void release_last(void *memory)
+{
+    seen.lasts++;
+    free(memory);
+}
+
+static void no_release(void *memory)
+{
+    cr_assert_null(memory, "release waits");
+}
+
+/* An area that grows is released in the order of its stream. The others are released at the end,
+ * when streams may be gone. */
+Test(staging, of_a_stream)
+{
+    void *first, *larger, *other;
+    mimo_staging staging = begin(NULL);
+    device.reserve_on = reserve_on;
+    device.release_on = release_on;
+    device.release_last = release_last;
+    device.release = no_release;
+    const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
+    const mimo_staging_key beside = {&device, &context, MIMO_STAGING_FULL};
+    cr_assert_eq(mimo_staging_get(&first, &staging, &key, 100), MIMO_OK);
+    cr_expect_eq(seen.stream, &recording);
+    cr_assert_eq(mimo_staging_get(&other, &staging, &beside, 200), MIMO_OK);
+    cr_expect_eq(seen.stream, &context);
+    cr_expect_eq(seen.releases, 0);
+    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    cr_expect_eq(seen.last, 300);
+    cr_expect_eq(seen.releases, 1);
+    cr_expect_eq(seen.stream, &recording);
+    recording = true; /* what a graph uses stays */
+    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    recording = false;
+    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 400), MIMO_OK);
+    cr_expect_eq(seen.releases, 1);
+    cr_expect_eq(seen.lasts, 0);
+    mimo_staging_release(&staging);
+    cr_expect_eq(seen.releases, 1);
+    cr_expect_eq(seen.lasts, 3);
 }
 
 /* Nothing is asked for with 0 bytes. */
