@@ -1,4 +1,5 @@
-/* Accessors: the pairing, gather groups, slices and samples of a bridge, and its executors. */
+/* Accessors: the pairing, gather groups, slices, samples and spans of a bridge, and its
+ * executors. */
 #include <inttypes.h>
 
 #include "bridge/bridge_types.h"
@@ -49,6 +50,32 @@ mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridg
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
                (int)side);
     return mimo_bridge_stricter_executor(bridge)->samples(bridge, side, batch, first, count);
+}
+
+mimo_status mimo_bridge_spans(int64_t *count, mimo_span *spans, int64_t capacity,
+                              const mimo_bridge *bridge)
+{
+    int64_t first, samples, held = 0;
+    MIMO_CHECK(bridge && count && (spans || capacity == 0), MIMO_ERR_ARGUMENT,
+               "mimo_bridge_spans: %s is NULL", !bridge ? "bridge" : (count ? "spans" : "count"));
+    MIMO_CHECK(capacity >= 0, MIMO_ERR_ARGUMENT, "mimo_bridge_spans: capacity is %" PRId64,
+               capacity);
+    const mimo_executor_table *table = mimo_bridge_stricter_executor(bridge);
+    const mimo_layout_desc layout = table->side_layout(bridge, MIMO_DST);
+    MIMO_CHECK(layout.ragged == MIMO_RAGGED_PLACED, MIMO_ERR_STATE, "%s: spans: micro-batch %d %s",
+               bridge->mover.title, bridge->selected,
+               layout.ragged ? "has dst tiles without positions" : "is not ragged");
+    MIMO_TRY(table->samples(bridge, MIMO_DST, bridge->batch, &first, &samples));
+    for (int64_t i = 0; i < layout.span_count; i++) {
+        const mimo_span *span = &layout.spans[i];
+        if (span->sample < first || span->sample >= first + samples)
+            continue;
+        if (held < capacity)
+            spans[held] = *span;
+        held++;
+    }
+    *count = held;
+    return MIMO_OK;
 }
 
 mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)

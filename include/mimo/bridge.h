@@ -591,6 +591,19 @@ MIMO_API mimo_status mimo_bridge_update_all(const mimo_update_desc *updates, int
 MIMO_API mimo_status mimo_bridge_staging(int64_t *bytes, const mimo_bridge *bridge,
                                          const mimo_bridge_sizes *sizes);
 
+/**
+ * The spans of the samples that this rank holds as LLM (MIMO_DST), of the chosen micro-batch, into
+ * spans[capacity]: also those that other ranks gave, by sample and row. So they are the positions
+ * that forward writes, and all others of the tile stay as they are. Samples count within the
+ * micro-batch; mimo_bridge_samples says which one is the first. *count is the number of all spans;
+ * call with capacity 0 to learn it. Local, pure; thread-safe while nobody updates the bridge.
+ *
+ * Errors, outputs untouched: MIMO_ERR_ARGUMENT (NULL, or a negative capacity), MIMO_ERR_STATE (the
+ * micro-batch is not ragged, or its dst tiles have no positions).
+ */
+MIMO_API mimo_status mimo_bridge_spans(int64_t *count, mimo_span *spans, int64_t capacity,
+                                       const mimo_bridge *bridge);
+
 #endif
 
 MIMO_END_DECLS

@@ -292,6 +292,7 @@ PROTOTYPES = {
     "mimo_bridge_prepare": "S:pbp",
     "mimo_bridge_tile": "S:ppip",
     "mimo_bridge_staging": "S:ppp",
+    "mimo_bridge_spans": "S:pplp",
 
     "mimo_dispatch_create": "S:ppp",
     "mimo_dispatch_destroy": "v:p",

@@ -15,6 +15,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import _c, _handles, _views
+from ._placed import Placed
 from .alignment import Span
 from .buffer import Buffer
 from .communicator import Communicator
@@ -192,7 +193,7 @@ class Movement:
     kind = "bridge"
 
     def __init__(self, comm: Communicator, handle: ctypes.c_void_p, letters: tuple[str, str],
-                 buffers: tuple[Buffer | None, Buffer | None]) -> None:
+                 buffers: tuple[Buffer | None, Buffer | None], placed: Placed) -> None:
         self.comm = comm
         self._turn, self._stream = comm._turn(), comm._stream
         self.handle: ctypes.c_void_p | None = handle
@@ -205,6 +206,7 @@ class Movement:
         # Each micro-batch that was ever given has a number of its own, and calls carry it.
         self._first = 0
         self.batches: Sequence[Batch] = ()
+        self._placed = placed
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
         self.begun = 0  # calls that reached the library, or told it that they can't
         self._iterations = 0  # of chunks that have not ended
@@ -377,19 +379,15 @@ class Movement:
         behind them those of xs. Collective."""
         with self._turn:
             xs = self.move_all(True, ys, shapes, call)
-            mask = self._mask(ys[0], shapes[0], call)
+            mask = self._mask(ys[0], call)
             return [torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y) for y in ys] + xs
 
-    def _mask(self, y: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
-        """bool [.., .., 1]: where rows were placed in a tile like y. Collective at the first use
-        after an update: ones go the way of the rows."""
+    def _mask(self, y: torch.Tensor, call: int) -> torch.Tensor:
+        """bool [.., .., 1]: where rows were placed in a tile like y. Local."""
         key = (call, *y.shape[:-1])
         if key not in self._masks:
-            ones = torch.ones((shape[0], 1), dtype=torch.uint8, device=y.device)
-            mask = torch.zeros((*y.shape[:-1], 1), dtype=torch.uint8, device=y.device)
-            self._for(call)
-            self._call(False, self._array([mask], True), self._array([ones], False))
-            self._masks[key] = mask.bool()
+            batch = self._for(call).batch
+            self._masks[key] = self._placed.mask(self.open(), cast(int, batch), y)
         return self._masks[key]
 
     def chunks(self, xs: Sequence[torch.Tensor], shapes: Shapes, cuts: Callable[[int], int], n: int,

@@ -10,6 +10,7 @@ import torch
 
 from . import _c, _calls, _ops, _views
 from ._movement import Batch, Items, Movement, Shapes, now, update_all
+from ._placed import Placed
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
@@ -109,8 +110,8 @@ class Bridge(torch.nn.Module):
         handle = ctypes.c_void_p()
         with self.comm._turn() as parent:
             _c.lib.mimo_bridge_create(ctypes.byref(handle), parent, ctypes.byref(desc))
-            self._movement = Movement(self.comm, handle, (self.layout, self.dst_layout),
-                                      (buffer, grad_buffer))
+            self._movement = Movement(self.comm, handle, (self.layout, self.dst_layout), (buffer, grad_buffer),
+                                      Placed(self.dst_layout, partition, dst, self.comm.rank))
         self._places = _Places(self)
         self._shapes: dict[tuple[Any, ...], tuple[int, ...]] = {}  # of the last calls, by their arguments
         self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
@@ -217,6 +218,7 @@ class Bridge(torch.nn.Module):
         returns a tensor like `tile`
 
         Or lists, equally many tiles and xs, which move in one call, and backward in one: a list of results.
+        Let backward run once after an update before it is captured in a CUDA graph.
 
         Errors: as those of a call; StateError where no spans are in force; UnsupportedError with
         executor "zero_copy", except under no_grad.

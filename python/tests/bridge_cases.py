@@ -191,6 +191,22 @@ def ragged_place(comm):
     same(one, other)
 
 
+@case(2)
+def places_are_local(comm):
+    """A rank finds by itself where rows stand in its tile, those of spans that another rank gave as well."""
+    ids = RAGGED_IDS[:2]
+    for letters, rule, mine in (("sbh", mb.Partition(), [1, 2]), ("bsh", None, [0, 1, 2, 3])):
+        bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=rule, layout="th",
+                           dst_layout=letters)
+        given = ids[:0] if comm.rank else ids
+        bridge.update(mb.Batch(batch=2, spans=mb.spans_of(given, 9)))
+        if comm.rank == 1:  # the other rank makes no call
+            wanted = (ids == 9)[:, mine].to(comm.device)
+            wanted = (wanted.t() if letters == "sbh" else wanted)[..., None]
+            tile = torch.empty(*wanted.shape[:2], 3)
+            same(bridge._movement._mask(tile, bridge._movement.call), wanted, letters)
+
+
 def place_twice(bridge, tile, x):
     """place is linear, so the gradient of its gradient is place again."""
     g = torch.ones_like(tile).requires_grad_()

@@ -276,6 +276,12 @@ static void questions(const mimo_bridge *bridge)
     ARGUMENT(mimo_bridge_samples(&a, NULL, bridge, MIMO_SRC, 4), "bridge_samples: count is NULL");
     ARGUMENT(mimo_bridge_samples(&a, &b, bridge, (mimo_side)7, 4), "samples: unknown side 7");
     WRONG(mimo_bridge_samples(&a, &b, bridge, MIMO_DST, -4), MIMO_ERR_SHAPE, "a batch of -4");
+    ARGUMENT(mimo_bridge_spans(&a, NULL, 0, NULL), "mimo_bridge_spans: bridge is NULL");
+    ARGUMENT(mimo_bridge_spans(NULL, NULL, 0, bridge), "mimo_bridge_spans: count is NULL");
+    ARGUMENT(mimo_bridge_spans(&a, NULL, 1, bridge), "mimo_bridge_spans: spans is NULL");
+    ARGUMENT(mimo_bridge_spans(&a, NULL, -1, bridge), "mimo_bridge_spans: spans is NULL");
+    ARGUMENT(mimo_bridge_spans(&a, &(mimo_span){0}, -1, bridge),
+             "mimo_bridge_spans: capacity is -1");
     MPI_EXPECT(a == -7 && b == -7, "a failed call wrote its output");
 }
 

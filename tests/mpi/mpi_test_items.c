@@ -315,6 +315,7 @@ static void wrong_on_the_other_side(const bridge_bed *its)
     small_update it;
     const mimo_item fewer[] = {{0, 0, 3}, {1, 0, 1}};
     const int64_t first[] = {0, 1, 2};
+    int64_t spans;
     small_update_of(&it)->items.dst = fewer;
     it.items.dst_first = first;
     it.desc.span_count = 0;
@@ -323,6 +324,12 @@ static void wrong_on_the_other_side(const bridge_bed *its)
     it.items.dst_first = (const int64_t[]){0, 1, 1};
     it.desc.span_count = 0;
     REFUSED(MIMO_ERR_SHAPE, "update: sample 0 has 3 rows in src items and 0 in dst items");
+    it.items.dst = it.src;
+    it.items.dst_first = it.first;
+    it.desc.span_count = 0;
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, &it.desc, 1));
+    MPI_EXPECT_STATUS(mimo_bridge_spans(&spans, NULL, 0, bed.bridge), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("spans: micro-batch 0 has dst tiles without positions");
 }
 
 BED_TEST(items, that_are_wrong)

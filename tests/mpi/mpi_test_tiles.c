@@ -115,6 +115,57 @@ MPI_TEST(tiles, packed)
     end(&it);
 }
 
+/* Those of this rank's two samples. */
+static void expect_spans(const tiles_bed *it, const mimo_span *spans, int64_t count)
+{
+    mimo_span got[4];
+    int64_t found = -1;
+    MPI_EXPECT_OK(mimo_bridge_spans(&found, NULL, 0, it->bridge));
+    MPI_EXPECT(found == count, "%d spans, not %d", (int)found, (int)count);
+    memset(got, 7, sizeof got);
+    const mimo_span untouched = got[3];
+    MPI_EXPECT_OK(mimo_bridge_spans(&found, got, 4, it->bridge));
+    MPI_EXPECT(found == count && memcmp(got, spans, (size_t)count * sizeof *got) == 0,
+               "span 0 is %d, %d, %d, %d", (int)got[0].sample, (int)got[0].row,
+               (int)got[0].position, (int)got[0].length);
+    memset(got, 7, sizeof got);
+    MPI_EXPECT_OK(mimo_bridge_spans(&found, got, 1, it->bridge));
+    MPI_EXPECT(found == count && memcmp(&got[1], &untouched, sizeof untouched) == 0,
+               "%d spans of 1", (int)found);
+}
+
+static void expect_no_spans(const tiles_bed *it, const char *words)
+{
+    int64_t found = -7;
+    REFUSED(mimo_bridge_spans(&found, NULL, 0, it->bridge), MIMO_ERR_STATE, words);
+    MPI_EXPECT(found == -7, "a failure wrote %d", (int)found);
+}
+
+/* Each rank gives its own sample's, and asks for those of the two that it holds as LLM. */
+MPI_TEST(tiles, spans)
+{
+    mimo_batch_desc batches[2] = {MIMO_BATCH_DESC_INIT, MIMO_BATCH_DESC_INIT};
+    const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 1}, {1, 1, 5, 2}, {3, 0, 2, 4}};
+    const mimo_span *own[] = {spans, spans + 1, NULL, spans + 3};
+    const int64_t counts[] = {1, 2, 0, 1};
+    int rank = mpi_test_rank();
+    tiles_bed it = begin(EXECUTOR_ROUTED, &zigzag, 4);
+    expect_no_spans(&it, "bridge 'tiles': spans: micro-batch 0 is not ragged");
+    batches[0].batch = batches[1].batch = 4;
+    batches[1].ragged = true;
+    batches[1].spans = own[rank];
+    batches[1].span_count = counts[rank];
+    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, batches, 2));
+    expect_no_spans(&it, "bridge 'tiles': spans: micro-batch 0 is not ragged");
+    MPI_EXPECT_OK(mimo_bridge_select(it.bridge, 1));
+    bool first = rank < 2; /* cp ranks of one dp coordinate are neighbours */
+    expect_spans(&it, first ? spans : spans + 3, first ? 3 : 1);
+    end(&it);
+    it = begin(EXECUTOR_COLLECTIVE, &zigzag, 4);
+    expect_no_spans(&it, "is not ragged");
+    end(&it);
+}
+
 MPI_TEST(tiles, ragged)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;

@@ -218,6 +218,26 @@ static void expect_tile(const bridge_bed *bed, mimo_side side, const mimo_tensor
                mimo_tensor_text(text, sizeof text, &said));
 }
 
+/* So does it of spans: this rank has those of its samples, whichever ranks gave them. */
+static void expect_spans(const bridge_bed *bed)
+{
+    const layout_case *dst = &bed->c.dst;
+    bool holds = held(bed, MIMO_DST).rows > 0;
+    int64_t d = holds ? ref_coord(dst->grid, "dp", mpi_test_rank() - dst->offset) : 0;
+    int64_t first, samples = reference_samples(dst, bed->c.batch, d, &first), at = 0, found = 0;
+    mimo_span *spans = calloc((size_t)dst->span_count + 1, sizeof *spans);
+    MPI_EXPECT_OK(mimo_bridge_spans(&found, spans, dst->span_count, bed->bridge));
+    for (int64_t i = 0; holds && i < dst->span_count; i++)
+        if (dst->spans[i].sample >= first && dst->spans[i].sample < first + samples) {
+            MPI_EXPECT(memcmp(&spans[at], &dst->spans[i], sizeof *spans) == 0,
+                       "%s: span %d begins at %" PRId64 ", not at %" PRId64, bed_text(&bed->c),
+                       (int)at, spans[at].position, dst->spans[i].position);
+            at++;
+        }
+    MPI_EXPECT(found == at, "%s: %d spans, not %d", bed_text(&bed->c), (int)found, (int)at);
+    free(spans);
+}
+
 static test_tile shape_tile(const bridge_bed *bed, mimo_side side, bool shared)
 {
     const char *letters = side == MIMO_SRC ? bed->c.src_letters : bed->c.dst_letters;
@@ -236,6 +256,8 @@ static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
     test_tile made = shape_tile(bed, side, shared);
     if (bed->bridge && (bed->c.rows || !(side == MIMO_SRC ? bed->c.src : bed->c.dst).ragged))
         expect_tile(bed, side, &made.view);
+    if (bed->bridge && side == MIMO_DST && bed->c.dst.kind == MIMO_RAGGED_PLACED)
+        expect_spans(bed);
     return made;
 }
 
