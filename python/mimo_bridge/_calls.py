@@ -5,7 +5,7 @@ The two do the same. The short way takes half of the host's time, and does not i
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, cast
 
@@ -29,15 +29,15 @@ def looked_on(x: object) -> bool:
 def forward(movement: Movement, x: Tensor, anchor: Tensor, shape: Sequence[int], call: int) -> Tensor:
     if looked_on(x):
         return cast(Tensor, _ops.forward(x, anchor, movement.number, shape, call))
-    return eager(movement, x, anchor, shape, call)
+    return eager(movement, x, anchor, tuple(shape), call)
 
 
-def eager(movement: Movement, x: Tensor, anchor: Tensor, shape: Sequence[int], call: int) -> Tensor:
+def eager(movement: Movement, x: Tensor, anchor: Tensor, shape: tuple[int, ...], call: int) -> Tensor:
     """forward(), where x was not looked_on()."""
-    return cast(Tensor, _apply_forward(_unwrapped(x), anchor, movement, shape, call))
+    return _apply_forward(_unwrapped(x), anchor, movement, shape, call)
 
 
-def backward(movement: Movement, x: Tensor, shape: Sequence[int], call: int) -> Tensor:
+def backward(movement: Movement, x: Tensor, shape: tuple[int, ...], call: int) -> Tensor:
     if looked_on(x):
         return cast(Tensor, _ops.backward(x, movement.number, shape, call))
     return cast(Tensor, _apply_backward(x, movement, shape, call))
@@ -82,22 +82,22 @@ def _any_looked_on(xs: Sequence[Tensor]) -> bool:
 
 class _Forward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Ctx, x: Tensor, anchor: Tensor, movement: Movement, shape: Sequence[int],
+    def forward(ctx: Ctx, x: Tensor, anchor: Tensor, movement: Movement, shape: tuple[int, ...],
                 call: int) -> Tensor:
-        ctx.movement, ctx.shape, ctx.call = movement, x.shape, call
+        ctx.back = movement, x.shape, call
         return movement.move(False, x, shape, call)
 
     @staticmethod
-    def backward(ctx: Ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad = grads[0]
+    def backward(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        movement, shape, call = ctx.back
         if torch.is_grad_enabled() or looked_on(grad):
-            return backward(ctx.movement, grad, ctx.shape, ctx.call), None, None, None, None
-        return ctx.movement.move(True, grad, ctx.shape, ctx.call), None, None, None, None
+            return backward(movement, grad, shape, call), None, None, None, None
+        return movement.move(True, grad, shape, call), None, None, None, None
 
 
 class _Backward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Ctx, x: Tensor, movement: Movement, shape: Sequence[int], call: int) -> Tensor:
+    def forward(ctx: Ctx, x: Tensor, movement: Movement, shape: tuple[int, ...], call: int) -> Tensor:
         ctx.movement, ctx.shape, ctx.call = movement, x.shape, call
         return movement.move(True, x, shape, call)
 
@@ -169,7 +169,7 @@ def _keep(ctx: Ctx, movement: Movement, call: int, xs: Sequence[Tensor]) -> None
 
 # torch does not annotate apply. That of Function looks for tensors of functorch and then calls this one;
 # looked_on() has found no functorch, and only a tensor that outlived one could be there.
-_apply_forward: Any = super(torch.autograd.Function, _Forward).apply
+_apply_forward: Callable[..., Tensor] = super(torch.autograd.Function, _Forward).apply
 _unwrapped: Any = torch._C._functorch.unwrap_if_dead
 _apply_backward: Any = _Backward.apply
 _apply_forward_all: Any = _ForwardAll.apply

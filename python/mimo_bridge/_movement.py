@@ -18,7 +18,7 @@ from . import _c, _handles, _views
 from ._placed import Placed
 from .alignment import Span
 from .buffer import Buffer
-from .communicator import Communicator
+from .communicator import Communicator, stream_of
 from .errors import ArgumentError, MimoError, ShapeError, SizeOverflowError, StateError
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class Movement:
     def __init__(self, comm: Communicator, handle: ctypes.c_void_p, letters: tuple[str, str],
                  buffers: tuple[Buffer | None, Buffer | None], placed: Placed) -> None:
         self.comm = comm
-        self._turn, self._stream = comm._turn(), comm._stream
+        self._turn, self._stream = comm._turn(), stream_of(comm.device)
         self.handle: ctypes.c_void_p | None = handle
         self.letters = letters  # of the src tile and of the dst tile
         self.codes = letters[0].encode(), letters[1].encode()
@@ -296,7 +296,7 @@ class Movement:
 
         tell_others(self, begun, arguments, refuse)
 
-    def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
+    def move(self, adjoint: bool, x: torch.Tensor, shape: tuple[int, ...], call: int) -> torch.Tensor:
         """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""
         with self._turn:
             self.begun += 1
@@ -305,7 +305,6 @@ class Movement:
             try:
                 now = self._in_force
                 given = now[1] if now is not None and now[0] == call else self._for(call)
-                shape = tuple(shape)
                 # All that is checked: where views are kept, such a tensor and such a shape were found good.
                 key = adjoint, type(x), x.dtype, x.device, x.layout, x.shape, shape
                 views = self._kinds.get(key)

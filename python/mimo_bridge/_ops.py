@@ -54,13 +54,13 @@ def like(x: Tensor, anchor: Tensor) -> Tensor:
 
 @custom_op("mimo_bridge::forward", mutates_args=())
 def forward(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).move(False, x, shape, call)
+    result: Tensor = _handles.get(bridge).move(False, x, tuple(shape), call)
     return result
 
 
 @custom_op("mimo_bridge::backward", mutates_args=())
 def backward(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).move(True, x, shape, call)
+    result: Tensor = _handles.get(bridge).move(True, x, tuple(shape), call)
     return result
 
 

@@ -113,7 +113,8 @@ class Bridge(torch.nn.Module):
             self._movement = Movement(self.comm, handle, (self.layout, self.dst_layout), (buffer, grad_buffer),
                                       Placed(self.dst_layout, partition, dst, self.comm.rank))
         self._places = _Places(self)
-        self._shapes: dict[tuple[Any, ...], tuple[int, ...]] = {}  # of the last calls, by their arguments
+        # the anchor and the result's shape of the last calls, by their arguments
+        self._known: dict[tuple[Any, ...], tuple[torch.Tensor, tuple[int, ...]]] = {}
         self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
         self._no_anchor = torch.empty(0, device=self.comm.device)
 
@@ -180,14 +181,14 @@ class Bridge(torch.nn.Module):
         if x.is_nested:  # and has no shape
             _views.check_strided("x", x)
         call = movement.call
-        key = x.shape, seq, rows, batch, call
-        known = self._shapes.get(key)
+        key = x.shape, x.dtype, seq, rows, batch, call
+        known = self._known.get(key)
         if known is None:
-            if len(self._shapes) >= _views.KINDS:
-                self._shapes.clear()
+            if len(self._known) >= _views.KINDS:
+                self._known.clear()
             self._check_arguments(x, seq, rows, batch)
-            known = self._shapes[key] = self._shape_or_nothing(x, seq, rows, batch)
-        return _calls.eager(movement, self._input(x), self._anchor_of(x), known, call)
+            known = self._known[key] = self._anchor_of(x), self._shape_or_nothing(x, seq, rows, batch)
+        return _calls.eager(movement, x if self.differentiable else x.detach(), *known, call)
 
     def _forward_all(self, xs: Tensors, seq: int | None, rows: int | None,
                      batch: int | None) -> list[torch.Tensor]:

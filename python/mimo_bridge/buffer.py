@@ -78,7 +78,9 @@ class Buffer:
     def tensor(self, slot: int, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """A tensor in a slot, and its address (a tensor without elements does not tell it). StateError
         where the slot is in use, ShapeError where it is too small. Local."""
-        place = self._free(slot)
+        place = self._slots[slot]
+        if self._handle is None or place.in_use():
+            self._free(slot)  # raises
         return place.tensor(dtype, shape), place.address
 
     def tensors(self, slot: int, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]],

@@ -6,6 +6,7 @@ import datetime
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -39,6 +40,15 @@ def _stream_of(device: int) -> int:
 
 # A stream as a number, where torch has it, without an object around it.
 _raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
+
+
+def _no_stream() -> None:
+    return None
+
+
+def stream_of(device: torch.device) -> Callable[[], int | None]:
+    """A function that gives a device's current stream. Calls that are to keep the host for little time keep it."""
+    return _no_stream if device.type == "cpu" else partial(_raw_stream, device.index)
 
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)  # as torch.distributed's
 SHORT_TEXT = 96  # bytes of a text that ranks compare
@@ -178,9 +188,7 @@ class Communicator:
 
     def _stream(self) -> int | None:
         """The current stream of the device, NULL on the host."""
-        if self.device.type == "cpu":
-            return None
-        return _raw_stream(self.device.index)
+        return stream_of(self.device)()
 
     # Public.
 
