@@ -14,7 +14,7 @@ SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,5", "--seq", "80
 GRIDS = [("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2"), ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4"),
          ("tp=1,dp=8", "pp=4,tp=1,cp=1,dp=2")]
 # The least limit is the number of stages.
-SCHEDULES = [["--schedule", "three-phases"],
+SCHEDULES = [["--schedule", "three-phases"], ["--micro-batches", "4", "--schedule", "interleaved:2"],
              *(["--schedule", kind, *limit] for kind in ("1f1b", "zero-bubble")
                for limit in (["--encoder-alive", "4"], [], ["--encoder-alive", "0"]))]
 

@@ -25,7 +25,8 @@ TOPOLOGIES = [
 ]
 # Stages of a pipeline, by every schedule. The LLM has 2 layers: of 4 stages, two have none.
 PIPELINES = [
-    ("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2, ["--micro-batches", "4", "--encoder-alive", "0"]),
+    ("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2,
+     ["--micro-batches", "4", "--schedule", "interleaved", "--encoder-alive", "0"]),
     ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", 8, ["--micro-batches", "4", "--schedule", "zero-bubble", "--sp"]),
     ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8,
      ["--micro-batches", "5", "--schedule", "three-phases", "--recompute"]),
@@ -50,6 +51,8 @@ REFUSED = [
      "--encoder-group 3 is more than the micro-batches, --micro-batches 2"),
     (["--micro-batches", "2", "--encoder-group", "2", "--schedule", "three-phases"], 1,
      "--schedule three-phases encodes all micro-batches as one group: --encoder-group does not"),
+    (["--schedule", "interleaved:3"], 1,
+     "--schedule interleaved:3 cuts stages, and --llm has none: give it pp"),
     (["--llm", "tp=1,cp=1,dp=1,pp=2", "--encoder", "tp=2,dp=1"], 2,
      "its tp joins ranks 0 and 1, which --llm tp=1,cp=1,dp=1,pp=2 puts on stages 0 and 1"),
     (["--llm", "tp=1,cp=1,dp=1,pp=2", "--micro-batches", "4", "--encoder-alive", "1"], 2,

@@ -37,7 +37,7 @@ static mimo_status build(staged_language *own)
     MIMO_TRY(mimo_partition_create(&own->partition, &rule, &coords));
     const language_desc desc = {.stage = own->stage,
                                 .stages = own->stages,
-                                .states = MICRO_BATCHES,
+                                .states = (const int64_t[]){MICRO_BATCHES},
                                 .runtime = &own->runtime,
                                 .partition = own->partition,
                                 .seed = 5,

@@ -4,7 +4,7 @@
 
 #include "core/check.h"
 
-/* Each stage adds 1 in forward, and STEP_BACK in backward; the last one doubles. */
+/* Each chunk adds 1 in forward, and STEP_BACK in backward; the last one doubles. */
 enum { STEP_BACK = 1000 };
 
 static bool encodes(const stand_in_stages *own)
@@ -18,12 +18,13 @@ static nn_real made(int64_t m, int64_t rank, int i)
     return (nn_real)(100 * m + 20 * rank + i);
 }
 
-/* Stage 0 takes the rows of the last encoder; without encoder, those that it would have made. */
+/* The first chunk takes the rows of the last encoder; without encoder, those that it would have
+ * made. */
 static void forward(stand_in_stages *own, const pipeline_task *task)
 {
     nn_real *to = own->output[task->state], *from = own->input[task->state];
     for (int i = 0; i < STAND_IN_TILE; i++) {
-        if (own->stage == 0)
+        if (task->first)
             from[i] = encodes(own) ? own->brought[task->place][own->count - 1][i]
                                    : made(task->index, own->count - 1, i);
         to[i] = from[i] + 1;
@@ -34,12 +35,12 @@ static void forward(stand_in_stages *own, const pipeline_task *task)
 static void backward(stand_in_stages *own, const pipeline_task *task)
 {
     nn_real *to = own->input[task->state], *from = own->output[task->state];
-    nn_real stages = (nn_real)own->count;
-    bool right = true;
+    nn_real chunks = (nn_real)own->chunks;
+    bool right = true, last = own->stage + task->chunk * own->count == own->chunks - 1;
     for (int i = 0; i < STAND_IN_TILE; i++) {
-        to[i] = from[i] * (own->stage == own->count - 1 ? 2 : 1) + STEP_BACK;
+        to[i] = from[i] * (last ? 2 : 1) + STEP_BACK;
         right = right &&
-                to[i] == 2 * (made(task->index, own->count - 1, i) + stages) + STEP_BACK * stages;
+                to[i] == 2 * (made(task->index, own->count - 1, i) + chunks) + STEP_BACK * chunks;
         for (int r = 0; task->first && encodes(own) && r < own->count; r++)
             own->brought[task->place][r][i] = to[i] + (nn_real)r;
     }
@@ -48,12 +49,12 @@ static void backward(stand_in_stages *own, const pipeline_task *task)
 
 static void encode_backward(stand_in_stages *own, const pipeline_task *task)
 {
-    nn_real stages = (nn_real)own->count;
+    nn_real chunks = (nn_real)own->chunks;
     bool right = true;
     for (int i = 0; i < STAND_IN_TILE; i++)
         right = right && own->encoded[task->place][i] ==
-                             2 * (made(task->index, own->count - 1, i) + stages) +
-                                 STEP_BACK * stages + (nn_real)own->stage;
+                             2 * (made(task->index, own->count - 1, i) + chunks) +
+                                 STEP_BACK * chunks + (nn_real)own->stage;
     own->right += right;
 }
 
@@ -124,21 +125,26 @@ static mimo_status create_grids(stand_in_stages *out)
 mimo_status stand_in_create(stand_in_stages *out, mimo_comm *comm, const mimo_schedule_desc *sizes,
                             int64_t spare)
 {
-    int64_t states, groups = sizes->encoder_group > 0 ? sizes->micro_batches : 0;
+    int64_t states[2], groups = sizes->encoder_group > 0 ? sizes->micro_batches : 0;
     out->comm = comm;
     out->stage = mimo_comm_rank(comm);
     out->count = mimo_comm_size(comm);
+    out->chunks = out->count * sizes->chunks;
     MIMO_TRY(create_grids(out));
-    const stage_hops_desc hops = {comm, out->stages, STAND_IN_ROWS, STAND_IN_TILE / STAND_IN_ROWS};
+    const stage_hops_desc hops = {.world = comm,
+                                  .grid = out->stages,
+                                  .rows = STAND_IN_ROWS,
+                                  .width = STAND_IN_TILE / STAND_IN_ROWS,
+                                  .ring = sizes->chunks > 1};
     MIMO_TRY(stage_hops_create(&out->hops, &hops));
     MIMO_TRY(mimo_schedule_create(&out->schedule, sizes));
-    pipeline_count_states(&states, 1, out->schedule, out->stage);
-    states += spare;
+    pipeline_count_states(states, sizes->chunks, out->schedule, out->stage);
+    states[0] += spare;
     const pipeline_desc desc = {.world = comm,
                                 .schedule = out->schedule,
                                 .sizes = *sizes,
                                 .stage = out->stage,
-                                .states = &states,
+                                .states = states,
                                 .places = sizes->encoder_alive > 0 ? sizes->encoder_alive : groups,
                                 .hops = &out->hops,
                                 .work = {out, compute, begin, input, output}};

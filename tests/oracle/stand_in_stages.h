@@ -11,7 +11,7 @@ enum {
     STAND_IN_ROWS = 3,
     STAND_IN_TILE = STAND_IN_ROWS * 4,
     STAND_IN_RANKS = 8,
-    STAND_IN_STATES = 12, /* the most saved states, and places */
+    STAND_IN_STATES = 24, /* the most saved states, and places */
 };
 
 typedef nn_real stand_in_tile[STAND_IN_TILE];
@@ -26,6 +26,7 @@ typedef struct stand_in_stages {
     stand_in_tile input[STAND_IN_STATES], output[STAND_IN_STATES];
     stand_in_tile encoded[STAND_IN_STATES], brought[STAND_IN_STATES][STAND_IN_RANKS];
     int64_t stage, count;
+    int64_t chunks; /* of the model: count * V */
     int64_t
         right; /* backwards of the encoder with the right gradients, and without encoder those of
                       the first stage */

@@ -58,6 +58,9 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
           "--llm has pp=%d: the stages of a pipeline compute on the host so far, not with --device "
           "cuda",
           topology->stages);
+    CHECK(topology->stages > 1 || desc->schedule.chunks <= 1, MIMO_ERR_ARGUMENT,
+          "--schedule interleaved:%" PRId64 " cuts stages, and --llm has none: give it pp",
+          desc->schedule.chunks);
     CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
           "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side, PATCH);
     CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
@@ -82,7 +85,8 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
 
 /* What training needs at once, of saved states and of places for encoder groups. */
 typedef struct model_needs {
-    int64_t states, places;
+    int64_t *states; /* [chunks of a stage] */
+    int64_t places;
 } model_needs;
 
 static mimo_status count_needs(model_needs *out, const captioner_model *model)
@@ -93,10 +97,12 @@ static mimo_status count_needs(model_needs *out, const captioner_model *model)
     const schedule_need need = {
         .stages = topology->stages, .micro_batches = model->desc.micro_batches, .backward = true};
     TRY(schedule_choose(&schedule, &sizes, &model->desc.schedule, &need));
-    pipeline_count_states(&out->states, 1, schedule, topology->stage);
+    mimo_status status = memory_reserve(&out->states, sizes.chunks, sizeof *out->states);
+    if (status == MIMO_OK)
+        pipeline_count_states(out->states, sizes.chunks, schedule, topology->stage);
     out->places = sizes.encoder_alive;
     mimo_schedule_destroy(schedule);
-    return MIMO_OK;
+    return status;
 }
 
 static mimo_status create_encoder(captioner_model *out, const model_needs *needs)
@@ -128,6 +134,7 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
                               .cp = topology->llm_cp_group,
                               .stage = topology->stage,
                               .stages = topology->stages,
+                              .chunks = desc->schedule.chunks,
                               .states = needs->states,
                               .runtime = desc->runtime,
                               .partition = topology->partition,
@@ -149,14 +156,23 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
     return language_create(&out->language, &language);
 }
 
+static mimo_status create_modules(captioner_model *out)
+{
+    model_needs needs = {0};
+    mimo_status status = count_needs(&needs, out);
+    if (status == MIMO_OK)
+        status = create_encoder(out, &needs);
+    if (status == MIMO_OK)
+        status = create_language(out, &needs);
+    memory_release(needs.states);
+    return status;
+}
+
 /* Local. */
 static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
-    model_needs needs;
-    TRY(count_needs(&needs, out));
-    TRY(create_encoder(out, &needs));
-    TRY(create_language(out, &needs));
+    TRY(create_modules(out));
     const image_rows_desc images = {.topology = out->topology,
                                     .runtime = desc->runtime,
                                     .encoder = &out->encoder,
@@ -172,7 +188,8 @@ static mimo_status connect_model(captioner_model *out)
     const stage_hops_desc hops = {.world = out->topology->world,
                                   .grid = out->topology->llm,
                                   .rows = out->language.own_rows,
-                                  .width = out->desc.hidden};
+                                  .width = out->desc.hidden,
+                                  .ring = out->desc.schedule.chunks > 1};
     TRY(image_rows_connect(&out->images));
     TRY(stage_hops_create(&out->hops, &hops));
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
@@ -219,6 +236,8 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
         out->desc.micro_batches = 1;
     if (out->desc.schedule.group < 1)
         out->desc.schedule.group = 1;
+    if (out->desc.schedule.chunks < 1)
+        out->desc.schedule.chunks = 1;
     out->topology = topology;
     const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group};
     TRY(mimo_comm_agree(topology->world, batch_create(&out->batch, topology, &batch)));
@@ -260,14 +279,15 @@ model_saved model_count_saved(const captioner_model *model)
     const vision_encoder *encoder = &model->encoder;
     const language_model *language = &model->language;
     return (model_saved){encoder->saved[0].room.bytes + language->saved[0].room.bytes,
-                         encoder->blocks.room.bytes + language->blocks.room.bytes};
+                         encoder->blocks.room.bytes + language->blocks[0].room.bytes};
 }
 
 static mimo_status visit_adapters(captioner_model *model, nn_lora_visit *visit)
 {
     language_model *language = &model->language;
     TRY(encoder_visit(&model->encoder, visit));
-    TRY(nn_stack_visit(&language->blocks, visit));
+    for (int64_t c = 0; c < language->chunks; c++)
+        TRY(nn_stack_visit(&language->blocks[c], visit));
     return language->last ? nn_linear_visit(&language->head, visit) : MIMO_OK;
 }
 

@@ -100,11 +100,12 @@ static mimo_status share_predictions(name_drafts *draft)
     return MIMO_OK;
 }
 
-/* On the last stage. The pass has one micro-batch, and so its first state has it. */
+/* On the last stage. The pass has one micro-batch, and so the last chunk's first state has it. */
 static mimo_status predict(name_drafts *draft)
 {
     language_model *language = &draft->model->language;
-    return language->last ? language_predict(language, 0, draft->predicted) : MIMO_OK;
+    int64_t state = language->states - language->chunk_states[language->chunks - 1];
+    return language->last ? language_predict(language, state, draft->predicted) : MIMO_OK;
 }
 
 static mimo_status extend_all(name_drafts *draft)

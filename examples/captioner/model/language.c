@@ -28,40 +28,74 @@ static mimo_status place_last(language_saved *saved, const language_model *langu
     return nn_room_take(room, &saved->logits, language->rows * language->head.out, sizeof(nn_real));
 }
 
+/* Whether a state is of the model's first chunk, and of its last one. */
+static bool begins(const language_model *language, const language_saved *saved)
+{
+    return language->first && saved->chunk == 0;
+}
+
+static bool ends(const language_model *language, const language_saved *saved)
+{
+    return language->last && saved->chunk == language->chunks - 1;
+}
+
+static const nn_stack *blocks_of(const language_model *language, const language_saved *saved)
+{
+    return &language->blocks[saved->chunk];
+}
+
 static mimo_status place_saved(language_saved *saved, const language_model *language)
 {
-    if (language->first)
+    if (begins(language, saved))
         TRY(place_first(saved, language));
-    TRY(nn_stack_saved_place(&saved->blocks, &language->blocks, &saved->room));
-    return language->last ? place_last(saved, language) : MIMO_OK;
+    TRY(nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->room));
+    return ends(language, saved) ? place_last(saved, language) : MIMO_OK;
 }
 
 static mimo_status reserve_saved(language_saved *saved, const language_model *language)
 {
-    TRY(nn_stack_saved_init(&saved->blocks, &language->blocks));
+    TRY(nn_stack_saved_init(&saved->blocks, blocks_of(language, saved)));
     TRY(place_saved(saved, language));
     TRY(nn_room_reserve(&saved->room, language->runtime));
     return place_saved(saved, language);
 }
 
-static mimo_status reserve_rooms(language_model *out, int64_t states)
+/* States are released also where one of them fails. */
+static mimo_status reserve_states(language_model *out, const int64_t *states)
+{
+    int64_t count = 0;
+    TRY(memory_reserve(&out->chunk_states, out->chunks, sizeof *out->chunk_states));
+    for (int64_t c = 0; c < out->chunks; c++) {
+        out->chunk_states[c] = states ? states[c] : 1;
+        count += out->chunk_states[c];
+    }
+    TRY(memory_reserve(&out->saved, count, sizeof *out->saved));
+    for (int64_t c = 0; c < out->chunks; c++)
+        for (int64_t i = 0; i < out->chunk_states[c]; i++) {
+            language_saved *saved = &out->saved[out->states++];
+            saved->chunk = c;
+            TRY(reserve_saved(saved, out));
+        }
+    return MIMO_OK;
+}
+
+static mimo_status reserve_rooms(language_model *out, const int64_t *states)
 {
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
     if (out->mixtures > 0)
         TRY(memory_reserve(&out->masked_rows, out->rows, sizeof *out->masked_rows));
-    TRY(memory_reserve(&out->saved, states, sizeof *out->saved));
-    while (out->states < states)
-        TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
+    TRY(reserve_states(out, states));
     return nn_runtime_reserve(out->runtime, &out->d_normed, out->own_rows * out->hidden,
                               sizeof *out->d_normed);
 }
 
-/* The blocks of a stage: as even as possible, and some stages have none where there are fewer. */
-static nn_stack_desc blocks_of(const language_model *out, const language_desc *desc, int stage)
+/* The blocks of a chunk of the model: as even as possible, and some chunks have none where there
+ * are fewer. */
+static nn_stack_desc blocks_in(const language_model *out, const language_desc *desc, int64_t chunk)
 {
-    int stages = nn_params_pp_size(out->params);
-    int64_t first = stage * desc->layers / stages, end = (stage + 1) * desc->layers / stages;
+    int64_t chunks = out->chunks * nn_params_pp_size(out->params);
+    int64_t first = chunk * desc->layers / chunks, end = (chunk + 1) * desc->layers / chunks;
     nn_stack_desc blocks = {.name = "llm.block",
                             .first = first,
                             .count = end - first,
@@ -95,8 +129,10 @@ static mimo_status add_stages(language_model *out, const language_desc *desc,
                               const nn_block_kind *const *kinds)
 {
     nn_mixture mixture = {0};
-    for (int stage = 0; stage < nn_params_pp_size(out->params); stage++) {
-        nn_stack_desc blocks = blocks_of(out, desc, stage);
+    int stages = nn_params_pp_size(out->params);
+    for (int64_t chunk = 0; chunk < out->chunks * stages; chunk++) {
+        int stage = (int)(chunk % stages);
+        nn_stack_desc blocks = blocks_in(out, desc, chunk);
         nn_stack other = {0};
         if (kinds) {
             int64_t top_k = nn_dispatch_sizes(desc->dispatch)->top_k;
@@ -108,8 +144,8 @@ static mimo_status add_stages(language_model *out, const language_desc *desc,
         bool own = stage == nn_params_pp_rank(out->params);
         blocks.recompute = own && desc->recompute;
         TRY(nn_params_set_stage(out->params, stage));
-        mimo_status status =
-            nn_stack_init(own ? &out->blocks : &other, out->params, desc->tp, &blocks);
+        mimo_status status = nn_stack_init(own ? &out->blocks[chunk / stages] : &other, out->params,
+                                           desc->tp, &blocks);
         nn_stack_release(&other);
         TRY(status);
     }
@@ -123,8 +159,9 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
     if (status == MIMO_OK)
         status = add_stages(out, desc, kinds);
     memory_release(kinds);
-    for (int64_t i = 0; i < out->blocks.count && status == MIMO_OK; i++)
-        out->mixtures += out->blocks.kinds[i] == &nn_block_mixed;
+    for (int64_t c = 0; c < out->chunks && status == MIMO_OK; c++)
+        for (int64_t i = 0; i < out->blocks[c].count; i++)
+            out->mixtures += out->blocks[c].kinds[i] == &nn_block_mixed;
     out->experts = desc->dispatch ? nn_dispatch_sizes(desc->dispatch)->experts : 0;
     return status;
 }
@@ -204,9 +241,11 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     TRY(nn_params_create(&out->params, &store));
     out->first = desc->stage == 0;
     out->last = desc->stage == nn_params_pp_size(out->params) - 1;
+    out->chunks = desc->chunks > 0 ? desc->chunks : 1;
+    TRY(memory_reserve(&out->blocks, out->chunks, sizeof *out->blocks));
     TRY(find_positions(out, desc));
     TRY(add_layers(out, desc));
-    return reserve_rooms(out, desc->states > 0 ? desc->states : 1);
+    return reserve_rooms(out, desc->states);
 }
 
 mimo_status language_text_create(language_text *out, const language_model *language)
@@ -258,12 +297,15 @@ void language_destroy(language_model *language)
     nn_loss_release(&language->loss);
     nn_linear_release(&language->head);
     nn_norm_release(&language->norm);
-    nn_stack_release(&language->blocks);
+    for (int64_t c = 0; language->blocks && c < language->chunks; c++)
+        nn_stack_release(&language->blocks[c]);
+    memory_release(language->blocks);
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
     for (int64_t i = 0; i < language->states; i++)
         release_saved(&language->saved[i]);
     memory_release(language->saved);
+    memory_release(language->chunk_states);
     memory_release(language->positions);
     memory_release(language->own_positions);
     memory_release(language->own_ids);
@@ -314,7 +356,8 @@ nn_real *language_input(const language_model *language, int64_t state)
 
 nn_real *language_output(const language_model *language, int64_t state)
 {
-    return language->saved[state].blocks.x[language->blocks.count];
+    const language_saved *saved = &language->saved[state];
+    return saved->blocks.x[blocks_of(language, saved)->count];
 }
 
 /* Labels are split, then put in the order of the rows. */
@@ -377,7 +420,7 @@ static mimo_status predict(language_model *language, const language_text *text,
                            language_saved *saved)
 {
     TRY(nn_norm_forward(&language->norm, &saved->norm, saved->normed,
-                        saved->blocks.x[language->blocks.count], language->own_rows));
+                        saved->blocks.x[blocks_of(language, saved)->count], language->own_rows));
     TRY(nn_linear_forward(&language->head, &saved->head, saved->logits, saved->normed,
                           language->own_rows, language->sentences));
     return nn_loss_forward(&language->loss, &saved->loss, saved->logits, text->labels,
@@ -387,10 +430,10 @@ static mimo_status predict(language_model *language, const language_text *text,
 mimo_status language_forward(language_model *language, const language_text *text, int64_t state)
 {
     language_saved *saved = &language->saved[state];
-    if (language->first)
+    if (begins(language, saved))
         TRY(embed(language, text, saved));
-    TRY(nn_stack_forward(&language->blocks, &saved->blocks, &text->sequence));
-    return language->last ? predict(language, text, saved) : MIMO_OK;
+    TRY(nn_stack_forward(blocks_of(language, saved), &saved->blocks, &text->sequence));
+    return ends(language, saved) ? predict(language, text, saved) : MIMO_OK;
 }
 
 mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens)
@@ -400,7 +443,7 @@ mimo_status language_losses(language_model *language, double *loss_sum, int64_t 
 
 static mimo_status predict_backward_input(language_model *language, language_saved *saved)
 {
-    nn_real *last = saved->blocks.x[language->blocks.count];
+    nn_real *last = saved->blocks.x[blocks_of(language, saved)->count];
     TRY(nn_loss_backward_input(&language->loss, &saved->loss, saved->logits));
     TRY(nn_linear_backward_input(&language->head, &saved->head, language->d_normed, saved->logits));
     return nn_norm_backward_input(&language->norm, &saved->norm, last, language->d_normed, NULL);
@@ -420,30 +463,38 @@ static mimo_status embed_backward_params(language_model *language, const languag
 mimo_status language_backward_input(language_model *language, int64_t state)
 {
     language_saved *saved = &language->saved[state];
-    if (language->last)
+    if (ends(language, saved))
         TRY(predict_backward_input(language, saved));
-    return nn_stack_backward_input(&language->blocks, &saved->blocks);
+    return nn_stack_backward_input(blocks_of(language, saved), &saved->blocks);
 }
 
 mimo_status language_backward_params(language_model *language, const language_text *text,
                                      int64_t state)
 {
     language_saved *saved = &language->saved[state];
-    if (language->last)
+    if (ends(language, saved))
         TRY(nn_linear_backward_params(&language->head, &saved->head));
-    TRY(nn_stack_backward_params(&language->blocks, &saved->blocks));
-    return language->first ? embed_backward_params(language, text, saved) : MIMO_OK;
+    TRY(nn_stack_backward_params(blocks_of(language, saved), &saved->blocks));
+    return begins(language, saved) ? embed_backward_params(language, text, saved) : MIMO_OK;
+}
+
+static mimo_status adjust_blocks(const language_model *language, const nn_stack *blocks,
+                                 mimo_comm *ranks, int64_t **loads)
+{
+    for (int64_t i = 0; i < blocks->count; i++) {
+        nn_block *block = blocks->layers[i]; /* of both kinds */
+        if (blocks->kinds[i] != &nn_block_mixed)
+            continue;
+        TRY(nn_router_adjust(&block->moe.router, ranks, *loads));
+        *loads += language->experts;
+    }
+    return MIMO_OK;
 }
 
 mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads)
 {
-    for (int64_t i = 0; i < language->blocks.count; i++) {
-        nn_block *block = language->blocks.layers[i]; /* of both kinds */
-        if (language->blocks.kinds[i] != &nn_block_mixed)
-            continue;
-        TRY(nn_router_adjust(&block->moe.router, ranks, loads));
-        loads += language->experts;
-    }
+    for (int64_t c = 0; c < language->chunks; c++)
+        TRY(adjust_blocks(language, &language->blocks[c], ranks, &loads));
     return MIMO_OK;
 }
 

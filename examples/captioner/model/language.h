@@ -10,9 +10,10 @@
  *
  * The MLP of blocks 1, 3, ... may be a mixture of experts. Padding and masked samples go to none.
  *
- * Over pipeline stages the first one has what comes before the blocks, the last one what comes
- * behind them, and each some of the blocks. A stage's input and output are [own, B, H], and the
- * caller moves them. Several micro-batches may be in flight, each in a state of its own.
+ * Over pipeline stages the model is cut into chunks: chunk c of stage p is number c * pp + p. The
+ * first one has what comes before the blocks, the last one what comes behind them, and each some of
+ * the blocks. A chunk's input and output are [own, B, H], and the caller moves them. Several
+ * micro-batches may be in flight, each in a state of its own chunk.
  */
 #ifndef CAPTIONER_LANGUAGE_H
 #define CAPTIONER_LANGUAGE_H
@@ -26,9 +27,10 @@
 enum { PADDED_VOCABULARY = 288 };
 
 typedef struct language_desc {
-    mimo_comm *tp, *cp;        /* NULL: one rank */
-    int stage, stages;         /* of the pipeline; 0 stages count as 1 */
-    int64_t states;            /* micro-batches in flight at most; 0 counts as 1 */
+    mimo_comm *tp, *cp;    /* NULL: one rank */
+    int stage, stages;     /* of the pipeline; 0 stages count as 1 */
+    int64_t chunks;        /* of a stage; 0 counts as 1 */
+    const int64_t *states; /* [chunks] micro-batches in flight at most; NULL: 1 each; not kept */
     const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     const mimo_partition *partition;
     bool sp; /* as the partition's; only where tp is larger than 1 */
@@ -57,6 +59,7 @@ typedef struct language_text {
 
 /** What a forward leaves for its backward. */
 typedef struct language_saved {
+    int64_t chunk;
     nn_room room; /* of all below */
     nn_embedding_saved text, position;
     nn_stack_saved blocks;
@@ -72,14 +75,16 @@ typedef struct language_model {
     const nn_runtime *runtime;
     nn_params *params;
     nn_embedding text, position;
-    nn_stack blocks;
+    nn_stack *blocks; /* [chunks] */
+    int64_t chunks;
     nn_norm norm;
     nn_linear head;
     nn_loss loss;
     nn_sequence sequence;
-    language_saved *saved; /* [states] */
+    language_saved *saved; /* [states]: those of chunk 0, then those of chunk 1, ... */
     int64_t states;
-    bool first, last; /* of the stages */
+    int64_t *chunk_states; /* [chunks] how many of them are of a chunk */
+    bool first, last; /* of the stages: chunk 0 is the model's first one, the last chunk its last */
     const mimo_partition *partition;
     mimo_comm *cp;
     int64_t hidden, seq, image_tokens, sentences;
@@ -110,13 +115,13 @@ mimo_status language_connect(language_model *language);
 mimo_status language_text_create(language_text *out, const language_model *language);
 void language_text_destroy(language_text *text);
 
-/** The input [own, B, H] of a state: on the first stage the tile that the bridge writes this rank's
- *  image rows into, at their positions; elsewhere the output of the stage before. Before
- *  language_forward. In backward the gradient of it. */
+/** The input [own, B, H] of a state: of the model's first chunk the tile that has this rank's image
+ *  rows at their positions; elsewhere the output of the chunk before. Before language_forward. In
+ *  backward the gradient of it. */
 nn_real *language_input(const language_model *language, int64_t state);
 
-/** The output [own, B, H] of a state, for the next stage. Before backward the gradient of it comes
- *  into its place, except on the last stage. */
+/** The output [own, B, H] of a state, for the next chunk. Before backward the gradient of it comes
+ *  into its place, except of the last chunk. */
 nn_real *language_output(const language_model *language, int64_t state);
 
 /** Read the ids and labels of a micro-batch into `text`, until the next read into it. Local, and
@@ -124,8 +129,8 @@ nn_real *language_output(const language_model *language, int64_t state);
  *  its status. */
 mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch);
 
-/** Forward of this stage, from the state's input and a text that was read. The last stage adds its
- *  losses to those that language_losses returns. Collective over tp and cp. */
+/** Forward of the state's chunk, from the state's input and a text that was read. The last chunk
+ *  adds its losses to those that language_losses returns. Collective over tp and cp. */
 mimo_status language_forward(language_model *language, const language_text *text, int64_t state);
 
 /** The sum of the losses of this rank's labels in all forwards since the last call, and how many
@@ -137,7 +142,7 @@ mimo_status language_losses(language_model *language, double *loss_sum, int64_t 
  *  tp, cp and dp. Collective over them; it waits. */
 mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads);
 
-/** Backward of this stage, of the forward of a state, in two halves: the gradient of the input,
+/** Backward of the forward of a state, in two halves: the gradient of the input,
  *  which the stage before waits for, then those of the parameters, from the text of that forward.
  *  In between the state keeps what the second half needs, and other micro-batches may come; of each
  *  half they ascend. With `recompute` the first half does the blocks' parameters as well. The first

@@ -154,7 +154,7 @@ mimo_status model_pass_create(model_pass *out, captioner_model *model, const mod
                                 .schedule = out->schedule,
                                 .sizes = out->sizes,
                                 .stage = model->topology->stage,
-                                .states = &model->language.states,
+                                .states = model->language.chunk_states,
                                 .places = model->encoder.states,
                                 .hops = &model->hops,
                                 .work = {out, compute, begin, input, output}};

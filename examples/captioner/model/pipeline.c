@@ -61,20 +61,22 @@ static bool goes_back(const stage_pipeline *own)
 }
 
 /* Chunks of a stage that hold an activation which the stage behind may not have taken. Without
- * backward nothing says that it was taken. */
+ * backward nothing says that it was taken. With several chunks the stages are a ring. */
 static mimo_status reserve_tiles(stage_pipeline *out)
 {
-    stage_hops *hops = out->desc.hops;
+    const mimo_schedule_desc *sizes = &out->desc.sizes;
     mimo_schedule_memory own = MIMO_SCHEDULE_MEMORY_INIT, before = MIMO_SCHEDULE_MEMORY_INIT;
-    const mimo_schedule *schedule = out->desc.schedule;
-    int64_t stage = out->desc.stage, all = out->desc.sizes.micro_batches;
-    TRY(mimo_schedule_memory_of(&own, schedule, stage));
-    if (stage + 1 < out->desc.sizes.stages)
-        TRY(stage_hops_reserve(hops, HOP_ACTIVATIONS, goes_back(out) ? own.saved_states : all));
-    if (stage == 0 || !goes_back(out))
+    int64_t stage = out->desc.stage, all = sizes->micro_batches * sizes->chunks;
+    bool ring = sizes->chunks > 1;
+    TRY(mimo_schedule_memory_of(&own, out->desc.schedule, stage));
+    if (ring || stage + 1 < sizes->stages)
+        TRY(stage_hops_reserve(out->desc.hops, HOP_ACTIVATIONS,
+                               goes_back(out) ? own.saved_states : all));
+    if (!goes_back(out) || (!ring && stage == 0))
         return MIMO_OK;
-    TRY(mimo_schedule_memory_of(&before, schedule, stage - 1));
-    return stage_hops_reserve(hops, HOP_GRADIENTS, before.saved_states);
+    TRY(mimo_schedule_memory_of(&before, out->desc.schedule,
+                                stage > 0 ? stage - 1 : sizes->stages - 1));
+    return stage_hops_reserve(out->desc.hops, HOP_GRADIENTS, before.saved_states);
 }
 
 static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
@@ -133,14 +135,9 @@ static int64_t find_state(const stage_pipeline *own, int64_t chunk, int64_t micr
         const pipeline_state *state = &own->states[i];
         bool free = state->done == FREE;
         if (micro_batch == FREE ? free : !free && state->micro_batch == micro_batch)
-            return i - own->first_state[chunk];
+            return i;
     }
     return -1;
-}
-
-static pipeline_state *state_of(const stage_pipeline *own, const pipeline_task *task)
-{
-    return &own->states[own->first_state[task->chunk] + task->state];
 }
 
 static mimo_status take_state(stage_pipeline *own, pipeline_task *task)
@@ -150,7 +147,7 @@ static mimo_status take_state(stage_pipeline *own, pipeline_task *task)
     CHECK(task->state >= 0, MIMO_ERR_STATE,
           "stage %" PRId64 " holds %" PRId64 " micro-batches, there are %" PRId64 " saved states",
           own->desc.stage, count + 1, count);
-    *state_of(own, task) = (pipeline_state){task->index, FREE};
+    own->states[task->state] = (pipeline_state){task->index, FREE};
     return MIMO_OK;
 }
 
@@ -159,7 +156,7 @@ static mimo_status find_own_state(stage_pipeline *own, pipeline_task *task)
 {
     int64_t before = task->kind == MIMO_STEP_W ? MIMO_STEP_I : MIMO_STEP_F;
     task->state = find_state(own, task->chunk, task->index);
-    CHECK(task->state >= 0 && state_of(own, task)->done == before, MIMO_ERR_STATE,
+    CHECK(task->state >= 0 && own->states[task->state].done == before, MIMO_ERR_STATE,
           "%s before its %s", task->kind == MIMO_STEP_W ? "weights' half" : "backward",
           task->kind == MIMO_STEP_W ? "input's half" : "forward");
     return MIMO_OK;
@@ -169,7 +166,7 @@ static mimo_status find_own_state(stage_pipeline *own, pipeline_task *task)
 static void leave_state(const stage_pipeline *own, const pipeline_task *task)
 {
     bool last = task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_W || !goes_back(own);
-    state_of(own, task)->done = last ? FREE : (int64_t)task->kind;
+    own->states[task->state].done = last ? FREE : (int64_t)task->kind;
 }
 
 /* -------------------------------------------- places ------------------------------------------ */

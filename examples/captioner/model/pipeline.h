@@ -30,7 +30,7 @@ typedef struct pipeline_task {
     mimo_step_kind kind; /* never FB: that is an F, then a B */
     int64_t index;       /* micro-batch, or group of E, BF, BB and EB */
     int64_t chunk;       /* of F, B, I, W: the stage's chunk of the model */
-    int64_t state;       /* their saved state, of those of the chunk */
+    int64_t state;       /* their saved state; those of chunk 0 come first, then those of chunk 1 */
     bool first;          /* the chunk is the model's first one: */
     int64_t place, part; /* then the place of the micro-batch's group, and its number in the group.
                             Of E, BF, BB, EB the place alone */

@@ -12,6 +12,7 @@ static mimo_schedule_desc sizes_of(const schedule_choice *choice, const schedule
     mimo_schedule_desc desc = MIMO_SCHEDULE_DESC_INIT;
     desc.kind = need->backward ? choice->kind : MIMO_SCHEDULE_FORWARD;
     desc.stages = need->stages;
+    desc.chunks = choice->chunks > 0 ? choice->chunks : 1;
     desc.micro_batches = need->micro_batches;
     desc.encoder_group = smaller(choice->group > 0 ? choice->group : 1, need->micro_batches);
     desc.encoder_frozen = need->frozen;
@@ -19,15 +20,18 @@ static mimo_schedule_desc sizes_of(const schedule_choice *choice, const schedule
 }
 
 /* The least limit makes every stage wait for each group. One more does not. One stage waits for
- * nobody. */
+ * nobody, and is done with a group before it needs the next one. */
 static mimo_status usual_limit(int64_t *out, const mimo_schedule_desc *desc)
 {
     mimo_schedule *unlimited;
     mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
+    *out = 1;
+    if (desc->stages == 1)
+        return MIMO_OK;
     TRY(mimo_schedule_create(&unlimited, desc));
     mimo_status status = mimo_schedule_report_of(&report, unlimited, NULL);
     mimo_schedule_destroy(unlimited);
-    *out = report.least_alive + (desc->stages > 1);
+    *out = report.least_alive + 1;
     return status;
 }
 

@@ -10,6 +10,7 @@ enum { ALIVE_NO_LIMIT = -1 };
  *  stage wait for each of them. */
 typedef struct schedule_choice {
     mimo_schedule_kind kind; /* of the LLM's steps in training */
+    int64_t chunks;          /* V of a stage; 0 counts as 1 */
     int64_t group;           /* G; 0 counts as 1; more than there are micro-batches: all of them */
     int64_t alive;           /* L; 0: the least that the list allows, with stages one more */
     const mimo_step_costs *costs; /* borrowed; NULL: those of the library */

@@ -25,20 +25,33 @@ static mimo_status create_bridge(mimo_bridge **out, const stage_hops *hops, mimo
     return mimo_bridge_create(out, comm, &desc);
 }
 
-/* Join this rank with its neighbour where the boundary between them has this parity: boundary b
- * lies between the stages b and b + 1. So each rank is in one pair at a time. */
-static mimo_status join_pair(stage_hops *out, int64_t parity)
+/* Join this rank with its neighbour at a boundary: boundary b lies between stage b and the one
+ * behind it. -1: this rank has none at this time. */
+static mimo_status join_pair(stage_hops *out, int64_t boundary)
 {
-    const mimo_grid *grid = out->desc.grid;
-    int64_t stages = mimo_grid_dim_size(grid, "pp"), line, stage;
-    TRY(mimo_grid_group_of(&line, &stage, grid, "pp", mimo_comm_rank(out->desc.world)));
-    int64_t boundary = stage % 2 == parity ? stage : stage - 1;
-    bool paired = boundary >= 0 && boundary + 1 < stages;
-    hop_pair *pair = boundary == stage ? &out->behind : &out->before;
-    TRY(mimo_comm_split(&pair->comm, out->desc.world, paired ? (int)(line * stages + boundary) : -1,
-                        (int)stage));
+    int64_t stages = mimo_grid_dim_size(out->desc.grid, "pp"), line, stage;
+    TRY(mimo_grid_group_of(&line, &stage, out->desc.grid, "pp", mimo_comm_rank(out->desc.world)));
+    bool paired = boundary >= 0, ahead = boundary == stage;
+    hop_pair *pair = ahead ? &out->behind : &out->before;
+    mimo_comm *none = NULL;
+    TRY(mimo_comm_split(paired ? &pair->comm : &none, out->desc.world,
+                        paired ? (int)(line * stages + boundary) : -1, ahead ? 0 : 1));
     for (int way = 0; paired && way < HOP_WAYS; way++)
         TRY(create_bridge(&pair->ways[way], out, pair->comm, (hop_way)way));
+    return MIMO_OK;
+}
+
+/* The boundary at which this rank joins in a round: those of even numbers, those of odd ones, and
+ * in the last round that between the last stage and the first one. So each rank is in one pair at a
+ * time. */
+static mimo_status find_boundary(int64_t *out, const stage_hops *hops, int64_t round)
+{
+    int64_t stages = mimo_grid_dim_size(hops->desc.grid, "pp"), stage;
+    TRY(mimo_grid_coord(&stage, hops->desc.grid, mimo_comm_rank(hops->desc.world), "pp"));
+    int64_t boundary = stage % 2 == round ? stage : stage - 1;
+    if (round == 2)
+        boundary = stage == 0 || stage == stages - 1 ? stages - 1 : -1;
+    *out = round < 2 && boundary + 1 == stages ? -1 : boundary;
     return MIMO_OK;
 }
 
@@ -54,8 +67,11 @@ mimo_status stage_hops_create(stage_hops *out, const stage_hops_desc *desc)
     if (mimo_grid_dim_size(desc->grid, "pp") == 1)
         return MIMO_OK;
     TRY(mimo_comm_agree(desc->world, create_ends(out)));
-    for (int64_t parity = 0; parity < 2; parity++)
-        TRY(mimo_comm_agree(desc->world, join_pair(out, parity)));
+    for (int64_t round = 0; round < (desc->ring ? 3 : 2); round++) {
+        int64_t boundary;
+        TRY(find_boundary(&boundary, out, round));
+        TRY(mimo_comm_agree(desc->world, join_pair(out, boundary)));
+    }
     return MIMO_OK;
 }
 

@@ -26,6 +26,7 @@ typedef struct stage_hops_desc {
     mimo_comm *world;      /* borrowed */
     const mimo_grid *grid; /* of the stages: its dimension "pp"; connected to the world; borrowed */
     int64_t rows, width;   /* of a message */
+    bool ring;             /* the first stage is behind the last one: stages have several chunks */
 } stage_hops_desc;
 
 /* Tiles of messages on their way to a neighbour. */

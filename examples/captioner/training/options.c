@@ -89,6 +89,7 @@ static const struct options defaults = {
     .steps = 2000,
     .global_batch = 16,
     .micro_batches = 1,
+    .chunks = 1,
     .encoder_alive = -1,
     .seed = 1,
     .lr = 2e-3,
@@ -146,9 +147,10 @@ static const struct argp_option rows[] = {
     FLAG("micro-batches", KEY_MICRO_BATCHES, "M",
          "Cut the batch into at most M parts, one after another: B/M samples each, rounded up, and "
          "the last what is left (default 1)"),
-    FLAG("schedule", KEY_SCHEDULE, "1f1b|zero-bubble|three-phases",
+    FLAG("schedule", KEY_SCHEDULE, "1f1b|zero-bubble|interleaved[:V]|three-phases",
          "In which order the stages of a pipeline take the micro-batches (default 1f1b). "
-         "zero-bubble computes gradients of weights where a stage would wait; three-phases is 1f1b "
+         "zero-bubble computes gradients of weights where a stage would wait; interleaved cuts the "
+         "LLM into V chunks a stage (default 2), and M is a multiple of pp; three-phases is 1f1b "
          "with all of the encoder's work before and behind it. The same bits"),
     FLAG("encoder-group", KEY_ENCODER_GROUP, "G",
          "Micro-batches that are encoded together, at most M (default 1)"),
@@ -382,6 +384,24 @@ static mimo_status parse_model_flag(struct options *o, int key, const char *text
     }
 }
 
+/* "interleaved" may have a number of chunks behind it. */
+static mimo_status parse_schedule(struct options *o, const char *text)
+{
+    static const char interleaved[] = "interleaved:";
+    int choice = 0;
+    o->chunks = 1;
+    if (strncmp(text, interleaved, strlen(interleaved)) == 0) {
+        o->schedule = OPTIONS_INTERLEAVED;
+        return parse_int(&o->chunks, "--schedule interleaved", text + strlen(interleaved), 2,
+                         MOST_LAYERS);
+    }
+    TRY(parse_choice(&choice, "--schedule", text, "1f1b|zero-bubble|interleaved|three-phases"));
+    o->schedule = (enum options_schedule)choice;
+    if (o->schedule == OPTIONS_INTERLEAVED)
+        o->chunks = 2;
+    return MIMO_OK;
+}
+
 static mimo_status parse_training_flag(struct options *o, int key, const char *text)
 {
     int choice = 0;
@@ -393,9 +413,7 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
     case KEY_MICRO_BATCHES:
         return parse_int(&o->micro_batches, "--micro-batches", text, 1, 1 << 20);
     case KEY_SCHEDULE:
-        TRY(parse_choice(&choice, "--schedule", text, "1f1b|zero-bubble|three-phases"));
-        o->schedule = (enum options_schedule)choice;
-        return MIMO_OK;
+        return parse_schedule(o, text);
     case KEY_ENCODER_GROUP:
         return parse_int(&o->encoder_group, "--encoder-group", text, 1, 1 << 20);
     case KEY_ENCODER_ALIVE:

@@ -40,7 +40,12 @@ enum options_hashes {
 };
 
 /* --schedule */
-enum options_schedule { OPTIONS_1F1B, OPTIONS_ZERO_BUBBLE, OPTIONS_THREE_PHASES };
+enum options_schedule {
+    OPTIONS_1F1B,
+    OPTIONS_ZERO_BUBBLE,
+    OPTIONS_INTERLEAVED,
+    OPTIONS_THREE_PHASES
+};
 
 /* Texts belong to argv, or are constants. */
 struct options {
@@ -63,6 +68,7 @@ struct options {
     int64_t global_batch;
     int64_t micro_batches;          /* at most global_batch */
     enum options_schedule schedule; /* of the LLM's stages */
+    int64_t chunks;                 /* of each stage: interleaved has several */
     int64_t encoder_group;          /* micro-batches; 0: not given */
     int64_t encoder_alive;          /* groups; 0: no limit; -1: not given */
     uint64_t seed;

@@ -58,6 +58,7 @@ static void add_training(option_list *list, const struct options *o)
     add_int(list, "--global-batch", o->global_batch);
     add_int(list, "--micro-batches", o->micro_batches);
     add_int(list, "--schedule", o->schedule);
+    add_int(list, "--schedule interleaved", o->chunks);
     add_int(list, "--encoder-group", o->encoder_group);
     add_int(list, "--encoder-alive", o->encoder_alive);
     snprintf(text, sizeof text, "%" PRIu64, o->seed);

@@ -115,7 +115,7 @@ static mimo_step_costs measure_costs(const stage_times *times)
     costs.of[MIMO_STEP_E] /= group;
     costs.of[MIMO_STEP_EB] /= group;
     costs.of[MIMO_STEP_BF] = costs.of[MIMO_STEP_BB] = 0; /* of calls the record has the begin */
-    if (stages > 1) {
+    if (stages > 1 && times->pass->sizes.chunks == 1) {
         costs.of[MIMO_STEP_F] = middle_of(times, MIMO_STEP_F, 0, stages - 1);
         int64_t head = middle_of(times, MIMO_STEP_F, stages - 1, stages) - costs.of[MIMO_STEP_F];
         costs.head = head > 0 ? head : 0;
