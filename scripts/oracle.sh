@@ -3,11 +3,11 @@
 # ranks, every mutation, and wrong arguments. Takes some minutes on 2 cores. The exit status is 0
 # only where every launch ended as it must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     default: small every every-adapters every-experts same-bits
-#                                   every-same-bits curves mutations self-test arguments
+#   scripts/oracle.sh [part...]     default: small every every-adapters every-experts every-stages
+#                                   same-bits every-same-bits curves mutations self-test arguments
 #
-# Four more parts run only by name: eight, adapters and experts (parts of the others), and effects
-# (what each mutation does to training).
+# Five more parts run only by name: eight, adapters, experts and stages (parts of the others), and
+# effects (what each mutation does to training).
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh
@@ -21,7 +21,7 @@ configure_and_build "$build" --werror
 
 use_local_mpi
 [ $# -gt 0 ] ||
-    set -- small every every-adapters every-experts same-bits every-same-bits curves mutations \
+    set -- small every every-adapters every-experts every-stages same-bits every-same-bits curves mutations \
         self-test arguments
 cd "$build"
 exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"

@@ -555,6 +555,7 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
     enum { TOKENS = 4, HIDDEN = 4, EACH = TOKENS * HIDDEN };
     nn_runtime runtime = make_runtime();
     mimo_grid *src = NULL, *dst = NULL;
+    mimo_op *op = NULL;
     oracle_tiles tiles = {0};
     oracle_topology topology = {.world = mpi_test_comm(), .runtime = &runtime};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
@@ -565,8 +566,11 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
     desc.executor.algorithm = algorithm;
     MPI_EXPECT_OK(mimo_bridge_create(&topology.bridge, topology.world, &desc));
     int64_t samples = 2 / mimo_grid_dim_size(dst, "dp");
-    oracle_tiles_desc sizes = {
-        .tokens = TOKENS, .hidden = HIDDEN, .samples = {1, samples}, .tensors = 1};
+    oracle_tiles_desc sizes = {.tokens = TOKENS,
+                               .hidden = HIDDEN,
+                               .samples = {1, samples},
+                               .consumes = true,
+                               .tensors = 1};
     MPI_EXPECT_OK(oracle_tiles_create(&tiles, &topology, &sizes));
     /* Of a row, the cp rank that owns it has the gradient and the others have +0. */
     bool owns = mimo_grid_dim_size(dst, "cp") == 1 || mpi_test_rank() == 0;
@@ -574,7 +578,9 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
         rows[i] = owns ? -0.0f : 0;
     MPI_EXPECT_OK(nn_runtime_write(&runtime, tiles.tile[MIMO_DST], rows,
                                    samples * EACH * (int64_t)sizeof *rows));
-    MPI_EXPECT_OK(oracle_tiles_backward(&tiles));
+    MPI_EXPECT_OK(oracle_tiles_start(&op, &tiles, true));
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    MPI_EXPECT_OK(oracle_tiles_end(&tiles, true));
     MPI_EXPECT_OK(nn_runtime_read(&runtime, got, tiles.tile[MIMO_SRC], sizeof got));
     for (int i = 0; i < EACH; i++)
         MPI_EXPECT(same(got[i], 0), "%s, algorithm %d, element %d is %a", llm, (int)algorithm, i,

@@ -184,6 +184,8 @@ static void expect_first_step(case_run *run, const synthetic_step *steps)
     expect_step(run, &result);
     for (int i = 0; i < ORACLE_EXCHANGES; i++)
         comparison_expect_scalar(run->comparison, PHASE_EXCHANGES, oracle_exchange_names[i], 1);
+    for (int i = 0; i < ORACLE_WALK; i++)
+        comparison_expect_scalar(run->comparison, PHASE_SCHEDULE, oracle_walk_names[i], 1);
     if (run->sizes.adapt_all) {
         expect_files(run);
         expect_merged(run, &result);

@@ -6,48 +6,25 @@
 #include "core/mutation.h"
 #include "oracle_options.h"
 
-#define FAN_IN                                                                         \
-    {                                                                                  \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
+#define GRIDS(encoder_, llm_, ...)                        \
+    {                                                     \
+        .encoder = (encoder_), .llm = (llm_), __VA_ARGS__ \
     }
-#define FAN_IN_SP                                                                     \
-    {                                                                                 \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
-    }
-#define FAN_OUT                                                                        \
-    {                                                                                  \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0, 0, 0, 0, 0, NULL \
-    }
-#define ROUTED                                                                     \
-    {                                                                              \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0, 0, 0, 0, 0, NULL \
-    }
-
-#define ROUTED_FAN_OUT                                                             \
-    {                                                                              \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0, 0, 0, 0, 0, NULL \
-    }
-#define ZERO_COPY                                                                     \
-    {                                                                                 \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0, 0, 0, 0, 0, NULL \
-    }
-
-#define ADAPTERS                                                                       \
-    {                                                                                  \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
-    }
-
-#define ADAPTERS_UNEQUAL                                                               \
-    {                                                                                  \
-        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0, 0, 0, NULL \
-    }
-
-#define EXPERTS_BY(executor, encoder, llm, adapters, grid)        \
-    {                                                             \
-        encoder, llm, false, executor, adapters, 0, 0, 8, 2, grid \
-    }
-#define EXPERTS(encoder, llm, adapters, grid) \
-    EXPERTS_BY(EXECUTOR_ROUTED, encoder, llm, adapters, grid)
+#define FAN_IN GRIDS("tp=2,dp=4", "tp=2,cp=2,dp=2", .executor = EXECUTOR_COLLECTIVE)
+#define FAN_IN_SP GRIDS("tp=2,dp=4", "tp=2,cp=2,dp=2", .executor = EXECUTOR_COLLECTIVE, .sp = true)
+#define FAN_OUT GRIDS("tp=4,dp=2", "tp=1,cp=2,dp=4", .executor = EXECUTOR_COLLECTIVE)
+#define ROUTED GRIDS("tp=2,dp=4", "tp=2,cp=2,dp=2", .executor = EXECUTOR_ROUTED)
+#define ROUTED_FAN_OUT GRIDS("tp=4,dp=2", "tp=1,cp=2,dp=4", .executor = EXECUTOR_ROUTED)
+#define ZERO_COPY GRIDS("tp=2,dp=4", "tp=2,cp=2,dp=2", .executor = EXECUTOR_ZERO_COPY)
+#define ADAPTERS \
+    GRIDS("tp=2,dp=4", "tp=2,cp=2,dp=2", .executor = EXECUTOR_COLLECTIVE, .adapters = 4)
+#define ADAPTERS_UNEQUAL \
+    GRIDS("tp=2,dp=4", "tp=4,cp=1,dp=2", .executor = EXECUTOR_COLLECTIVE, .adapters = 4)
+#define EXPERTS_BY(executor_, encoder_, llm_, adapters_, grid)                            \
+    GRIDS(encoder_, llm_, .executor = (executor_), .adapters = (adapters_), .experts = 8, \
+          .top_k = 2, .expert_grid = (grid))
+#define EXPERTS(encoder_, llm_, adapters_, grid) \
+    EXPERTS_BY(EXECUTOR_ROUTED, encoder_, llm_, adapters_, grid)
 #define EXPERTS_PUSHED \
     EXPERTS_BY(EXECUTOR_ZERO_COPY, "tp=1,dp=2", "tp=1,cp=1,dp=2", 0, "etp=1,ep=2")
 #define EXPERTS_ALONE EXPERTS("tp=1,dp=1", "tp=1,cp=1,dp=1", 0, "etp=1,ep=1")
@@ -58,6 +35,11 @@
 #define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=2,ep=1")
 #define EXPERTS_COPIED_ADAPTED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 4, "etp=1,ep=2")
 #define EXPERTS_ADAPTED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 4, "etp=2,ep=1")
+
+#define STAGES(encoder_, llm_, ...) GRIDS(encoder_, llm_, .executor = EXECUTOR_ROUTED, __VA_ARGS__)
+#define STAGES_2 STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
+#define STAGES_2_ZERO STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_ZERO_BUBBLE})
+#define STAGES_4 STAGES("tp=1,dp=4", "pp=4", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
 
 static const oracle_mutation table[] = {
     /* the bridge */
@@ -213,13 +195,22 @@ static const oracle_mutation table[] = {
      EXPERTS_COPIED_ADAPTED, false},
     {"expert-local-id", "a rank takes its experts from a file by their numbers on the rank",
      PHASE_ADAPTER, EXPERTS_COPIED_ADAPTED, false},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}, false},
+    /* stages */
+    {"shard-without-pp", "stages count as copies of one another's parameters", PHASE_RUN, STAGES_4,
+     false},
+    {"hop-of-next-micro-batch", "a stage takes its input for that of another micro-batch",
+     PHASE_LAYERS, STAGES_4, false},
+    {"group-tile-overwritten", "gradients of the rows go back from another micro-batch's tile",
+     PHASE_ROWS_BACK, STAGES_2, false},
+    {"last-group-dropped", "the encoder learns nothing from the last micro-batch", PHASE_GRADIENTS,
+     STAGES_2, false},
+    {"weight-of-last-dropped", "weights learn nothing from the last micro-batch", PHASE_GRADIENTS,
+     STAGES_2_ZERO, false},
+    {NULL, NULL, PHASE_RUN, GRIDS(NULL, NULL, .sp = false), false},
 };
 
-#define FIXED(encoder, llm, adapters)                                  \
-    {                                                                  \
-        encoder, llm, false, EXECUTOR_AUTO, adapters, 8, 4, 0, 0, NULL \
-    }
+#define FIXED(encoder_, llm_, adapters_) \
+    GRIDS(encoder_, llm_, .adapters = (adapters_), .shards = 8, .pairs = 4)
 
 /* Topologies on which each bug shows: several hide on others. */
 static const oracle_order_mutation order_table[] = {
@@ -234,7 +225,7 @@ static const oracle_order_mutation order_table[] = {
     {"loss-float", "token losses are not rounded", "loss", FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
     {"norm-by-rank", "the norm adds the squares of a rank's slice", "norm",
      FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 0)},
-    {NULL, NULL, NULL, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0, 0, 0, NULL}},
+    {NULL, NULL, NULL, GRIDS(NULL, NULL, .sp = false)},
 };
 
 /* Bugs that no run of mimo-oracle meets. A test with each of them fails, as its meson.build
@@ -252,7 +243,6 @@ static const char *const unit_table[] = {
     "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
     "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
     "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
-    "shard-without-pp",   /* stages count as copies of one another's parameters */
     "norm-misses-stages", /* the norm in the fixed order is one stage's */
     "layers-for-items",   /* names of a pattern with groups count layers */
     "key-twice",          /* two tensors may get one name in a checkpoint */
@@ -293,7 +283,9 @@ bool mutation_exists(const char *name)
 static const char *flags_of(const oracle_spec *spec)
 {
     static char flags[80];
-    int used = snprintf(flags, sizeof flags, "%s", spec->sp ? " --sp" : "");
+    bool zero = spec->schedule.kind == MIMO_SCHEDULE_ZERO_BUBBLE;
+    int used = snprintf(flags, sizeof flags, "%s%s", spec->sp ? " --sp" : "",
+                        zero ? " --schedule zero-bubble" : "");
     if (spec->adapters > 0)
         used +=
             snprintf(flags + used, sizeof flags - (size_t)used, " --adapters %d", spec->adapters);

@@ -7,6 +7,7 @@
 
 #include "capture.h"
 #include "oracle_llm.h"
+#include "oracle_pass.h"
 #include "oracle_tiles.h"
 #include "oracle_topology.h"
 #include "synthetic.h"
@@ -22,14 +23,21 @@ typedef struct oracle_candidate {
     nn_params *stores[ORACLE_STORES];  /* of the encoder and the LLM; borrowed */
     int64_t first_picture, pictures;   /* of a micro-batch: those that this rank encodes */
     int64_t first_sentence, sentences; /* those that this rank holds as part of the LLM */
-    nn_real *patches;                  /* [P, b, values], in the memory of the computation */
-    nn_real *on_host;                  /* host memory for a tile, or for two parameters */
-    double *losses;                    /* [S, B] in host memory */
-    oracle_tiles tiles;                /* [P, b, H] and [P, B, H] */
-    int64_t *row_of;                   /* room for the row_of of a capture_block */
-    int64_t *numbers;                  /* room for whole numbers of the rows of a mixture */
-    oracle_replay *replay;             /* borrowed; NULL: routers choose */
-    oracle_capture sent;               /* what ranks send to experts */
+    oracle_pass train, predict;        /* of a step, and of forwards alone */
+    stage_hops hops;                   /* between stages */
+    int64_t places;                    /* encoder groups, each a micro-batch, at once */
+    nn_real *patches;      /* [places][P, b, values], in the memory of the computation */
+    nn_real *on_host;      /* host memory for a tile, or for two parameters */
+    double *losses;        /* [S, B] in host memory */
+    oracle_tiles *tiles;   /* [places] [P, b, H] and [P, B, H] */
+    int64_t *row_of;       /* room for the row_of of a capture_block */
+    int64_t *numbers;      /* room for whole numbers of the rows of a mixture */
+    oracle_replay *replay; /* borrowed; NULL: routers choose */
+    oracle_capture sent;   /* what ranks send to experts */
+    /* Of the walk in progress: */
+    const synthetic_step *step;
+    oracle_capture *capture; /* NULL: nothing is captured */
+    const char *logits;      /* capture these alone, under this name; NULL: everything */
 } oracle_candidate;
 
 /* Collective. With a replay, routers take its choices, and mixtures are traced. The caller zeroes
@@ -38,6 +46,9 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
                                     const ref_sizes *sizes, const oracle_case *shape,
                                     oracle_replay *replay);
 void oracle_candidate_destroy(oracle_candidate *candidate);
+
+/* Layers of the LLM: with many stages some have none. */
+int64_t oracle_layers(const oracle_topology *topology);
 
 /* The sizes of a case on a topology, with its adapters. With adapters on every layer the rest is
  * frozen in the case of several micro-batches, and trained in the other one. */
@@ -59,12 +70,9 @@ typedef struct oracle_step_result {
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
                                   oracle_capture *capture, oracle_step_result *result);
 
-/* Forward of micro-batch m, with the losses added to the gradient's sums. Collective. */
-mimo_status oracle_candidate_forward(oracle_candidate *candidate, const synthetic_step *step,
-                                     int64_t m);
-/* Capture the logits of micro-batch m under `name`. */
-void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_capture *capture,
-                                     const char *name, int64_t m);
+/* Forwards of all micro-batches. Their logits are captured under `name`. Collective. */
+mimo_status oracle_candidate_predict(oracle_candidate *candidate, const synthetic_step *step,
+                                     oracle_capture *capture, const char *name);
 
 /* Capture parameters, or their gradients, under "PREFIX NAME". */
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,

@@ -14,6 +14,8 @@ typedef struct all_counts {
 const char *const oracle_exchange_names[ORACLE_EXCHANGES] = {
     NAMES("encoder tp"), NAMES("llm tp"), NAMES("llm cp"), NAMES("experts"), NAMES("loss")};
 
+const char *const oracle_walk_names[ORACLE_WALK] = {"steps of the schedule", "hops"};
+
 static void add(nn_exchange_counts *counts, nn_exchange_kind kind, int64_t calls, int64_t bytes)
 {
     counts->calls[kind] += calls;
@@ -69,8 +71,11 @@ static all_counts expected(const oracle_candidate *candidate)
             micro = candidate->shape.micro_batches;
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
-    int64_t mixtures = sizes->experts > 0 ? sizes->llm_layers / 2 : 0;
-    int64_t linears = 4 * sizes->llm_layers - 2 * mixtures + 1; /* and the head */
+    bool last = topology->stage == topology->stages - 1;
+    int64_t first, end;
+    oracle_llm_blocks(&first, &end, sizes->llm_layers, topology->stage, topology->stages);
+    int64_t layers = end - first, mixtures = sizes->experts > 0 ? layers / 2 : 0;
+    int64_t linears = 4 * layers - 2 * mixtures + last; /* and the head */
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
     add_mixtures(&counts, candidate, mixtures);
@@ -86,11 +91,11 @@ static all_counts expected(const oracle_candidate *candidate)
     }
     if (topology->cp) { /* keys and values of this rank's heads, of all cp ranks */
         int64_t keys = mimo_comm_size(topology->cp) * rows * 2 * width / topology->tp_size;
-        add(&counts.llm_cp, NN_EXCHANGE_GATHER, micro * sizes->llm_layers, keys);
-        add(&counts.llm_cp, fixed ? NN_EXCHANGE_SUM_SCATTER : NN_EXCHANGE_SUM,
-            micro * sizes->llm_layers, keys);
+        add(&counts.llm_cp, NN_EXCHANGE_GATHER, micro * layers, keys);
+        add(&counts.llm_cp, fixed ? NN_EXCHANGE_SUM_SCATTER : NN_EXCHANGE_SUM, micro * layers,
+            keys);
     }
-    if (topology->tp)
+    if (topology->tp && last)
         add_loss(&counts.loss, micro, rows, fixed);
     return counts;
 }
@@ -100,6 +105,18 @@ void oracle_exchanges_reset(oracle_candidate *candidate)
     *nn_params_exchanged(candidate->encoder.params) = (nn_params_counts){0};
     *nn_params_exchanged(candidate->llm.params) = (nn_params_counts){0};
     candidate->llm.loss.exchanged = (nn_exchange_counts){0};
+    candidate->hops.calls = 0;
+}
+
+/* The list ran as it is printed, and each micro-batch went over each boundary once each way. */
+static void capture_walk(const oracle_candidate *candidate, oracle_capture *capture)
+{
+    const oracle_topology *topology = candidate->topology;
+    int64_t ends = (topology->stage > 0) + (topology->stage < topology->stages - 1);
+    int64_t hops = 2 * ends * candidate->shape.micro_batches;
+    capture_scalar(capture, oracle_walk_names[0],
+                   1 + (double)oracle_pass_misses(&candidate->train));
+    capture_scalar(capture, oracle_walk_names[1], 1 + (double)(candidate->hops.calls - hops));
 }
 
 void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture)
@@ -116,4 +133,5 @@ void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *captu
                              : got[group].calls[kind] - want[group].calls[kind];
         capture_scalar(capture, oracle_exchange_names[i], 1 + (double)more);
     }
+    capture_walk(candidate, capture);
 }

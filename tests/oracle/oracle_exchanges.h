@@ -9,10 +9,14 @@ enum { ORACLE_EXCHANGES = 2 * 5 * NN_EXCHANGE_KINDS };
 
 extern const char *const oracle_exchange_names[ORACLE_EXCHANGES];
 
+/* Of the schedule: steps that are others than its list says, and messages between stages. */
+enum { ORACLE_WALK = 2 };
+extern const char *const oracle_walk_names[ORACLE_WALK];
+
 /* Set all counts to zero: before a step. */
 void oracle_exchanges_reset(oracle_candidate *candidate);
 
-/* After a step: capture, under each of the names, 1 plus how far the count is off the formula. */
+/* After a step: capture, under each of these names, 1 plus how far the count is off the formula. */
 void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture);
 
 #endif

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "device/device.h"
 
-enum { MOST_BLOCKS = 2 }; /* of synthetic_sizes */
+enum { MOST_BLOCKS = 5 }; /* of oracle_layers */
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
@@ -37,6 +37,8 @@ static mimo_status create_store(oracle_llm *out)
                             .module = MIMO_DST,
                             .tp_rank = (int)out->topology->tp_rank,
                             .tp_size = (int)out->topology->tp_size,
+                            .pp_rank = (int)out->topology->stage,
+                            .pp_size = (int)out->topology->stages,
                             .experts = out->topology->place,
                             .seed = out->sizes.seed,
                             .frozen = out->sizes.frozen,
@@ -62,6 +64,32 @@ static mimo_status create_dispatch(oracle_llm *out)
     return nn_dispatch_create(&out->dispatch, topology->runtime, topology->group, &desc);
 }
 
+void oracle_llm_blocks(int64_t *first, int64_t *end, int64_t layers, int64_t stage, int64_t stages)
+{
+    *first = stage * layers / stages;
+    *end = (stage + 1) * layers / stages;
+}
+
+/* The blocks of one stage. Of other stages' the store alone has to know. */
+static mimo_status add_blocks_of(oracle_llm *out, int64_t stage, const nn_block_kind *const *kinds,
+                                 const nn_block_desc *block)
+{
+    int64_t first, end;
+    nn_stack other = {0};
+    bool own = stage == out->topology->stage;
+    oracle_llm_blocks(&first, &end, out->sizes.llm_layers, stage, out->topology->stages);
+    nn_stack_desc blocks = {.name = "llm.block",
+                            .first = first,
+                            .count = end - first,
+                            .kinds = kinds + first,
+                            .block = *block};
+    MIMO_TRY(nn_params_set_stage(out->params, (int)stage));
+    mimo_status status =
+        nn_stack_init(own ? &out->blocks : &other, out->params, out->topology->tp, &blocks);
+    nn_stack_release(&other);
+    return status;
+}
+
 static mimo_status add_blocks(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
@@ -72,19 +100,18 @@ static mimo_status add_blocks(oracle_llm *out)
                                 .replay = out->replay.context ? &out->replay : NULL,
                                 .traced = out->replay.context != NULL};
     const nn_block_kind *kinds[MOST_BLOCKS];
+    nn_block_desc block = block_of(sizes->hidden, sizes->heads, sizes->llm_layers);
     for (int i = 0; i < MOST_BLOCKS; i++)
         kinds[i] = sizes->experts > 0 && i % 2 == 1 ? &nn_block_mixed : &nn_block_dense;
-    nn_stack_desc blocks = {.name = "llm.block",
-                            .count = sizes->llm_layers,
-                            .kinds = kinds,
-                            .block = block_of(sizes->hidden, sizes->heads, sizes->llm_layers)};
-    blocks.block.max_rows = out->share;
-    blocks.block.max_batch = out->batch;
-    blocks.block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
-    blocks.block.sp = out->topology->sp;
-    blocks.block.mixture = &mixture;
-    blocks.block.adapters = oracle_adapters(&out->adapters, sizes);
-    return nn_stack_init(&out->blocks, out->params, out->topology->tp, &blocks);
+    block.max_rows = out->share;
+    block.max_batch = out->batch;
+    block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
+    block.sp = out->topology->sp;
+    block.mixture = &mixture;
+    block.adapters = oracle_adapters(&out->adapters, sizes);
+    for (int64_t stage = 0; stage < out->topology->stages; stage++)
+        MIMO_TRY(add_blocks_of(out, stage, kinds, &block));
+    return MIMO_OK; /* the last stage stays set for what follows */
 }
 
 static int64_t text_count(const oracle_llm *llm)
@@ -121,14 +148,14 @@ static mimo_status add_layers(oracle_llm *out)
     return nn_params_seal(out->params);
 }
 
-static mimo_status create_alignment(oracle_llm *out)
+static mimo_status create_alignment(oracle_llm_saved *saved, const oracle_llm *llm)
 {
     mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
     desc.modalities = 1;
-    desc.special = &out->sizes.image_id;
-    desc.vocabulary = out->sizes.text_vocabulary;
-    desc.memory = out->topology->runtime->memory;
-    return mimo_alignment_create(&out->alignment, &desc);
+    desc.special = &llm->sizes.image_id;
+    desc.vocabulary = llm->sizes.text_vocabulary;
+    desc.memory = llm->topology->runtime->memory;
+    return mimo_alignment_create(&saved->alignment, &desc);
 }
 
 static mimo_status reserve(const oracle_llm *llm, nn_real **out, int64_t count)
@@ -153,53 +180,67 @@ static mimo_status place_saved(oracle_llm_saved *saved, const oracle_llm *llm)
 
 /* With zero-copy the saved state lies in a buffer of the ranks that share experts: so rows and
  * their gradients are written straight into the tiles of experts. */
-static mimo_status reserve_saved(oracle_llm *out)
+static mimo_status reserve_room(oracle_llm_saved *saved, const oracle_topology *topology)
 {
-    nn_room *room = &out->saved.room;
-    const oracle_topology *topology = out->topology;
+    nn_room *room = &saved->room;
     int64_t bytes = room->used;
     if (!topology->zero_copy || topology->experts == 0)
         return nn_room_reserve(room, topology->runtime);
-    MIMO_TRY(mimo_buffer_create(&out->buffer, topology->group, bytes));
+    MIMO_TRY(mimo_buffer_create(&saved->buffer, topology->group, bytes));
     *room = (nn_room){
-        .runtime = topology->runtime, .base = mimo_buffer_data(out->buffer), .bytes = bytes};
+        .runtime = topology->runtime, .base = mimo_buffer_data(saved->buffer), .bytes = bytes};
     return nn_runtime_zero(topology->runtime, room->base, bytes);
 }
 
-static void release_saved(oracle_llm *llm)
+static mimo_status reserve_saved(oracle_llm_saved *saved, const oracle_llm *llm)
 {
-    if (!llm->buffer)
-        nn_room_release(&llm->saved.room);
-    mimo_buffer_destroy(llm->buffer);
+    MIMO_TRY(create_alignment(saved, llm));
+    MIMO_TRY(mimo_reserve(&saved->text_ids, text_count(llm), sizeof *saved->text_ids));
+    MIMO_TRY(mimo_reserve(&saved->labels, llm->share * llm->batch, sizeof *saved->labels));
+    MIMO_TRY(nn_stack_saved_init(&saved->blocks, &llm->blocks));
+    MIMO_TRY(place_saved(saved, llm));
+    MIMO_TRY(reserve_room(saved, llm->topology));
+    return place_saved(saved, llm);
 }
 
-static mimo_status reserve_rooms(oracle_llm *out)
+static void release_saved(oracle_llm_saved *saved)
+{
+    nn_stack_saved_release(&saved->blocks);
+    if (!saved->buffer)
+        nn_room_release(&saved->room);
+    mimo_buffer_destroy(saved->buffer);
+    mimo_alignment_destroy(saved->alignment);
+    mimo_release(saved->text_ids);
+    mimo_release(saved->labels);
+}
+
+static mimo_status reserve_rooms(oracle_llm *out, int64_t states)
 {
     const ref_sizes *sizes = &out->sizes;
-    MIMO_TRY(mimo_reserve(&out->text_ids, text_count(out), sizeof *out->text_ids));
     MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
-    MIMO_TRY(mimo_reserve(&out->labels, out->share * out->batch, sizeof *out->labels));
     MIMO_TRY(reserve(out, &out->whole, sizes->seq * out->batch * sizes->hidden));
     MIMO_TRY(reserve(out, &out->d_normed, out->own * out->batch * sizes->hidden));
-    MIMO_TRY(nn_stack_saved_init(&out->saved.blocks, &out->blocks));
-    MIMO_TRY(place_saved(&out->saved, out));
-    MIMO_TRY(reserve_saved(out));
-    return place_saved(&out->saved, out);
+    MIMO_TRY(mimo_reserve(&out->saved, states, sizeof *out->saved));
+    while (out->states < states)
+        MIMO_TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
+    return MIMO_OK;
 }
 
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch, oracle_replay *replay)
+                              const ref_sizes *sizes, int64_t batch, int64_t states,
+                              oracle_replay *replay)
 {
     out->topology = topology;
     out->replay = (nn_replay){oracle_replay_ids, replay};
     out->sizes = *sizes;
     out->batch = batch;
+    out->first = topology->stage == 0;
+    out->last = topology->stage == topology->stages - 1;
     MIMO_TRY(find_positions(out));
     MIMO_TRY(create_store(out));
     MIMO_TRY(create_dispatch(out));
     MIMO_TRY(add_layers(out));
-    MIMO_TRY(create_alignment(out));
-    return reserve_rooms(out);
+    return reserve_rooms(out, states);
 }
 
 void oracle_llm_destroy(oracle_llm *llm)
@@ -207,15 +248,13 @@ void oracle_llm_destroy(oracle_llm *llm)
     const nn_runtime *runtime = llm->topology ? llm->topology->runtime : NULL;
     nn_runtime_free(runtime, llm->whole);
     nn_runtime_free(runtime, llm->d_normed);
-    nn_stack_saved_release(&llm->saved.blocks);
-    release_saved(llm);
+    for (int64_t i = 0; i < llm->states; i++)
+        release_saved(&llm->saved[i]);
     nn_stack_release(&llm->blocks);
     nn_dispatch_destroy(llm->dispatch);
-    void *rooms[] = {llm->share_positions, llm->own_positions, llm->text_ids, llm->labels,
-                     llm->labels_bs};
+    void *rooms[] = {llm->share_positions, llm->own_positions, llm->labels_bs, llm->saved};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         mimo_release(rooms[i]);
-    mimo_alignment_destroy(llm->alignment);
     nn_loss_release(&llm->loss);
     nn_linear_release(&llm->head);
     nn_norm_release(&llm->norm);
@@ -226,22 +265,33 @@ void oracle_llm_destroy(oracle_llm *llm)
     memset(llm, 0, sizeof *llm);
 }
 
+nn_real *oracle_llm_input(const oracle_llm *llm, int64_t state)
+{
+    return llm->saved[state].blocks.x[0];
+}
+
+nn_real *oracle_llm_output(const oracle_llm *llm, int64_t state)
+{
+    return llm->saved[state].blocks.x[llm->blocks.count];
+}
+
 /* ------------------------------------- rows between layouts ---------------------------------- */
 
 typedef struct llm_views {
     mimo_tensor image, text, whole, own;
 } llm_views;
 
-static llm_views views_of(oracle_llm *llm, const nn_real *image, nn_real *own)
+static llm_views views_of(const oracle_llm *llm, const oracle_llm_saved *saved,
+                          const nn_real *image)
 {
     const ref_sizes *sizes = &llm->sizes;
     int64_t batch = llm->batch, hidden = sizes->hidden;
     llm_views views;
     views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", sizes->image_tokens,
                                  batch, hidden);
-    views.text = mimo_tensor_2d(llm->saved.text_rows, NN_DTYPE, "th", text_count(llm), hidden);
+    views.text = mimo_tensor_2d(saved->text_rows, NN_DTYPE, "th", text_count(llm), hidden);
     views.whole = mimo_tensor_3d(llm->whole, NN_DTYPE, "sbh", sizes->seq, batch, hidden);
-    views.own = mimo_tensor_3d(own, NN_DTYPE, "sbh", llm->own, batch, hidden);
+    views.own = mimo_tensor_3d(saved->blocks.x[0], NN_DTYPE, "sbh", llm->own, batch, hidden);
     views.image.memory = views.text.memory = llm->topology->runtime->memory;
     views.whole.memory = views.own.memory = llm->topology->runtime->memory;
     return views;
@@ -254,33 +304,7 @@ static mimo_stream stream_of(const oracle_llm *llm)
 
 /* ------------------------------------------ forward ----------------------------------------- */
 
-static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
-{
-    int64_t texts = 0, count = llm->batch * llm->sizes.seq;
-    mimo_tensor view =
-        mimo_tensor_2d((void *)(uintptr_t)ids, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
-    MIMO_TRY(mimo_alignment_update(llm->alignment, &view, stream_of(llm)));
-    for (int64_t i = 0; i < count; i++)
-        if (ids[i] != llm->sizes.image_id)
-            llm->text_ids[texts++] = ids[i];
-    return nn_embedding_forward(&llm->text, &llm->saved.text, llm->saved.text_rows, llm->text_ids,
-                                texts);
-}
-
-static mimo_status embed(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids)
-{
-    MIMO_TRY(look_up_text(llm, ids));
-    nn_real *first = llm->saved.blocks.x[0];
-    llm_views views = views_of(llm, image_rows, first);
-    MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text,
-                                  stream_of(llm)));
-    MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
-                                  &views.whole, stream_of(llm)));
-    return nn_embedding_add(&llm->position, &llm->saved.position, first, llm->own_positions,
-                            llm->own, llm->batch);
-}
-
-static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
+static mimo_status split_labels(oracle_llm *llm, oracle_llm_saved *saved, const int64_t *labels)
 {
     mimo_tensor whole =
         mimo_tensor_2d((void *)(uintptr_t)labels, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
@@ -288,45 +312,96 @@ static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
     MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_LABELS, &share, &whole, NULL));
     for (int64_t s = 0; s < llm->share; s++)
         for (int64_t b = 0; b < llm->batch; b++)
-            llm->labels[s * llm->batch + b] = llm->labels_bs[b * llm->share + s];
+            saved->labels[s * llm->batch + b] = llm->labels_bs[b * llm->share + s];
     return MIMO_OK;
 }
 
-mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
-                               const int64_t *labels, double *loss_sum, int64_t *tokens)
+mimo_status oracle_llm_read(oracle_llm *llm, int64_t state, const int64_t *ids,
+                            const int64_t *labels)
 {
-    oracle_llm_saved *saved = &llm->saved;
+    oracle_llm_saved *saved = &llm->saved[state];
+    int64_t texts = 0, count = llm->batch * llm->sizes.seq;
+    mimo_tensor view =
+        mimo_tensor_2d((void *)(uintptr_t)ids, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] != llm->sizes.image_id)
+            saved->text_ids[texts++] = ids[i];
+    MIMO_TRY(split_labels(llm, saved, labels));
+    return mimo_alignment_update(saved->alignment, &view, stream_of(llm));
+}
+
+static mimo_status embed(oracle_llm *llm, oracle_llm_saved *saved, const nn_real *image_rows)
+{
+    llm_views views = views_of(llm, saved, image_rows);
+    MIMO_TRY(nn_embedding_forward(&llm->text, &saved->text, saved->text_rows, saved->text_ids,
+                                  text_count(llm)));
+    MIMO_TRY(mimo_alignment_merge(saved->alignment, &views.whole, &views.image, &views.text,
+                                  stream_of(llm)));
+    MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
+                                  &views.whole, stream_of(llm)));
+    return nn_embedding_add(&llm->position, &saved->position, saved->blocks.x[0],
+                            llm->own_positions, llm->own, llm->batch);
+}
+
+/* From the blocks' output to the losses. */
+static mimo_status predict(oracle_llm *llm, oracle_llm_saved *saved)
+{
     int64_t own = llm->own * llm->batch;
-    nn_real *last = saved->blocks.x[llm->blocks.count];
-    MIMO_TRY(embed(llm, image_rows, ids));
-    MIMO_TRY(split_labels(llm, labels));
-    MIMO_TRY(nn_stack_forward(&llm->blocks, &saved->blocks, &llm->sequence));
+    const nn_real *last = saved->blocks.x[llm->blocks.count];
     MIMO_TRY(nn_norm_forward(&llm->norm, &saved->norm, saved->normed, last, own));
     MIMO_TRY(
         nn_linear_forward(&llm->head, &saved->head, saved->logits, saved->normed, own, llm->batch));
-    MIMO_TRY(nn_loss_forward(&llm->loss, &saved->loss, saved->logits, llm->labels,
-                             llm->share * llm->batch));
-    return nn_loss_read(&llm->loss, loss_sum, tokens);
+    return nn_loss_forward(&llm->loss, &saved->loss, saved->logits, saved->labels,
+                           llm->share * llm->batch);
+}
+
+mimo_status oracle_llm_forward(oracle_llm *llm, int64_t state, const nn_real *image_rows)
+{
+    oracle_llm_saved *saved = &llm->saved[state];
+    if (llm->first)
+        MIMO_TRY(embed(llm, saved, image_rows));
+    MIMO_TRY(nn_stack_forward(&llm->blocks, &saved->blocks, &llm->sequence));
+    return llm->last ? predict(llm, saved) : MIMO_OK;
 }
 
 /* ----------------------------------------- backward ----------------------------------------- */
 
-mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image)
+static mimo_status predict_backward(oracle_llm *llm, oracle_llm_saved *saved)
+{
+    nn_real *last = saved->blocks.x[llm->blocks.count];
+    MIMO_TRY(nn_loss_backward_input(&llm->loss, &saved->loss, saved->logits));
+    MIMO_TRY(nn_linear_backward_input(&llm->head, &saved->head, llm->d_normed, saved->logits));
+    return nn_norm_backward_input(&llm->norm, &saved->norm, last, llm->d_normed, NULL);
+}
+
+/* Gradients of image rows, and of text rows. */
+static mimo_status embed_backward(oracle_llm *llm, oracle_llm_saved *saved, nn_real *d_image)
 {
     const oracle_topology *topology = llm->topology;
-    oracle_llm_saved *saved = &llm->saved;
-    nn_real *d = saved->blocks.x[0], *last = saved->blocks.x[llm->blocks.count];
-    MIMO_TRY(nn_loss_backward_input(&llm->loss, &saved->loss, saved->logits));
-    MIMO_TRY(nn_linear_backward(&llm->head, &saved->head, llm->d_normed, saved->logits));
-    MIMO_TRY(nn_norm_backward_input(&llm->norm, &saved->norm, last, llm->d_normed, NULL));
-    MIMO_TRY(nn_stack_backward_input(&llm->blocks, &saved->blocks));
-    MIMO_TRY(nn_stack_backward_params(&llm->blocks, &saved->blocks));
-    MIMO_TRY(nn_embedding_backward_params(&llm->position, &saved->position, d));
-
-    llm_views views = views_of(llm, d_image, d);
+    llm_views views = views_of(llm, saved, d_image);
     MIMO_TRY(mimo_partition_adjoint(topology->partition, MIMO_EMBEDDINGS, &views.whole, &views.own,
                                     topology->tp, stream_of(llm)));
-    MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole,
-                                  stream_of(llm)));
+    return mimo_alignment_split(saved->alignment, &views.image, &views.text, &views.whole,
+                                stream_of(llm));
+}
+
+mimo_status oracle_llm_backward_input(oracle_llm *llm, int64_t state, nn_real *d_image)
+{
+    oracle_llm_saved *saved = &llm->saved[state];
+    if (llm->last)
+        MIMO_TRY(predict_backward(llm, saved));
+    MIMO_TRY(nn_stack_backward_input(&llm->blocks, &saved->blocks));
+    return llm->first ? embed_backward(llm, saved, d_image) : MIMO_OK;
+}
+
+mimo_status oracle_llm_backward_params(oracle_llm *llm, int64_t state)
+{
+    oracle_llm_saved *saved = &llm->saved[state];
+    if (llm->last)
+        MIMO_TRY(nn_linear_backward_params(&llm->head, &saved->head));
+    MIMO_TRY(nn_stack_backward_params(&llm->blocks, &saved->blocks));
+    if (!llm->first)
+        return MIMO_OK;
+    MIMO_TRY(nn_embedding_backward_params(&llm->position, &saved->position, saved->blocks.x[0]));
     return nn_embedding_backward_params(&llm->text, &saved->text, saved->text_rows);
 }

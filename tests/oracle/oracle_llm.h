@@ -5,6 +5,10 @@
  *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions -> blocks -> norm
  *   -> head -> losses
  *
+ * Over pipeline stages the first one has what comes before the blocks, the last one what comes
+ * behind them, and each some of the blocks. Several micro-batches may be in flight, each in a state
+ * of its own.
+ *
  * Under sp each tp rank has its own rows everywhere between the products. Inside of a product, and
  * of attention, are those of the whole cp share.
  */
@@ -26,9 +30,12 @@ typedef struct oracle_llm_saved {
     nn_norm_saved norm;
     nn_linear_saved head;
     nn_loss_saved loss;
-    nn_real *text_rows; /* [B (S - P), H] */
-    nn_real *normed;    /* [own, B, H] */
-    nn_real *logits;    /* [share, B, V / tp] */
+    nn_real *text_rows;         /* [B (S - P), H] */
+    nn_real *normed;            /* [own, B, H] */
+    nn_real *logits;            /* [share, B, V / tp] */
+    mimo_alignment *alignment;  /* of the ids */
+    int64_t *text_ids, *labels; /* labels [share, B] */
+    mimo_buffer *buffer;        /* where the room lies; NULL: in memory of its own */
 } oracle_llm_saved;
 
 typedef struct oracle_llm {
@@ -43,29 +50,42 @@ typedef struct oracle_llm {
     nn_lora_selection adapters;
     nn_loss loss;
     nn_sequence sequence;
-    nn_replay replay; /* of the routers */
-    oracle_llm_saved saved;
-    mimo_buffer *buffer; /* where that lies; NULL: in memory of its own */
-    mimo_alignment *alignment;
+    nn_replay replay;        /* of the routers */
+    oracle_llm_saved *saved; /* [states] */
+    int64_t states;
+    bool first, last;         /* of the stages */
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */
     int64_t *share_positions; /* global positions */
     int64_t *own_positions;
-    int64_t *text_ids, *labels_bs, *labels; /* labels [share, B] */
-    nn_real *whole;                         /* [S, B, H] */
-    nn_real *d_normed;                      /* [own, B, H] */
+    int64_t *labels_bs; /* [B, share], while labels are read */
+    nn_real *whole;     /* [S, B, H] */
+    nn_real *d_normed;  /* [own, B, H] */
 } oracle_llm;
+
+/* Blocks [*first, *end) of a stage: as even as possible. */
+void oracle_llm_blocks(int64_t *first, int64_t *end, int64_t layers, int64_t stage, int64_t stages);
 
 /* Collective. The replay is borrowed; NULL: routers choose. The caller zeroes *out before and
  * destroys it after, whatever the result. */
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch, oracle_replay *replay);
+                              const ref_sizes *sizes, int64_t batch, int64_t states,
+                              oracle_replay *replay);
 void oracle_llm_destroy(oracle_llm *llm);
 
-/* ids and labels [B, S] of this rank's samples. */
-mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
-                               const int64_t *labels, double *loss_sum, int64_t *tokens);
-/* d_image [P, B, H] is this rank's contribution to the gradient of the image rows. */
-mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image);
+/* The tile [own, B, H] that comes from the stage before, and the one that goes to the stage behind;
+ * in backward their gradients. */
+nn_real *oracle_llm_input(const oracle_llm *llm, int64_t state);
+nn_real *oracle_llm_output(const oracle_llm *llm, int64_t state);
+
+/* Read ids and labels [B, S] of this rank's samples. Then forward: the first stage begins with the
+ * image rows. */
+mimo_status oracle_llm_read(oracle_llm *llm, int64_t state, const int64_t *ids,
+                            const int64_t *labels);
+mimo_status oracle_llm_forward(oracle_llm *llm, int64_t state, const nn_real *image_rows);
+/* d_image [P, B, H], on the first stage, is this rank's contribution to the gradient of the image
+ * rows. Then the gradients of the parameters. */
+mimo_status oracle_llm_backward_input(oracle_llm *llm, int64_t state, nn_real *d_image);
+mimo_status oracle_llm_backward_params(oracle_llm *llm, int64_t state);
 
 #endif

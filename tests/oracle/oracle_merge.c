@@ -7,7 +7,7 @@ static mimo_status visit_linears(oracle_candidate *candidate, nn_lora_visit *vis
     oracle_llm *llm = &candidate->llm;
     MIMO_TRY(encoder_visit(&candidate->encoder, visit));
     MIMO_TRY(nn_stack_visit(&llm->blocks, visit));
-    return nn_linear_visit(&llm->head, visit);
+    return llm->last ? nn_linear_visit(&llm->head, visit) : MIMO_OK;
 }
 
 static mimo_status hash_values(uint64_t *hash, const oracle_candidate *candidate)
@@ -27,10 +27,7 @@ mimo_status oracle_merge_run(oracle_candidate *candidate, const synthetic_step *
     uint64_t before, after;
     MIMO_TRY(hash_values(&before, candidate));
     MIMO_TRY(visit_linears(candidate, nn_lora_merge));
-    for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
-        MIMO_TRY(oracle_candidate_forward(candidate, step, m));
-        oracle_candidate_capture_logits(candidate, capture, "merged llm.logits", m);
-    }
+    MIMO_TRY(oracle_candidate_predict(candidate, step, capture, "merged llm.logits"));
     MIMO_TRY(visit_linears(candidate, nn_lora_unmerge));
     MIMO_TRY(hash_values(&after, candidate));
     capture_scalar(capture, "all bits as before merging", before == after);

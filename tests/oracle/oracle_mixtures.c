@@ -12,9 +12,9 @@ const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block)
                                                    : NULL;
 }
 
-static nn_moe_saved *state_at(const oracle_llm *llm, int64_t block)
+static nn_moe_saved *state_at(const oracle_llm *llm, int64_t state, int64_t block)
 {
-    return &((nn_block_saved *)llm->saved.blocks.blocks[block])->moe;
+    return &((nn_block_saved *)llm->saved[state].blocks.blocks[block])->moe;
 }
 
 int64_t oracle_mixtures_rows(const oracle_llm *llm)
@@ -43,7 +43,7 @@ static void number_rows(int64_t *numbers, const oracle_candidate *candidate)
         numbers[i] = oracle_replay_token(candidate->replay, before * llm->batch + i, llm->batch);
 }
 
-mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m)
+mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m, int64_t state)
 {
     const oracle_llm *llm = &candidate->llm;
     int64_t rows = llm->own * llm->batch;
@@ -55,7 +55,7 @@ mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m)
     number_rows(candidate->row_of, candidate);
     for (int64_t i = 0; i < llm->blocks.count; i++)
         if (oracle_mixture_at(llm, i))
-            MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_at(llm, i)->numbers,
+            MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_at(llm, state, i)->numbers,
                                       candidate->row_of, rows * (int64_t)sizeof(int64_t)));
     return MIMO_OK;
 }
@@ -239,12 +239,12 @@ static void capture_result(const mixture_view *it)
     capture_rows(it, it->capture, "mixed", &rows);
 }
 
-void oracle_mixtures_capture(oracle_candidate *candidate, oracle_capture *capture)
+void oracle_mixtures_capture(oracle_candidate *candidate, int64_t state)
 {
     const oracle_llm *llm = &candidate->llm;
     for (int64_t i = 0; i < llm->blocks.count; i++) {
-        const mixture_view it = {
-            candidate, capture, &candidate->sent, i, oracle_mixture_at(llm, i), state_at(llm, i)};
+        const mixture_view it = {candidate, candidate->capture,        &candidate->sent,
+                                 i,         oracle_mixture_at(llm, i), state_at(llm, state, i)};
         if (!it.moe)
             continue;
         capture_router(&it);

@@ -14,9 +14,9 @@ int64_t oracle_mixtures_rows(const oracle_llm *llm);
 
 /* Before the forward of micro-batch m: where its rows stand, for the replay, and their tokens,
  * which go to the experts beside them. Where nothing is replayed it does nothing. */
-mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m);
+mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m, int64_t state);
 
-/* After it. What ranks send goes to candidate->sent. */
-void oracle_mixtures_capture(oracle_candidate *candidate, oracle_capture *capture);
+/* After it, into candidate->capture. What ranks send goes to candidate->sent. */
+void oracle_mixtures_capture(oracle_candidate *candidate, int64_t state);
 
 #endif

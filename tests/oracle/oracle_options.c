@@ -17,6 +17,8 @@ enum {
     KEY_ADAPTERS,
     KEY_EXPERTS,
     KEY_EXPERT_GRID,
+    KEY_SCHEDULE,
+    KEY_ALIVE,
     KEY_EXECUTOR,
     KEY_DEVICE,
     KEY_MUTATE,
@@ -44,6 +46,8 @@ static const struct option table[] = {
     {"adapters", required_argument, NULL, KEY_ADAPTERS},
     {"experts", required_argument, NULL, KEY_EXPERTS},
     {"expert-grid", required_argument, NULL, KEY_EXPERT_GRID},
+    {"schedule", required_argument, NULL, KEY_SCHEDULE},
+    {"encoder-alive", required_argument, NULL, KEY_ALIVE},
     {"executor", required_argument, NULL, KEY_EXECUTOR},
     {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
@@ -79,6 +83,9 @@ void oracle_options_help(FILE *stream)
         "  --experts E,K     in place of the MLP of every second block of the LLM a mixture of E\n"
         "                    experts, of which each token has K\n"
         "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
+        "  --schedule NAME   of the stages of --llm ...,pp=2: 1f1b (default) or zero-bubble\n"
+        "  --encoder-alive L  micro-batches of the encoder at once (default: as few as make no\n"
+        "                    stage wait for each of them)\n"
         "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
         "                    zero-copy with the tiles in a buffer, also those of experts\n"
         "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
@@ -180,6 +187,21 @@ static const char *read_experts(oracle_spec *spec, const char *text)
                : "--experts is not E,K with K from 1 to E, and E at most 16";
 }
 
+static const char *read_schedule(mimo_schedule_kind *out, const char *name)
+{
+    bool zero = strcmp(name, "zero-bubble") == 0;
+    *out = zero ? MIMO_SCHEDULE_ZERO_BUBBLE : MIMO_SCHEDULE_1F1B;
+    return zero || strcmp(name, "1f1b") == 0 ? NULL : "--schedule is none of 1f1b and zero-bubble";
+}
+
+static const char *read_alive(int64_t *out, const char *text)
+{
+    uint64_t alive = 0;
+    bool read = read_number(&alive, text, INT_MAX);
+    *out = (int64_t)alive;
+    return read && alive > 0 ? NULL : "--encoder-alive is not a number of micro-batches from 1";
+}
+
 static const char *read_parts(int64_t *out, const char *text)
 {
     uint64_t parts = 0;
@@ -207,6 +229,10 @@ static const char *read_option(oracle_options *out, int key)
     case KEY_EXPERT_GRID:
         out->spec.expert_grid = optarg;
         return NULL;
+    case KEY_SCHEDULE:
+        return read_schedule(&out->spec.schedule.kind, optarg);
+    case KEY_ALIVE:
+        return read_alive(&out->spec.schedule.alive, optarg);
     case KEY_EXECUTOR:
         return read_executor(&out->spec.executor, optarg);
     case KEY_DEVICE:

@@ -58,6 +58,12 @@ MIXED_FEW = [Topology("tp=1,dp=2", "tp=1,cp=1,dp=2", "--expert-grid etp=1,ep=2")
              Topology("tp=1,dp=8", "tp=4,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
              Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--expert-grid etp=1,ep=1")]
 
+# An LLM in stages, beside one that is not.
+STAGED = [Topology("tp=1,dp=2", "tp=1,cp=1,pp=2,dp=1", "--schedule zero-bubble"),
+          Topology("tp=2,dp=4", "tp=2,cp=2,dp=1,pp=2", "--sp --micro-batches 3"),
+          Topology("tp=1,dp=8", "tp=2,cp=1,dp=2,pp=2",
+                   "--schedule zero-bubble --micro-batches 3 --encoder-alive 3")]
+
 # Four ranks on two hosts. Groups of tp and of cp lie within a host, and across both.
 ON_HOSTS = [Topology("tp=2,dp=2", "tp=1,cp=2,dp=2", "--executor collective"),
             Topology("tp=4,dp=1", "tp=2,cp=1,dp=2", "--sp --executor routed"),
@@ -114,6 +120,7 @@ def check(launch_all, every):
     steps = 100 if every else 10
     return (compare(launch_all, MANY if every else FEW, steps, [], True)
             + compare(launch_all, ADAPTED_MANY if every else ADAPTED_FEW, steps, adapters, True)
+            + compare(launch_all, STAGED, steps, adapters, True)
             + compare(launch_all, MIXED_FEW, steps, ["--experts", "8,2"], True)
             + compare(launch_all, MANY if every else FEW, 2, ["--fast"], False))
 

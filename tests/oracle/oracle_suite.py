@@ -12,6 +12,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        experts    mixtures of experts on 8 topologies, on 3 with adapters and zero-copy
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
                   ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
+       stages     an LLM in stages, on 4 topologies, by 1F1B and zero bubble in turn
+       every-stages     on 8 topologies, by both schedules, with and without adapters, and where the
+                  encoder may go ahead of the LLM without limit
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -43,7 +46,7 @@ import typing
 import oracle_same_bits
 
 PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "every-experts",
-         "same-bits", "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
+         "stages", "every-stages", "same-bits", "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -74,6 +77,12 @@ MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", True),
              ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2", True),
              ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3", False),
              ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4", False)]
+# Stages: the encoder's grid, the LLM's, whether with sp. With pp = 4 and 8 some have no block.
+STAGES = [("tp=1,dp=2", "pp=2", False), ("tp=1,dp=4", "pp=4", False),
+          ("tp=2,dp=2", "tp=2,pp=2", True), ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", False),
+          ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", False), ("tp=2,dp=4", "tp=2,cp=2,dp=1,pp=2", True),
+          ("tp=1,dp=8", "pp=4,dp=2", False), ("tp=1,dp=8", "pp=8", False)]
+SCHEDULES = ["1f1b", "zero-bubble"]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
@@ -87,9 +96,13 @@ REFUSED = [
     (["--seed", ""], "--seed is not a number from 0 to 2^64 - 1"),
     (["--train", "3x"], "--train is not a number of steps from 1 to 2^31 - 1"),
     (["--train", "4294967297"], "--train is not a number of steps from 1 to 2^31 - 1"),
-    (["--llm", "tp=1,cp=1,pp=2,dp=1"],
-     "--llm tp=1,cp=1,pp=2,dp=1 has pp=2: the oracle models no pp there"),
-    (["--llm", "pp=2", "--train", "3"], "--llm pp=2 has pp=2: the oracle models no pp there"),
+    (["--encoder", "pp=2,dp=1"], "--encoder pp=2,dp=1 has pp=2: the oracle models no pp there"),
+    (["--encoder", "tp=2,dp=1", "--llm", "pp=2"],
+     "--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm pp=2 puts on stages 0 and 1"),
+    (["--llm", "pp=2", "--experts", "8,2"],
+     "--experts with --llm pp=2: the oracle models no experts in stages"),
+    (["--schedule", "three-phases"], "--schedule is none of 1f1b and zero-bubble"),
+    (["--encoder-alive", "0"], "--encoder-alive is not a number of micro-batches from 1"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
     (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
@@ -277,6 +290,8 @@ class Run(typing.NamedTuple):
     adapters: int = 0
     same_bits: bool = False
     experts: tuple = ()
+    schedule: str = ""
+    alive: int = 0
 
     def text(self):
         encoder, llm, sp = self.pair
@@ -284,6 +299,8 @@ class Run(typing.NamedTuple):
         text += f" adapters {self.adapters}" if self.adapters else ""
         text += " same bits" if self.same_bits else ""
         text += f" experts {' '.join(self.experts)}" if self.experts else ""
+        text += f" {self.schedule}" if self.schedule else ""
+        text += f" alive {self.alive}" if self.alive else ""
         return text + (f" seed {self.seed}" if self.seed != 1 else "")
 
     def options(self):
@@ -291,8 +308,10 @@ class Run(typing.NamedTuple):
         order = oracle_same_bits.ORDER if self.same_bits else []
         flags = zip(["--experts", "--expert-grid"], self.experts)
         experts = [word for flag in flags for word in flag]
+        schedule = ["--schedule", self.schedule] if self.schedule else []
+        alive = ["--encoder-alive", str(self.alive)] if self.alive else []
         return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order,
-                *experts]
+                *experts, *schedule, *alive]
 
 
 def judge_pair(text, result, outcome):
@@ -449,6 +468,15 @@ def mixed_rows():
     return rows
 
 
+def staged_rows():
+    """Every topology by every schedule: alone; with adapters and zero-copy; and with the encoder ahead
+    of the LLM by all 4 micro-batches."""
+    return [Run(pair, executor, adapters=rank, schedule=schedule, alive=alive)
+            for pair, schedule in itertools.product(STAGES, SCHEDULES)
+            for executor, rank, alive in (("routed", 0, 0), ("zero-copy", RANK, 0),
+                                          ("routed", RANK, 4))]
+
+
 def rows_of(part):
     """The runs of a part."""
     if part == "small":
@@ -462,6 +490,11 @@ def rows_of(part):
     if part == "experts":
         return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5] * RANK,
                     experts=tuple(row[3:5])) for row in MIXED_FEW]
+    if part == "stages":
+        return [Run(pair, "routed", adapters=i // 2 % 2 * RANK, schedule=SCHEDULES[i % 2])
+                for i, pair in enumerate(STAGES[:3] + STAGES[-1:])]
+    if part == "every-stages":
+        return staged_rows()
     if part == "every-experts":
         return mixed_rows()
     if part == "every-adapters":

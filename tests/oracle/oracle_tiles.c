@@ -13,6 +13,12 @@ static int64_t rows_of(const oracle_tiles *tiles, int side)
     return tiles->desc.tokens * tiles->desc.samples[side];
 }
 
+/* Samples that a call moves on a side. */
+static int64_t moved(const oracle_tiles *tiles, int side)
+{
+    return side == MIMO_DST && !tiles->desc.consumes ? 0 : tiles->desc.samples[side];
+}
+
 /* All parts of a call lie in one of two rooms. Those of a forward lie in another room than those of
  * the forward before. So what moves has other addresses from one micro-batch to the next. */
 enum { ROOMS = 2, ALIGNED = 64 };
@@ -81,7 +87,8 @@ void oracle_tiles_destroy(oracle_tiles *tiles)
 /* Copy columns between a tile and its parts, in quarters of a row. */
 static mimo_status copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
 {
-    int64_t first = 0, quarter = tiles->desc.hidden / 4, rows = rows_of(tiles, side);
+    int64_t first = 0, quarter = tiles->desc.hidden / 4;
+    int64_t rows = tiles->desc.tokens * moved(tiles, side);
     for (int i = 0; i < tiles->desc.tensors && tiles->desc.tensors > 1; i++) {
         int64_t quarters = tiles->width[i] / quarter, bytes = quarter * (int64_t)sizeof(nn_real);
         const mimo_rows whole = {tiles->tile[side], bytes, first, rows, 4, quarters, 1};
@@ -97,36 +104,37 @@ static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *v
 {
     for (int i = 0; i < tiles->desc.tensors; i++) {
         views[i] = mimo_tensor_3d(tiles->part[side][i], NN_DTYPE, "sbh", tiles->desc.tokens,
-                                  tiles->desc.samples[side], tiles->width[i]);
+                                  moved(tiles, side), tiles->width[i]);
         views[i].memory = tiles->runtime->memory;
     }
 }
 
-static mimo_status move(oracle_tiles *tiles, bool backward)
+mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward)
 {
     mimo_tensor from[ORACLE_TENSORS], to[ORACLE_TENSORS];
     const mimo_side source = backward ? MIMO_DST : MIMO_SRC;
     const mimo_side target = backward ? MIMO_SRC : MIMO_DST;
-    view_parts(tiles, source, from);
-    view_parts(tiles, target, to);
-    MIMO_TRY(copy_parts(tiles, source, true));
-    MIMO_TRY((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-        tiles->bridge, to, from, tiles->desc.tensors, tiles->runtime->stream));
-    return copy_parts(tiles, target, false);
-}
-
-mimo_status oracle_tiles_forward(oracle_tiles *tiles)
-{
-    if (tiles->desc.tensors > 1) { /* otherwise the tile itself is the only part */
+    mimo_stream stream = tiles->runtime->stream;
+    int n = tiles->desc.tensors;
+    *op = NULL;
+    if (!backward && n > 1) { /* otherwise the tile itself is the only part */
         tiles->turn = (tiles->turn + 1) % ROOMS;
         place_parts(tiles);
     }
-    return move(tiles, false);
+    view_parts(tiles, source, from);
+    view_parts(tiles, target, to);
+    MIMO_TRY(copy_parts(tiles, source, true));
+    if (stream)
+        return (backward ? mimo_bridge_backward : mimo_bridge_forward)(tiles->bridge, to, from, n,
+                                                                       stream);
+    return (backward ? mimo_bridge_backward_start : mimo_bridge_forward_start)(op, tiles->bridge,
+                                                                               to, from, n, NULL);
 }
 
-mimo_status oracle_tiles_backward(oracle_tiles *tiles)
+mimo_status oracle_tiles_end(oracle_tiles *tiles, bool backward)
 {
-    MIMO_TRY(move(tiles, true));
-    return nn_plain_zeros(tiles->runtime, tiles->tile[MIMO_SRC],
-                          rows_of(tiles, MIMO_SRC) * tiles->desc.hidden);
+    MIMO_TRY(copy_parts(tiles, backward ? MIMO_SRC : MIMO_DST, false));
+    return backward ? nn_plain_zeros(tiles->runtime, tiles->tile[MIMO_SRC],
+                                     rows_of(tiles, MIMO_SRC) * tiles->desc.hidden)
+                    : MIMO_OK;
 }

@@ -15,6 +15,7 @@ enum { ORACLE_TENSORS = 2 };
 typedef struct oracle_tiles_desc {
     int64_t tokens, hidden; /* P, H; 4 divides H */
     int64_t samples[2];     /* by mimo_side; zero-copy: the same on all ranks */
+    bool consumes;          /* image rows come to this rank: it is of the first stage */
     int tensors;            /* of a call: 1 or 2 */
 } oracle_tiles_desc;
 
@@ -35,8 +36,10 @@ mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topolo
                                 const oracle_tiles_desc *desc);
 void oracle_tiles_destroy(oracle_tiles *tiles);
 
-/* Rows from the src tile to the dst tile, and gradients from the dst tile to the src tile. */
-mimo_status oracle_tiles_forward(oracle_tiles *tiles);
-mimo_status oracle_tiles_backward(oracle_tiles *tiles);
+/* Begin to move rows from the src tile to the dst tile, or gradients back. *op is NULL where
+ * nothing is left to wait for. Collective over the bridge's ranks. */
+mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward);
+/* After the wait: what came is in the dst tile, or in the src tile. Local. */
+mimo_status oracle_tiles_end(oracle_tiles *tiles, bool backward);
 
 #endif

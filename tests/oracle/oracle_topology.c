@@ -7,7 +7,7 @@
 
 /* The dimensions that each model is split over. Both lists end with NULL. */
 static const char *const encoder_dims[] = {"tp", "dp", NULL};
-static const char *const llm_dims[] = {"tp", "cp", "dp", NULL};
+static const char *const llm_dims[] = {"tp", "cp", "dp", "pp", NULL};
 
 static bool is_among(const char *name, const char *const *names)
 {
@@ -68,10 +68,44 @@ static mimo_status check_experts(const oracle_spec *spec)
     return status;
 }
 
+/* Stages are at different steps, so no two of them may wait for each other inside the encoder. */
+static mimo_status check_encoder(const oracle_spec *spec, const mimo_grid *encoder,
+                                 const mimo_grid *llm)
+{
+    int64_t ranks = mimo_grid_size(llm), dp[2], stage[2];
+    MIMO_CHECK(spec->experts == 0 || mimo_grid_dim_size(llm, "pp") == 1, MIMO_ERR_UNSUPPORTED,
+               "--experts with --llm %s: the oracle models no experts in stages", spec->llm);
+    for (int64_t rank = 1; rank < ranks && ranks == mimo_grid_size(encoder); rank++) {
+        for (int i = 0; i < 2; i++) {
+            MIMO_TRY(mimo_grid_coord(&dp[i], encoder, rank - 1 + i, "dp"));
+            MIMO_TRY(mimo_grid_coord(&stage[i], llm, rank - 1 + i, "pp"));
+        }
+        MIMO_CHECK(dp[0] != dp[1] || stage[0] == stage[1], MIMO_ERR_GRID,
+                   "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
+                   ", which --llm %s puts on stages %" PRId64 " and %" PRId64,
+                   spec->encoder, rank - 1, rank, spec->llm, stage[0], stage[1]);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_stages(const oracle_spec *spec)
+{
+    mimo_grid *encoder, *llm;
+    MIMO_TRY(mimo_grid_create_text(&encoder, spec->encoder, 0));
+    mimo_status status = mimo_grid_create_text(&llm, spec->llm, 0);
+    if (status == MIMO_OK) {
+        status = check_encoder(spec, encoder, llm);
+        mimo_grid_destroy(llm);
+    }
+    mimo_grid_destroy(encoder);
+    return status;
+}
+
 mimo_status oracle_spec_check(const oracle_spec *spec)
 {
     MIMO_TRY(check_spec("--encoder", spec->encoder, encoder_dims));
     MIMO_TRY(check_spec("--llm", spec->llm, llm_dims));
+    MIMO_TRY(check_stages(spec));
     return check_experts(spec);
 }
 
@@ -101,6 +135,7 @@ static mimo_status make_partition(oracle_topology *out)
     int64_t rank = mimo_comm_rank(out->world);
     MIMO_TRY(mimo_grid_coord(&place.cp_rank, out->llm, rank, "cp"));
     MIMO_TRY(mimo_grid_coord(&out->tp_rank, out->llm, rank, "tp"));
+    MIMO_TRY(mimo_grid_coord(&out->stage, out->llm, rank, "pp"));
     place.tp_rank = out->tp_rank;
     rule.sp = out->sp;
     return mimo_partition_create(&out->partition, &rule, &place);
@@ -157,6 +192,10 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     MIMO_TRY(mimo_grid_connect(out->encoder, world));
     MIMO_TRY(mimo_grid_connect(out->llm, world));
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");
+    out->stages = mimo_grid_dim_size(out->llm, "pp");
+    MIMO_CHECK(out->stages == 1 || out->runtime->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
+               "--llm %s: hops between stages move host memory", spec->llm);
+    out->schedule = spec->schedule;
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
     out->shards = spec->shards;
@@ -165,6 +204,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     MIMO_TRY(group_along(&out->encoder_tp, out->encoder, "tp"));
     MIMO_TRY(group_along(&out->tp, out->llm, "tp"));
     MIMO_TRY(group_along(&out->cp, out->llm, "cp"));
+    MIMO_TRY(group_along(&out->pp, out->llm, "pp"));
     MIMO_TRY(make_partition(out));
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = out->encoder;

@@ -6,6 +6,7 @@
 #include <mimo/mimo.h>
 
 #include "captioner/model/compute_place.h"
+#include "captioner/model/schedule_choice.h"
 #include "executors.h"
 #include "nn/params/nn_params.h"
 
@@ -17,6 +18,7 @@ typedef struct oracle_spec {
     int64_t shards, pairs;   /* V and C of the fixed order of additions; 0: the fast order */
     int64_t experts, top_k;  /* of the mixtures in blocks 1, 3, ... of the LLM; 0: there are none */
     const char *expert_grid; /* "etp=2,ep=4"; edp is what is left */
+    schedule_choice schedule;
 } oracle_spec;
 
 typedef struct oracle_topology {
@@ -31,8 +33,10 @@ typedef struct oracle_topology {
     mimo_comm *group;      /* of ranks that share them; NULL: there are none */
     bool zero_copy;        /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
-    mimo_comm *encoder_tp, *tp, *cp; /* tp and cp are the LLM's; NULL where of size 1 */
-    int64_t tp_rank, tp_size;        /* of the LLM */
+    mimo_comm *encoder_tp, *tp, *cp, *pp; /* all but the first are the LLM's; NULL: of size 1 */
+    int64_t tp_rank, tp_size;             /* of the LLM */
+    int64_t stage, stages;                /* of the LLM */
+    schedule_choice schedule;
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;

@@ -71,7 +71,8 @@ static mimo_status hash_store(uint64_t *others, uint64_t *experts, const nn_para
 static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
                                const nn_params *params, const mimo_grid *grid, nn_part part)
 {
-    static const char *const over_tp[] = {"tp", NULL}, *const over_all[] = {"etp", "ep", NULL};
+    static const char *const over_tp[] = {"tp", "pp", NULL}, *const over_all[] = {"etp", "ep",
+                                                                                  NULL};
     uint64_t others, experts;
     mimo_grid *view;
     MIMO_TRY(hash_store(&others, &experts, params, part));
@@ -139,6 +140,7 @@ mimo_status order_training_run(const oracle_topology *topology, const oracle_cas
     sizes.experts = topology->experts;
     sizes.top_k = topology->top_k;
     sizes.twins = topology->experts > 1;
+    sizes.llm_layers = oracle_layers(topology);
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
     mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape, NULL);

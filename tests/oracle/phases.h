@@ -25,6 +25,7 @@
     X(PHASE_SGD, "sgd", 3e-6, "weights after one SGD step at lr 1")                                \
     X(PHASE_ADAMW, "adamw", 3e-6, "weights after five AdamW steps")                                \
     X(PHASE_EXCHANGES, "exchanges", 1e-12, "calls and bytes between ranks: those of the formula")  \
+    X(PHASE_SCHEDULE, "schedule", 1e-12, "steps of the schedule, and hops between stages")         \
     X(PHASE_ADAPTER, "adapter", 1e-12, "adapters in their files, and as ranks get them back")      \
     X(PHASE_MERGED, "merged", 1e-6, "logits of adapters merged into weights, and bits after that")
 

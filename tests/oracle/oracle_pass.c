@@ -1,0 +1,52 @@
+#include "oracle_pass.h"
+
+#include <string.h>
+
+#include "core/check.h"
+
+mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
+                               int64_t micro_batches, bool backward, int64_t places)
+{
+    const schedule_need need = {.stages = topology->stages,
+                                .micro_batches = micro_batches,
+                                .backward = backward,
+                                .places = places};
+    return schedule_choose(&out->schedule, &out->sizes, &topology->schedule, &need);
+}
+
+int64_t oracle_pass_states(const oracle_pass *pass, const oracle_topology *topology)
+{
+    int64_t states;
+    pipeline_count_states(&states, 1, pass->schedule, topology->stage);
+    return states;
+}
+
+mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology, int64_t states,
+                               int64_t places, stage_hops *hops, const pipeline_work *work)
+{
+    const pipeline_desc desc = {.world = topology->world,
+                                .schedule = out->schedule,
+                                .sizes = out->sizes,
+                                .stage = topology->stage,
+                                .states = &states,
+                                .places = places,
+                                .hops = hops,
+                                .work = *work};
+    return pipeline_create(&out->pipeline, &desc);
+}
+
+void oracle_pass_destroy(oracle_pass *pass)
+{
+    pipeline_destroy(&pass->pipeline);
+    mimo_schedule_destroy(pass->schedule);
+    memset(pass, 0, sizeof *pass);
+}
+
+int64_t oracle_pass_misses(const oracle_pass *pass)
+{
+    const stage_pipeline *pipeline = &pass->pipeline;
+    int64_t misses = pipeline->count - pipeline->done;
+    for (int64_t i = 0; i < pipeline->done; i++)
+        misses += memcmp(&pipeline->ran[i].step, &pipeline->steps[i], sizeof *pipeline->steps) != 0;
+    return misses;
+}

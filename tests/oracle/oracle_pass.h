@@ -1,0 +1,31 @@
+/* A walk of a schedule over the micro-batches of a step: the training step, or forwards alone. What
+ * a step of it computes is the candidate's. */
+#ifndef ORACLE_ORACLE_PASS_H
+#define ORACLE_ORACLE_PASS_H
+
+#include "captioner/model/pipeline.h"
+
+#include "oracle_topology.h"
+
+typedef struct oracle_pass {
+    mimo_schedule *schedule;
+    mimo_schedule_desc sizes;
+    stage_pipeline pipeline;
+} oracle_pass;
+
+/* Make the schedule of the topology, with at most `places` encoder groups at once; 0: as it says.
+ * Local. The caller zeroes *out before and destroys it after, whatever the result. */
+mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
+                               int64_t micro_batches, bool backward, int64_t places);
+/* Then the pipeline, of `states` saved states and `places`. Collective. */
+mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology, int64_t states,
+                               int64_t places, stage_hops *hops, const pipeline_work *work);
+void oracle_pass_destroy(oracle_pass *pass);
+
+/* The saved states that its list needs on this stage. */
+int64_t oracle_pass_states(const oracle_pass *pass, const oracle_topology *topology);
+
+/* How many steps of the list did not run, or are others than it says. */
+int64_t oracle_pass_misses(const oracle_pass *pass);
+
+#endif

@@ -1,0 +1,298 @@
+#include "oracle_steps.h"
+
+#include <stdio.h>
+
+#include "core/check.h"
+#include "core/mutation.h"
+
+#include "oracle_mixtures.h"
+
+/* ------------------------------------------ captures ----------------------------------------- */
+
+/* A tile "sbh" of samples [first, first + batch) of micro-batch m. Row (s, b) of it is row sample *
+ * length + position of the whole. */
+typedef struct tile_rows {
+    int64_t m, first, batch;
+    int64_t local, length;    /* positions on this rank, and all of them */
+    const int64_t *positions; /* [local]; NULL: all */
+} tile_rows;
+
+typedef struct tile_columns {
+    int64_t first, count;
+} tile_columns;
+
+/* Capture what is in candidate->on_host. */
+static void capture_here(const oracle_candidate *candidate, oracle_capture *capture,
+                         const char *name, const tile_rows *rows, tile_columns columns)
+{
+    int64_t i = 0;
+    for (int64_t s = 0; s < rows->local; s++)
+        for (int64_t b = 0; b < rows->batch; b++) {
+            int64_t sample = rows->m * candidate->shape.micro_batch + rows->first + b;
+            int64_t position = rows->positions ? rows->positions[s] : s;
+            bool exists = sample < candidate->shape.samples;
+            candidate->row_of[i++] = exists ? sample * rows->length + position : -1;
+        }
+    capture_block block = {name,          candidate->row_of, i,
+                           columns.first, columns.count,     candidate->on_host};
+    capture_add(capture, &block);
+}
+
+/* Capture a tile in the memory where it was computed. */
+static void capture_tile(const oracle_candidate *candidate, oracle_capture *capture,
+                         const char *name, const tile_rows *rows, tile_columns columns,
+                         const nn_real *data)
+{
+    int64_t bytes = rows->local * rows->batch * columns.count * (int64_t)sizeof *data;
+    MIMO_KEEP_FIRST(capture->status,
+                    nn_runtime_read(candidate->topology->runtime, candidate->on_host, data, bytes));
+    capture_here(candidate, capture, name, rows, columns);
+}
+
+static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t m)
+{
+    int64_t tokens = candidate->sizes.image_tokens;
+    return (tile_rows){m, candidate->first_picture, candidate->pictures, tokens, tokens, NULL};
+}
+
+/* Positions of the LLM's tiles. NULL is the whole sequence of `local` positions. */
+static tile_rows llm_rows(const oracle_candidate *candidate, int64_t m, int64_t local,
+                          const int64_t *positions)
+{
+    int64_t length = positions ? candidate->sizes.seq : local;
+    return (tile_rows){m,        candidate->first_sentence, candidate->sentences, local, length,
+                       positions};
+}
+
+static void capture_encoder(const oracle_candidate *candidate, int64_t m, int64_t place)
+{
+    oracle_capture *capture = candidate->capture;
+    tile_rows rows = encoder_rows(candidate, m);
+    tile_columns all = {0, candidate->sizes.hidden};
+    const encoder_saved *saved = &candidate->encoder.saved[place];
+    nn_real *const *x = saved->blocks.x;
+    int64_t layers = candidate->sizes.encoder_layers;
+    char name[32];
+    capture_tile(candidate, capture, "encoder.input", &rows, all, x[0]);
+    for (int64_t i = 0; i < layers; i++) {
+        snprintf(name, sizeof name, "encoder.block%d", (int)i);
+        capture_tile(candidate, capture, name, &rows, all, x[i + 1]);
+    }
+    capture_tile(candidate, capture, "encoder.norm", &rows, all, saved->normed);
+    capture_tile(candidate, capture, "encoder.rows", &rows, all,
+                 candidate->tiles[place].tile[MIMO_SRC]);
+}
+
+static void capture_losses(const oracle_candidate *candidate, const tile_rows *rows, int64_t state)
+{
+    oracle_capture *capture = candidate->capture;
+    const nn_loss_saved *saved = &candidate->llm.saved[state].loss;
+    MIMO_KEEP_FIRST(capture->status,
+                    nn_loss_read_rows(&candidate->llm.loss, saved, candidate->losses));
+    for (int64_t i = 0; i < saved->rows; i++)
+        candidate->on_host[i] = (nn_real)candidate->losses[i];
+    capture_here(candidate, capture, "losses", rows, (tile_columns){0, 1});
+}
+
+static void capture_logits(const oracle_candidate *candidate, const char *name, int64_t m,
+                           int64_t state)
+{
+    const oracle_llm *llm = &candidate->llm;
+    tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
+    tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
+    capture_tile(candidate, candidate->capture, name, &share, logits, llm->saved[state].logits);
+}
+
+/* What comes before the blocks. */
+static void capture_first(const oracle_candidate *candidate, const pipeline_task *task)
+{
+    const oracle_llm *llm = &candidate->llm;
+    oracle_capture *capture = candidate->capture;
+    tile_columns all = {0, candidate->sizes.hidden};
+    tile_rows image = llm_rows(candidate, task->index, candidate->sizes.image_tokens, NULL);
+    tile_rows whole = llm_rows(candidate, task->index, candidate->sizes.seq, NULL);
+    tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
+    capture_tile(candidate, capture, "bridge.rows", &image, all,
+                 candidate->tiles[task->place].tile[MIMO_DST]);
+    capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
+    capture_tile(candidate, capture, "llm.input", &own, all, oracle_llm_input(llm, task->state));
+}
+
+static void capture_blocks(oracle_candidate *candidate, const pipeline_task *task)
+{
+    const oracle_llm *llm = &candidate->llm;
+    tile_columns all = {0, candidate->sizes.hidden};
+    tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
+    char name[32];
+    int64_t first, end;
+    oracle_llm_blocks(&first, &end, candidate->sizes.llm_layers, llm->topology->stage,
+                      llm->topology->stages);
+    for (int64_t i = first; i < end; i++) {
+        snprintf(name, sizeof name, "llm.block%d", (int)i);
+        capture_tile(candidate, candidate->capture, name, &own, all,
+                     llm->saved[task->state].blocks.x[i - first + 1]);
+    }
+    oracle_mixtures_capture(candidate, task->state);
+}
+
+/* What comes behind them. */
+static void capture_last(const oracle_candidate *candidate, const pipeline_task *task)
+{
+    const oracle_llm *llm = &candidate->llm;
+    tile_columns all = {0, candidate->sizes.hidden};
+    tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
+    tile_rows share = llm_rows(candidate, task->index, llm->share, llm->share_positions);
+    capture_tile(candidate, candidate->capture, "llm.norm", &own, all,
+                 llm->saved[task->state].normed);
+    capture_logits(candidate, "llm.logits", task->index, task->state);
+    capture_losses(candidate, &share, task->state);
+}
+
+static void capture_llm(oracle_candidate *candidate, const pipeline_task *task)
+{
+    const oracle_llm *llm = &candidate->llm;
+    if (candidate->logits) {
+        if (llm->last)
+            capture_logits(candidate, candidate->logits, task->index, task->state);
+        return;
+    }
+    if (llm->first)
+        capture_first(candidate, task);
+    capture_blocks(candidate, task);
+    if (llm->last)
+        capture_last(candidate, task);
+}
+
+/* -------------------------------------------- steps ------------------------------------------ */
+
+/* A micro-batch's patches. */
+static nn_real *patches_of(const oracle_candidate *candidate, int64_t place)
+{
+    const ref_sizes *sizes = &candidate->sizes;
+    return candidate->patches +
+           place * sizes->image_tokens * candidate->pictures * sizes->patch_values;
+}
+
+/* This rank's pictures of a micro-batch, from sample-major [P, values] to [P, b, values]. */
+static mimo_status load_patches(oracle_candidate *candidate, int64_t m, int64_t place)
+{
+    nn_real *to = candidate->on_host;
+    int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
+    int64_t size = candidate->shape.micro_batch;
+    for (int64_t p = 0; p < tokens; p++)
+        for (int64_t b = 0; b < candidate->pictures; b++) {
+            int64_t slot = m * size + (candidate->first_picture + b) % size;
+            const double *from = candidate->step->patches + (slot * tokens + p) * values;
+            for (int64_t i = 0; i < values; i++)
+                *to++ = (nn_real)from[i];
+        }
+    return nn_runtime_write(candidate->topology->runtime, patches_of(candidate, place),
+                            candidate->on_host, (to - candidate->on_host) * (int64_t)sizeof *to);
+}
+
+static mimo_status encode(oracle_candidate *candidate, const pipeline_task *task)
+{
+    MIMO_TRY(load_patches(candidate, task->index, task->place));
+    MIMO_TRY(encoder_forward(&candidate->encoder, task->place,
+                             candidate->tiles[task->place].tile[MIMO_SRC],
+                             patches_of(candidate, task->place)));
+    if (candidate->capture && !candidate->logits)
+        capture_encoder(candidate, task->index, task->place);
+    return MIMO_OK;
+}
+
+static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_task *task)
+{
+    oracle_tiles *tiles = &candidate->tiles[task->place];
+    tile_rows rows = encoder_rows(candidate, task->index);
+    tile_columns all = {0, candidate->sizes.hidden};
+    MIMO_TRY(oracle_tiles_end(tiles, true));
+    if (candidate->capture)
+        capture_tile(candidate, candidate->capture, "encoder.d_rows", &rows, all,
+                     tiles->tile[MIMO_SRC]);
+    if (task->index == candidate->shape.micro_batches - 1 && MIMO_MUTATED("last-group-dropped"))
+        return MIMO_OK;
+    return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
+}
+
+/* The losses count on the last stage. */
+static mimo_status add_losses(oracle_candidate *candidate)
+{
+    double sum;
+    int64_t tokens;
+    MIMO_TRY(nn_loss_read(&candidate->llm.loss, &sum, &tokens));
+    return mimo_gradient_add(candidate->topology->gradient, sum, tokens);
+}
+
+static mimo_status forward(oracle_candidate *candidate, const pipeline_task *task)
+{
+    oracle_llm *llm = &candidate->llm;
+    oracle_tiles *tiles = &candidate->tiles[task->place];
+    int64_t slot = task->index * candidate->shape.micro_batch + candidate->first_sentence;
+    int64_t first = slot * candidate->sizes.seq;
+    if (task->first)
+        MIMO_TRY(oracle_tiles_end(tiles, false));
+    MIMO_TRY(oracle_mixtures_begin(candidate, task->index, task->state));
+    MIMO_TRY(oracle_llm_read(llm, task->state, candidate->step->ids + first,
+                             candidate->step->labels + first));
+    MIMO_TRY(oracle_llm_forward(llm, task->state, tiles->tile[MIMO_DST]));
+    if (candidate->capture)
+        capture_llm(candidate, task);
+    return llm->last ? add_losses(candidate) : MIMO_OK;
+}
+
+static mimo_status backward(oracle_candidate *candidate, const pipeline_task *task)
+{
+    oracle_llm *llm = &candidate->llm;
+    bool last = task->index == candidate->shape.micro_batches - 1;
+    if (last && task->kind == MIMO_STEP_W && MIMO_MUTATED("weight-of-last-dropped"))
+        return MIMO_OK;
+    if (task->kind != MIMO_STEP_W)
+        MIMO_TRY(oracle_llm_backward_input(llm, task->state,
+                                           candidate->tiles[task->place].tile[MIMO_DST]));
+    return task->kind == MIMO_STEP_I ? MIMO_OK : oracle_llm_backward_params(llm, task->state);
+}
+
+static mimo_status compute(void *context, const pipeline_task *task)
+{
+    switch (task->kind) {
+    case MIMO_STEP_E:
+        return encode(context, task);
+    case MIMO_STEP_EB:
+        return encode_backward(context, task);
+    case MIMO_STEP_F:
+        return forward(context, task);
+    default:
+        return backward(context, task);
+    }
+}
+
+static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
+{
+    oracle_candidate *candidate = context;
+    bool backward = task->kind == MIMO_STEP_BB;
+    int64_t place = task->place;
+    if (backward && MIMO_MUTATED("group-tile-overwritten"))
+        place = (place + 1) % candidate->places;
+    return oracle_tiles_start(out, &candidate->tiles[place], backward);
+}
+
+static nn_real *input(void *context, const pipeline_task *task)
+{
+    const oracle_candidate *candidate = context;
+    int64_t state = task->state;
+    if (MIMO_MUTATED("hop-of-next-micro-batch"))
+        state = (state + 1) % candidate->llm.states;
+    return oracle_llm_input(&candidate->llm, state);
+}
+
+static nn_real *output(void *context, const pipeline_task *task)
+{
+    const oracle_candidate *candidate = context;
+    return oracle_llm_output(&candidate->llm, task->state);
+}
+
+pipeline_work oracle_steps_of(oracle_candidate *candidate)
+{
+    return (pipeline_work){candidate, compute, begin, input, output};
+}
