@@ -231,29 +231,29 @@ static const oracle_order_mutation order_table[] = {
 /* Bugs that no run of mimo-oracle meets. A test with each of them fails, as its meson.build
  * says: here, in tests/mpi, tests/nn and tests/unit. */
 static const char *const unit_table[] = {
-    "exp-float",          /* exponentials are added in f64, and their sum is fixed */
-    "minus-zero",         /* -0 that a bridge's backward brought stays -0 */
-    "rows-mirrored",      /* rows that ranks give count at the opposite dp coordinate */
-    "last-piece-lost",    /* a staged message ends before its last piece */
-    "entry-still-full",   /* a FIFO's sender does not wait until an entry is empty */
-    "capacity-own",       /* a rank looks at the capacity of its own tile alone */
-    "lost-as-zero",       /* a token that lost a pair counts as one that lost none */
-    "combine-by-arrival", /* rows of a token are added one after the other */
-    "padding-kept",       /* rows between experts keep what was there */
-    "adapter-own-alpha",  /* an adapter is read with alpha 16, and not with its file's */
-    "adapter-rows-apart", /* B of an adapter does not know that its rows are packed */
-    "qkv-packed-by-kind", /* queries, keys and values count as packed kind by kind */
-    "norm-misses-stages", /* the norm in the fixed order is one stage's */
-    "layers-for-items",   /* names of a pattern with groups count layers */
-    "key-twice",          /* two tensors may get one name in a checkpoint */
-    "calls-by-group",     /* a schedule's calls of the bridge stand in the order of groups */
-    "group-back-early",   /* a group's gradients go back before the last of them is there */
-    "limit-plus-one",     /* a stage holds one encoder group too many */
-    "item-order-ignored", /* items lie in a tile in another order than its lane lists */
-    "item-twice-allowed", /* a row may be in two items */
+    "exp-float",             /* exponentials are added in f64, and their sum is fixed */
+    "minus-zero",            /* -0 that a bridge's backward brought stays -0 */
+    "rows-mirrored",         /* rows that ranks give count at the opposite dp coordinate */
+    "last-piece-lost",       /* a staged message ends before its last piece */
+    "entry-still-full",      /* a FIFO's sender does not wait until an entry is empty */
+    "capacity-own",          /* a rank looks at the capacity of its own tile alone */
+    "lost-as-zero",          /* a token that lost a pair counts as one that lost none */
+    "combine-by-arrival",    /* rows of a token are added one after the other */
+    "padding-kept",          /* rows between experts keep what was there */
+    "adapter-own-alpha",     /* an adapter is read with alpha 16, and not with its file's */
+    "adapter-rows-apart",    /* B of an adapter does not know that its rows are packed */
+    "qkv-packed-by-kind",    /* queries, keys and values count as packed kind by kind */
+    "norm-misses-stages",    /* the norm in the fixed order is one stage's */
+    "layers-for-items",      /* names of a pattern with groups count layers */
+    "key-twice",             /* two tensors may get one name in a checkpoint */
+    "calls-by-group",        /* a schedule's calls of the bridge stand in the order of groups */
+    "group-back-early",      /* a group's gradients go back before the last of them is there */
+    "limit-plus-one",        /* a stage holds one encoder group too many */
+    "item-order-ignored",    /* items lie in a tile in another order than its lane lists */
+    "item-twice-allowed",    /* a row may be in two items */
     "merge-ratio-forgotten", /* an image has as many rows as patches */
-    "cost-ignored",       /* items are dealt to lanes by their number, not by their cost */
-    "call-ends-alone",    /* a call of the bridge ends when one stage has begun it */
+    "cost-ignored",          /* items are dealt to lanes by their number, not by their cost */
+    "call-ends-alone",       /* a call of the bridge ends when one stage has begun it */
     NULL,
 };
 

@@ -31,7 +31,7 @@ void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool
 
 int64_t oracle_layers(const oracle_topology *topology)
 {
-    return topology->stages > 2 ? 5 : 2;
+    return topology->stages * topology->schedule.chunks > 2 ? 5 : 2;
 }
 
 ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed)
@@ -44,6 +44,16 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
     sizes.twins = topology->experts > 1;
     sizes.llm_layers = oracle_layers(topology);
     return sizes;
+}
+
+static mimo_status create_llm(oracle_candidate *out)
+{
+    int64_t *states;
+    MIMO_TRY(oracle_pass_states(&states, &out->train, out->topology));
+    mimo_status status = oracle_llm_create(&out->llm, out->topology, &out->sizes, out->sentences,
+                                           states, out->replay);
+    mimo_release(states);
+    return status;
 }
 
 static mimo_status create_modules(oracle_candidate *out)
@@ -65,8 +75,7 @@ static mimo_status create_modules(oracle_candidate *out)
                             .adapters = oracle_adapters(&adapters, sizes),
                             .shards = out->topology->shards};
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
-    MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences,
-                               oracle_pass_states(&out->train, out->topology), out->replay));
+    MIMO_TRY(create_llm(out));
     out->stores[0] = out->encoder.params;
     out->stores[1] = out->llm.params;
     return MIMO_OK;
@@ -150,7 +159,7 @@ static mimo_status make_twins(const oracle_candidate *candidate)
     const oracle_llm *llm = &candidate->llm;
     nn_real *rows = candidate->on_host;
     int64_t hidden = candidate->sizes.hidden;
-    for (int64_t i = 0; i < llm->blocks.count && candidate->sizes.twins; i++) {
+    for (int64_t i = 0; i < llm->sizes.llm_layers && candidate->sizes.twins; i++) {
         const nn_moe *moe = oracle_mixture_at(llm, i);
         if (!moe)
             continue;
@@ -269,13 +278,14 @@ static mimo_status create_passes(oracle_candidate *out)
     const stage_hops_desc hops = {.world = topology->world,
                                   .grid = topology->llm,
                                   .rows = out->llm.own * out->sentences,
-                                  .width = out->sizes.hidden};
+                                  .width = out->sizes.hidden,
+                                  .ring = topology->schedule.chunks > 1};
     const pipeline_work work = oracle_steps_of(out);
     MIMO_TRY(stage_hops_create(&out->hops, &hops));
-    MIMO_TRY(
-        oracle_pass_create(&out->train, topology, out->llm.states, out->places, &out->hops, &work));
-    return oracle_pass_create(&out->predict, topology, out->llm.states, out->places, &out->hops,
-                              &work);
+    MIMO_TRY(oracle_pass_create(&out->train, topology, out->llm.chunk_states, out->places,
+                                &out->hops, &work));
+    return oracle_pass_create(&out->predict, topology, out->llm.chunk_states, out->places,
+                              &out->hops, &work);
 }
 
 mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,

@@ -47,7 +47,7 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
                                     oracle_replay *replay);
 void oracle_candidate_destroy(oracle_candidate *candidate);
 
-/* Layers of the LLM: with many stages some have none. */
+/* Layers of the LLM: with many chunks some have none. */
 int64_t oracle_layers(const oracle_topology *topology);
 
 /* The sizes of a case on a topology, with its adapters. With adapters on every layer the rest is

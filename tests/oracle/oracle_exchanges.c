@@ -61,6 +61,17 @@ static void add_mixtures(all_counts *counts, const oracle_candidate *candidate, 
         add(&counts->llm_tp, NN_EXCHANGE_GATHER, 2 * micro, tp * part * width);
 }
 
+/* The blocks of this stage. */
+static int64_t layers_of(const oracle_llm *llm)
+{
+    int64_t layers = 0, first, end;
+    for (int64_t c = 0; c < llm->chunks; c++) {
+        oracle_llm_blocks(&first, &end, llm, c);
+        layers += end - first;
+    }
+    return layers;
+}
+
 /* A block has a column-parallel and a row-parallel layer in each of its halves. Each of the four
  * exchanges its rows once, forward or backward. Under sp it does so both ways. */
 static all_counts expected(const oracle_candidate *candidate)
@@ -72,9 +83,7 @@ static all_counts expected(const oracle_candidate *candidate)
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
     bool last = topology->stage == topology->stages - 1;
-    int64_t first, end;
-    oracle_llm_blocks(&first, &end, sizes->llm_layers, topology->stage, topology->stages);
-    int64_t layers = end - first, mixtures = sizes->experts > 0 ? layers / 2 : 0;
+    int64_t layers = layers_of(&candidate->llm), mixtures = sizes->experts > 0 ? layers / 2 : 0;
     int64_t linears = 4 * layers - 2 * mixtures + last; /* and the head */
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
@@ -108,12 +117,13 @@ void oracle_exchanges_reset(oracle_candidate *candidate)
     candidate->hops.calls = 0;
 }
 
-/* The list ran as it is printed, and each micro-batch went over each boundary once each way. */
+/* The list ran as it is printed, and each micro-batch went over each boundary of chunks
+ * once each way. */
 static void capture_walk(const oracle_candidate *candidate, oracle_capture *capture)
 {
     const oracle_topology *topology = candidate->topology;
-    int64_t ends = (topology->stage > 0) + (topology->stage < topology->stages - 1);
-    int64_t hops = 2 * ends * candidate->shape.micro_batches;
+    int64_t outer = (topology->stage == 0) + (topology->stage == topology->stages - 1);
+    int64_t hops = 2 * (2 * candidate->llm.chunks - outer) * candidate->shape.micro_batches;
     capture_scalar(capture, oracle_walk_names[0],
                    1 + (double)oracle_pass_misses(&candidate->train));
     capture_scalar(capture, oracle_walk_names[1], 1 + (double)(candidate->hops.calls - hops));

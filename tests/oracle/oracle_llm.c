@@ -64,28 +64,34 @@ static mimo_status create_dispatch(oracle_llm *out)
     return nn_dispatch_create(&out->dispatch, topology->runtime, topology->group, &desc);
 }
 
-void oracle_llm_blocks(int64_t *first, int64_t *end, int64_t layers, int64_t stage, int64_t stages)
+/* Blocks [*first, *end) of a chunk of the model. */
+static void blocks_in(int64_t *first, int64_t *end, const oracle_llm *llm, int64_t number)
 {
-    *first = stage * layers / stages;
-    *end = (stage + 1) * layers / stages;
+    int64_t chunks = llm->chunks * llm->topology->stages, layers = llm->sizes.llm_layers;
+    *first = number * layers / chunks;
+    *end = (number + 1) * layers / chunks;
 }
 
-/* The blocks of one stage. Of other stages' the store alone has to know. */
-static mimo_status add_blocks_of(oracle_llm *out, int64_t stage, const nn_block_kind *const *kinds,
-                                 const nn_block_desc *block)
+void oracle_llm_blocks(int64_t *first, int64_t *end, const oracle_llm *llm, int64_t chunk)
 {
-    int64_t first, end;
+    blocks_in(first, end, llm, chunk * llm->topology->stages + llm->topology->stage);
+}
+
+/* The blocks of one chunk. Of other stages' the store alone has to know. */
+static mimo_status add_chunk(oracle_llm *out, int64_t number, const nn_block_kind *const *kinds,
+                             const nn_block_desc *block)
+{
+    int64_t first, end, stages = out->topology->stages, stage = number % stages;
     nn_stack other = {0};
-    bool own = stage == out->topology->stage;
-    oracle_llm_blocks(&first, &end, out->sizes.llm_layers, stage, out->topology->stages);
+    nn_stack *to = stage == out->topology->stage ? &out->blocks[number / stages] : &other;
+    blocks_in(&first, &end, out, number);
     nn_stack_desc blocks = {.name = "llm.block",
                             .first = first,
                             .count = end - first,
                             .kinds = kinds + first,
                             .block = *block};
     MIMO_TRY(nn_params_set_stage(out->params, (int)stage));
-    mimo_status status =
-        nn_stack_init(own ? &out->blocks : &other, out->params, out->topology->tp, &blocks);
+    mimo_status status = nn_stack_init(to, out->params, out->topology->tp, &blocks);
     nn_stack_release(&other);
     return status;
 }
@@ -109,8 +115,8 @@ static mimo_status add_blocks(oracle_llm *out)
     block.sp = out->topology->sp;
     block.mixture = &mixture;
     block.adapters = oracle_adapters(&out->adapters, sizes);
-    for (int64_t stage = 0; stage < out->topology->stages; stage++)
-        MIMO_TRY(add_blocks_of(out, stage, kinds, &block));
+    for (int64_t i = 0; i < out->chunks * out->topology->stages; i++)
+        MIMO_TRY(add_chunk(out, i, kinds, &block));
     return MIMO_OK; /* the last stage stays set for what follows */
 }
 
@@ -169,7 +175,7 @@ static mimo_status place_saved(oracle_llm_saved *saved, const oracle_llm *llm)
     int64_t hidden = llm->sizes.hidden, logits = llm->share * llm->batch * llm->head.out;
     MIMO_TRY(nn_embedding_saved_place(&saved->text, &llm->text, room));
     MIMO_TRY(nn_embedding_saved_place(&saved->position, &llm->position, room));
-    MIMO_TRY(nn_stack_saved_place(&saved->blocks, &llm->blocks, room));
+    MIMO_TRY(nn_stack_saved_place(&saved->blocks, &llm->blocks[saved->chunk], room));
     MIMO_TRY(nn_norm_saved_place(&saved->norm, &llm->norm, room));
     MIMO_TRY(nn_linear_saved_place(&saved->head, &llm->head, room));
     MIMO_TRY(nn_loss_saved_place(&saved->loss, &llm->loss, room));
@@ -197,7 +203,7 @@ static mimo_status reserve_saved(oracle_llm_saved *saved, const oracle_llm *llm)
     MIMO_TRY(create_alignment(saved, llm));
     MIMO_TRY(mimo_reserve(&saved->text_ids, text_count(llm), sizeof *saved->text_ids));
     MIMO_TRY(mimo_reserve(&saved->labels, llm->share * llm->batch, sizeof *saved->labels));
-    MIMO_TRY(nn_stack_saved_init(&saved->blocks, &llm->blocks));
+    MIMO_TRY(nn_stack_saved_init(&saved->blocks, &llm->blocks[saved->chunk]));
     MIMO_TRY(place_saved(saved, llm));
     MIMO_TRY(reserve_room(saved, llm->topology));
     return place_saved(saved, llm);
@@ -214,20 +220,34 @@ static void release_saved(oracle_llm_saved *saved)
     mimo_release(saved->labels);
 }
 
-static mimo_status reserve_rooms(oracle_llm *out, int64_t states)
+/* States are released also where one of them fails. */
+static mimo_status reserve_states(oracle_llm *out, const int64_t *states)
+{
+    int64_t count = 0;
+    MIMO_TRY(mimo_reserve(&out->chunk_states, out->chunks, sizeof *out->chunk_states));
+    for (int64_t c = 0; c < out->chunks; c++)
+        count += out->chunk_states[c] = states[c];
+    MIMO_TRY(mimo_reserve(&out->saved, count, sizeof *out->saved));
+    for (int64_t c = 0; c < out->chunks; c++)
+        for (int64_t i = 0; i < states[c]; i++) {
+            oracle_llm_saved *saved = &out->saved[out->states++];
+            saved->chunk = c;
+            MIMO_TRY(reserve_saved(saved, out));
+        }
+    return MIMO_OK;
+}
+
+static mimo_status reserve_rooms(oracle_llm *out, const int64_t *states)
 {
     const ref_sizes *sizes = &out->sizes;
     MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
     MIMO_TRY(reserve(out, &out->whole, sizes->seq * out->batch * sizes->hidden));
     MIMO_TRY(reserve(out, &out->d_normed, out->own * out->batch * sizes->hidden));
-    MIMO_TRY(mimo_reserve(&out->saved, states, sizeof *out->saved));
-    while (out->states < states)
-        MIMO_TRY(reserve_saved(&out->saved[out->states++], out)); /* released also where it fails */
-    return MIMO_OK;
+    return reserve_states(out, states);
 }
 
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch, int64_t states,
+                              const ref_sizes *sizes, int64_t batch, const int64_t *states,
                               oracle_replay *replay)
 {
     out->topology = topology;
@@ -236,6 +256,8 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
     out->batch = batch;
     out->first = topology->stage == 0;
     out->last = topology->stage == topology->stages - 1;
+    out->chunks = topology->schedule.chunks;
+    MIMO_TRY(mimo_reserve(&out->blocks, out->chunks, sizeof *out->blocks));
     MIMO_TRY(find_positions(out));
     MIMO_TRY(create_store(out));
     MIMO_TRY(create_dispatch(out));
@@ -250,9 +272,11 @@ void oracle_llm_destroy(oracle_llm *llm)
     nn_runtime_free(runtime, llm->d_normed);
     for (int64_t i = 0; i < llm->states; i++)
         release_saved(&llm->saved[i]);
-    nn_stack_release(&llm->blocks);
+    for (int64_t c = 0; llm->blocks && c < llm->chunks; c++)
+        nn_stack_release(&llm->blocks[c]);
     nn_dispatch_destroy(llm->dispatch);
-    void *rooms[] = {llm->share_positions, llm->own_positions, llm->labels_bs, llm->saved};
+    void *rooms[] = {llm->share_positions, llm->own_positions, llm->labels_bs,
+                     llm->saved,           llm->blocks,        llm->chunk_states};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         mimo_release(rooms[i]);
     nn_loss_release(&llm->loss);
@@ -270,9 +294,24 @@ nn_real *oracle_llm_input(const oracle_llm *llm, int64_t state)
     return llm->saved[state].blocks.x[0];
 }
 
+static nn_real *last_of(const oracle_llm *llm, const oracle_llm_saved *saved)
+{
+    return saved->blocks.x[llm->blocks[saved->chunk].count];
+}
+
 nn_real *oracle_llm_output(const oracle_llm *llm, int64_t state)
 {
-    return llm->saved[state].blocks.x[llm->blocks.count];
+    return last_of(llm, &llm->saved[state]);
+}
+
+bool oracle_llm_begins(const oracle_llm *llm, int64_t state)
+{
+    return llm->first && llm->saved[state].chunk == 0;
+}
+
+bool oracle_llm_ends(const oracle_llm *llm, int64_t state)
+{
+    return llm->last && llm->saved[state].chunk == llm->chunks - 1;
 }
 
 /* ------------------------------------- rows between layouts ---------------------------------- */
@@ -347,7 +386,7 @@ static mimo_status embed(oracle_llm *llm, oracle_llm_saved *saved, const nn_real
 static mimo_status predict(oracle_llm *llm, oracle_llm_saved *saved)
 {
     int64_t own = llm->own * llm->batch;
-    const nn_real *last = saved->blocks.x[llm->blocks.count];
+    const nn_real *last = last_of(llm, saved);
     MIMO_TRY(nn_norm_forward(&llm->norm, &saved->norm, saved->normed, last, own));
     MIMO_TRY(
         nn_linear_forward(&llm->head, &saved->head, saved->logits, saved->normed, own, llm->batch));
@@ -358,17 +397,17 @@ static mimo_status predict(oracle_llm *llm, oracle_llm_saved *saved)
 mimo_status oracle_llm_forward(oracle_llm *llm, int64_t state, const nn_real *image_rows)
 {
     oracle_llm_saved *saved = &llm->saved[state];
-    if (llm->first)
+    if (oracle_llm_begins(llm, state))
         MIMO_TRY(embed(llm, saved, image_rows));
-    MIMO_TRY(nn_stack_forward(&llm->blocks, &saved->blocks, &llm->sequence));
-    return llm->last ? predict(llm, saved) : MIMO_OK;
+    MIMO_TRY(nn_stack_forward(&llm->blocks[saved->chunk], &saved->blocks, &llm->sequence));
+    return oracle_llm_ends(llm, state) ? predict(llm, saved) : MIMO_OK;
 }
 
 /* ----------------------------------------- backward ----------------------------------------- */
 
 static mimo_status predict_backward(oracle_llm *llm, oracle_llm_saved *saved)
 {
-    nn_real *last = saved->blocks.x[llm->blocks.count];
+    nn_real *last = last_of(llm, saved);
     MIMO_TRY(nn_loss_backward_input(&llm->loss, &saved->loss, saved->logits));
     MIMO_TRY(nn_linear_backward_input(&llm->head, &saved->head, llm->d_normed, saved->logits));
     return nn_norm_backward_input(&llm->norm, &saved->norm, last, llm->d_normed, NULL);
@@ -388,19 +427,19 @@ static mimo_status embed_backward(oracle_llm *llm, oracle_llm_saved *saved, nn_r
 mimo_status oracle_llm_backward_input(oracle_llm *llm, int64_t state, nn_real *d_image)
 {
     oracle_llm_saved *saved = &llm->saved[state];
-    if (llm->last)
+    if (oracle_llm_ends(llm, state))
         MIMO_TRY(predict_backward(llm, saved));
-    MIMO_TRY(nn_stack_backward_input(&llm->blocks, &saved->blocks));
-    return llm->first ? embed_backward(llm, saved, d_image) : MIMO_OK;
+    MIMO_TRY(nn_stack_backward_input(&llm->blocks[saved->chunk], &saved->blocks));
+    return oracle_llm_begins(llm, state) ? embed_backward(llm, saved, d_image) : MIMO_OK;
 }
 
 mimo_status oracle_llm_backward_params(oracle_llm *llm, int64_t state)
 {
     oracle_llm_saved *saved = &llm->saved[state];
-    if (llm->last)
+    if (oracle_llm_ends(llm, state))
         MIMO_TRY(nn_linear_backward_params(&llm->head, &saved->head));
-    MIMO_TRY(nn_stack_backward_params(&llm->blocks, &saved->blocks));
-    if (!llm->first)
+    MIMO_TRY(nn_stack_backward_params(&llm->blocks[saved->chunk], &saved->blocks));
+    if (!oracle_llm_begins(llm, state))
         return MIMO_OK;
     MIMO_TRY(nn_embedding_backward_params(&llm->position, &saved->position, saved->blocks.x[0]));
     return nn_embedding_backward_params(&llm->text, &saved->text, saved->text_rows);

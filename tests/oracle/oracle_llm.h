@@ -5,9 +5,9 @@
  *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions -> blocks -> norm
  *   -> head -> losses
  *
- * Over pipeline stages the first one has what comes before the blocks, the last one what comes
- * behind them, and each some of the blocks. Several micro-batches may be in flight, each in a state
- * of its own.
+ * Over pipeline stages the blocks are cut into chunks: chunk c of stage p is number c * pp + p. The
+ * first one has what comes before the blocks as well, the last one what comes behind them. Several
+ * micro-batches may be in flight, each in a state of its own in each chunk.
  *
  * Under sp each tp rank has its own rows everywhere between the products. Inside of a product, and
  * of attention, are those of the whole cp share.
@@ -25,6 +25,7 @@
 /* What a forward leaves for its backward. */
 typedef struct oracle_llm_saved {
     nn_room room; /* of all below */
+    int64_t chunk;
     nn_embedding_saved text, position;
     nn_stack_saved blocks;
     nn_norm_saved norm;
@@ -44,15 +45,17 @@ typedef struct oracle_llm {
     nn_params *params;
     nn_dispatch *dispatch; /* of the mixtures; NULL: there are none */
     nn_embedding text, position;
-    nn_stack blocks;
+    nn_stack *blocks; /* [chunks] */
+    int64_t chunks;   /* of this stage */
     nn_norm norm;
     nn_linear head;
     nn_lora_selection adapters;
     nn_loss loss;
     nn_sequence sequence;
     nn_replay replay;        /* of the routers */
-    oracle_llm_saved *saved; /* [states] */
+    oracle_llm_saved *saved; /* [states]: those of chunk 0 come first */
     int64_t states;
+    int64_t *chunk_states;    /* [chunks] how many */
     bool first, last;         /* of the stages */
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */
@@ -63,15 +66,19 @@ typedef struct oracle_llm {
     nn_real *d_normed;  /* [own, B, H] */
 } oracle_llm;
 
-/* Blocks [*first, *end) of a stage: as even as possible. */
-void oracle_llm_blocks(int64_t *first, int64_t *end, int64_t layers, int64_t stage, int64_t stages);
+/* Blocks [*first, *end) of this stage's chunk: as even as possible. */
+void oracle_llm_blocks(int64_t *first, int64_t *end, const oracle_llm *llm, int64_t chunk);
 
-/* Collective. The replay is borrowed; NULL: routers choose. The caller zeroes *out before and
- * destroys it after, whatever the result. */
+/* Collective. states[chunks] says how many each chunk has; not kept. The replay is borrowed; NULL:
+ * routers choose. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
-                              const ref_sizes *sizes, int64_t batch, int64_t states,
+                              const ref_sizes *sizes, int64_t batch, const int64_t *states,
                               oracle_replay *replay);
 void oracle_llm_destroy(oracle_llm *llm);
+
+/* Whether a state is of the model's first chunk, and of its last one. */
+bool oracle_llm_begins(const oracle_llm *llm, int64_t state);
+bool oracle_llm_ends(const oracle_llm *llm, int64_t state);
 
 /* The tile [own, B, H] that comes from the stage before, and the one that goes to the stage behind;
  * in backward their gradients. */

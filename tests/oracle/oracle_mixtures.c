@@ -7,9 +7,10 @@
 
 const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block)
 {
-    const nn_stack *blocks = &llm->blocks;
-    return blocks->kinds[block] == &nn_block_mixed ? &((const nn_block *)blocks->layers[block])->moe
-                                                   : NULL;
+    const nn_stack *blocks = llm->blocks; /* there is one chunk where there are experts */
+    return llm->sizes.experts > 0 && blocks->kinds[block] == &nn_block_mixed
+               ? &((const nn_block *)blocks->layers[block])->moe
+               : NULL;
 }
 
 static nn_moe_saved *state_at(const oracle_llm *llm, int64_t state, int64_t block)
@@ -20,7 +21,7 @@ static nn_moe_saved *state_at(const oracle_llm *llm, int64_t state, int64_t bloc
 int64_t oracle_mixtures_rows(const oracle_llm *llm)
 {
     int64_t most = 0;
-    for (int64_t i = 0; i < llm->blocks.count; i++) {
+    for (int64_t i = 0; i < llm->sizes.llm_layers; i++) {
         const nn_moe *moe = oracle_mixture_at(llm, i);
         most = moe && moe->capacity > most ? moe->capacity : most;
     }
@@ -53,7 +54,7 @@ mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m, int64_
     candidate->replay->position = llm->share_positions;
     candidate->replay->positions = llm->share;
     number_rows(candidate->row_of, candidate);
-    for (int64_t i = 0; i < llm->blocks.count; i++)
+    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
         if (oracle_mixture_at(llm, i))
             MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_at(llm, state, i)->numbers,
                                       candidate->row_of, rows * (int64_t)sizeof(int64_t)));
@@ -242,11 +243,11 @@ static void capture_result(const mixture_view *it)
 void oracle_mixtures_capture(oracle_candidate *candidate, int64_t state)
 {
     const oracle_llm *llm = &candidate->llm;
-    for (int64_t i = 0; i < llm->blocks.count; i++) {
+    for (int64_t i = 0; i < llm->sizes.llm_layers; i++) {
+        if (!oracle_mixture_at(llm, i))
+            continue;
         const mixture_view it = {candidate, candidate->capture,        &candidate->sent,
                                  i,         oracle_mixture_at(llm, i), state_at(llm, state, i)};
-        if (!it.moe)
-            continue;
         capture_router(&it);
         capture_experts(&it);
         capture_result(&it);

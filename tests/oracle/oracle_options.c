@@ -37,7 +37,7 @@ enum {
     KEY_HELP
 };
 
-enum { MOST_RANK = 64, MOST_EXPERTS = 16 };
+enum { MOST_RANK = 64, MOST_EXPERTS = 16, MOST_CHUNKS = 4 };
 
 static const struct option table[] = {
     {"encoder", required_argument, NULL, KEY_ENCODER},
@@ -83,7 +83,8 @@ void oracle_options_help(FILE *stream)
         "  --experts E,K     in place of the MLP of every second block of the LLM a mixture of E\n"
         "                    experts, of which each token has K\n"
         "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
-        "  --schedule NAME   of the stages of --llm ...,pp=2: 1f1b (default) or zero-bubble\n"
+        "  --schedule NAME   of the stages of --llm ...,pp=2: 1f1b (default), zero-bubble, or\n"
+        "                    interleaved:V with V chunks a stage, in the second case alone\n"
         "  --encoder-alive L  micro-batches of the encoder at once (default: as few as make no\n"
         "                    stage wait for each of them)\n"
         "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
@@ -187,11 +188,25 @@ static const char *read_experts(oracle_spec *spec, const char *text)
                : "--experts is not E,K with K from 1 to E, and E at most 16";
 }
 
-static const char *read_schedule(mimo_schedule_kind *out, const char *name)
+static const char *read_schedule(schedule_choice *out, const char *name)
 {
-    bool zero = strcmp(name, "zero-bubble") == 0;
-    *out = zero ? MIMO_SCHEDULE_ZERO_BUBBLE : MIMO_SCHEDULE_1F1B;
-    return zero || strcmp(name, "1f1b") == 0 ? NULL : "--schedule is none of 1f1b and zero-bubble";
+    static const char interleaved[] = "interleaved:";
+    size_t length = strlen(interleaved);
+    uint64_t chunks = 0;
+    out->kind = MIMO_SCHEDULE_1F1B;
+    out->chunks = 1;
+    if (strcmp(name, "1f1b") == 0)
+        return NULL;
+    out->kind = MIMO_SCHEDULE_ZERO_BUBBLE;
+    if (strcmp(name, "zero-bubble") == 0)
+        return NULL;
+    bool read =
+        strncmp(name, interleaved, length) == 0 && read_number(&chunks, name + length, MOST_CHUNKS);
+    out->kind = MIMO_SCHEDULE_INTERLEAVED;
+    out->chunks = (int64_t)chunks;
+    return read && chunks > 1 ? NULL
+                              : "--schedule is none of 1f1b, zero-bubble and interleaved:V with V "
+                                "from 2 to 4";
 }
 
 static const char *read_alive(int64_t *out, const char *text)
@@ -230,7 +245,7 @@ static const char *read_option(oracle_options *out, int key)
         out->spec.expert_grid = optarg;
         return NULL;
     case KEY_SCHEDULE:
-        return read_schedule(&out->spec.schedule.kind, optarg);
+        return read_schedule(&out->spec.schedule, optarg);
     case KEY_ALIVE:
         return read_alive(&out->spec.schedule.alive, optarg);
     case KEY_EXECUTOR:

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/memory.h"
 
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
                                int64_t micro_batches, bool backward, int64_t places)
@@ -14,21 +15,24 @@ mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology
     return schedule_choose(&out->schedule, &out->sizes, &topology->schedule, &need);
 }
 
-int64_t oracle_pass_states(const oracle_pass *pass, const oracle_topology *topology)
+mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
+                               const oracle_topology *topology)
 {
-    int64_t states;
-    pipeline_count_states(&states, 1, pass->schedule, topology->stage);
-    return states;
+    int64_t chunks = topology->schedule.chunks;
+    MIMO_TRY(mimo_reserve(states, chunks, sizeof **states));
+    pipeline_count_states(*states, chunks, pass->schedule, topology->stage);
+    return MIMO_OK;
 }
 
-mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology, int64_t states,
-                               int64_t places, stage_hops *hops, const pipeline_work *work)
+mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology,
+                               const int64_t *states, int64_t places, stage_hops *hops,
+                               const pipeline_work *work)
 {
     const pipeline_desc desc = {.world = topology->world,
                                 .schedule = out->schedule,
                                 .sizes = out->sizes,
                                 .stage = topology->stage,
-                                .states = &states,
+                                .states = states,
                                 .places = places,
                                 .hops = hops,
                                 .work = *work};

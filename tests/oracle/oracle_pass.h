@@ -17,13 +17,16 @@ typedef struct oracle_pass {
  * Local. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
                                int64_t micro_batches, bool backward, int64_t places);
-/* Then the pipeline, of `states` saved states and `places`. Collective. */
-mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology, int64_t states,
-                               int64_t places, stage_hops *hops, const pipeline_work *work);
+/* Then the pipeline, of states[chunks] saved states and `places`. Collective. */
+mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology,
+                               const int64_t *states, int64_t places, stage_hops *hops,
+                               const pipeline_work *work);
 void oracle_pass_destroy(oracle_pass *pass);
 
-/* The saved states that its list needs on this stage. */
-int64_t oracle_pass_states(const oracle_pass *pass, const oracle_topology *topology);
+/* The saved states that its list needs on this stage, of each chunk. The caller releases *states.
+ */
+mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
+                               const oracle_topology *topology);
 
 /* How many steps of the list did not run, or are others than it says. */
 int64_t oracle_pass_misses(const oracle_pass *pass);

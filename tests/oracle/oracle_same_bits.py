@@ -62,7 +62,9 @@ MIXED_FEW = [Topology("tp=1,dp=2", "tp=1,cp=1,dp=2", "--expert-grid etp=1,ep=2")
 STAGED = [Topology("tp=1,dp=2", "tp=1,cp=1,pp=2,dp=1", "--schedule zero-bubble"),
           Topology("tp=2,dp=4", "tp=2,cp=2,dp=1,pp=2", "--sp --micro-batches 3"),
           Topology("tp=1,dp=8", "tp=2,cp=1,dp=2,pp=2",
-                   "--schedule zero-bubble --micro-batches 3 --encoder-alive 3")]
+                   "--schedule zero-bubble --micro-batches 3 --encoder-alive 3"),
+          Topology("tp=1,dp=4", "tp=2,pp=2", "--schedule interleaved:2 --micro-batches 2"),
+          Topology("tp=1,dp=4", "tp=1,cp=1,dp=1,pp=4", "--micro-batches 2")]
 
 # Four ranks on two hosts. Groups of tp and of cp lie within a host, and across both.
 ON_HOSTS = [Topology("tp=2,dp=2", "tp=1,cp=2,dp=2", "--executor collective"),

@@ -125,8 +125,7 @@ static void capture_blocks(oracle_candidate *candidate, const pipeline_task *tas
     tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
     char name[32];
     int64_t first, end;
-    oracle_llm_blocks(&first, &end, candidate->sizes.llm_layers, llm->topology->stage,
-                      llm->topology->stages);
+    oracle_llm_blocks(&first, &end, llm, task->chunk);
     for (int64_t i = first; i < end; i++) {
         snprintf(name, sizeof name, "llm.block%d", (int)i);
         capture_tile(candidate, candidate->capture, name, &own, all,
@@ -152,14 +151,14 @@ static void capture_llm(oracle_candidate *candidate, const pipeline_task *task)
 {
     const oracle_llm *llm = &candidate->llm;
     if (candidate->logits) {
-        if (llm->last)
+        if (oracle_llm_ends(llm, task->state))
             capture_logits(candidate, candidate->logits, task->index, task->state);
         return;
     }
-    if (llm->first)
+    if (oracle_llm_begins(llm, task->state))
         capture_first(candidate, task);
     capture_blocks(candidate, task);
-    if (llm->last)
+    if (oracle_llm_ends(llm, task->state))
         capture_last(candidate, task);
 }
 
@@ -215,7 +214,7 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
     return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
 }
 
-/* The losses count on the last stage. */
+/* The losses count behind the last block. */
 static mimo_status add_losses(oracle_candidate *candidate)
 {
     double sum;
@@ -238,7 +237,7 @@ static mimo_status forward(oracle_candidate *candidate, const pipeline_task *tas
     MIMO_TRY(oracle_llm_forward(llm, task->state, tiles->tile[MIMO_DST]));
     if (candidate->capture)
         capture_llm(candidate, task);
-    return llm->last ? add_losses(candidate) : MIMO_OK;
+    return oracle_llm_ends(llm, task->state) ? add_losses(candidate) : MIMO_OK;
 }
 
 static mimo_status backward(oracle_candidate *candidate, const pipeline_task *task)

@@ -12,8 +12,8 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        experts    mixtures of experts on 8 topologies, on 3 with adapters and zero-copy
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
                   ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
-       stages     an LLM in stages, on 4 topologies, by 1F1B and zero bubble in turn
-       every-stages     on 8 topologies, by both schedules, with and without adapters, and where the
+       stages     an LLM in stages, on 4 topologies, by 1F1B, zero bubble and interleaved in turn
+       every-stages     on 8 topologies, by each schedule, with and without adapters, and where the
                   encoder may go ahead of the LLM without limit
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
@@ -77,12 +77,12 @@ MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", True),
              ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2", True),
              ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3", False),
              ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4", False)]
-# Stages: the encoder's grid, the LLM's, whether with sp. With pp = 4 and 8 some have no block.
+# Stages: the encoder's grid, the LLM's, whether with sp. With pp = 8 some have no block.
 STAGES = [("tp=1,dp=2", "pp=2", False), ("tp=1,dp=4", "pp=4", False),
           ("tp=2,dp=2", "tp=2,pp=2", True), ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", False),
           ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", False), ("tp=2,dp=4", "tp=2,cp=2,dp=1,pp=2", True),
           ("tp=1,dp=8", "pp=4,dp=2", False), ("tp=1,dp=8", "pp=8", False)]
-SCHEDULES = ["1f1b", "zero-bubble"]
+SCHEDULES = ["1f1b", "zero-bubble", "interleaved:2"]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
@@ -101,7 +101,10 @@ REFUSED = [
      "--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm pp=2 puts on stages 0 and 1"),
     (["--llm", "pp=2", "--experts", "8,2"],
      "--experts with --llm pp=2: the oracle models no experts in stages"),
-    (["--schedule", "three-phases"], "--schedule is none of 1f1b and zero-bubble"),
+    (["--schedule", "three-phases"], "--schedule is none of 1f1b, zero-bubble and "
+     "interleaved:V with V from 2 to 4"),
+    (["--schedule", "interleaved:2"],
+     "--schedule interleaved:2 with --llm tp=1,cp=1,dp=2: there are no stages"),
     (["--encoder-alive", "0"], "--encoder-alive is not a number of micro-batches from 1"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
@@ -473,6 +476,7 @@ def staged_rows():
     of the LLM by all 4 micro-batches."""
     return [Run(pair, executor, adapters=rank, schedule=schedule, alive=alive)
             for pair, schedule in itertools.product(STAGES, SCHEDULES)
+            if "pp=8" not in pair[1] or schedule != SCHEDULES[-1]  # it takes 8 micro-batches
             for executor, rank, alive in (("routed", 0, 0), ("zero-copy", RANK, 0),
                                           ("routed", RANK, 4))]
 
@@ -491,7 +495,7 @@ def rows_of(part):
         return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5] * RANK,
                     experts=tuple(row[3:5])) for row in MIXED_FEW]
     if part == "stages":
-        return [Run(pair, "routed", adapters=i // 2 % 2 * RANK, schedule=SCHEDULES[i % 2])
+        return [Run(pair, "routed", adapters=i % 2 * RANK, schedule=SCHEDULES[i % 3])
                 for i, pair in enumerate(STAGES[:3] + STAGES[-1:])]
     if part == "every-stages":
         return staged_rows()

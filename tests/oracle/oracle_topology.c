@@ -75,6 +75,9 @@ static mimo_status check_encoder(const oracle_spec *spec, const mimo_grid *encod
     int64_t ranks = mimo_grid_size(llm), dp[2], stage[2];
     MIMO_CHECK(spec->experts == 0 || mimo_grid_dim_size(llm, "pp") == 1, MIMO_ERR_UNSUPPORTED,
                "--experts with --llm %s: the oracle models no experts in stages", spec->llm);
+    MIMO_CHECK(spec->schedule.chunks <= 1 || mimo_grid_dim_size(llm, "pp") > 1, MIMO_ERR_GRID,
+               "--schedule interleaved:%" PRId64 " with --llm %s: there are no stages",
+               spec->schedule.chunks, spec->llm);
     for (int64_t rank = 1; rank < ranks && ranks == mimo_grid_size(encoder); rank++) {
         for (int i = 0; i < 2; i++) {
             MIMO_TRY(mimo_grid_coord(&dp[i], encoder, rank - 1 + i, "dp"));
@@ -196,6 +199,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     MIMO_CHECK(out->stages == 1 || out->runtime->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
                "--llm %s: hops between stages move host memory", spec->llm);
     out->schedule = spec->schedule;
+    out->schedule.chunks = spec->schedule.chunks > 0 ? spec->schedule.chunks : 1;
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
     out->shards = spec->shards;

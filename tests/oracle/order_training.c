@@ -140,7 +140,6 @@ mimo_status order_training_run(const oracle_topology *topology, const oracle_cas
     sizes.experts = topology->experts;
     sizes.top_k = topology->top_k;
     sizes.twins = topology->experts > 1;
-    sizes.llm_layers = oracle_layers(topology);
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
     mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape, NULL);
