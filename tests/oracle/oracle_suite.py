@@ -46,7 +46,8 @@ import typing
 import oracle_same_bits
 
 PARTS = {"small", "eight", "every", "adapters", "every-adapters", "experts", "every-experts",
-         "stages", "every-stages", "same-bits", "every-same-bits", "hosts", "curves", "mutations", "self-test", "arguments", "effects"}
+         "stages", "every-stages", "same-bits", "every-same-bits", "hosts", "curves", "mutations",
+         "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"

@@ -69,25 +69,33 @@ static mimo_status check_experts(const oracle_spec *spec)
 }
 
 /* Stages are at different steps, so no two of them may wait for each other inside the encoder. */
+static mimo_status check_pair(const oracle_spec *spec, const mimo_grid *encoder,
+                              const mimo_grid *llm, int64_t a, int64_t b)
+{
+    int64_t dp[2], stage[2];
+    MIMO_TRY(mimo_grid_coord(&dp[0], encoder, a, "dp"));
+    MIMO_TRY(mimo_grid_coord(&dp[1], encoder, b, "dp"));
+    MIMO_TRY(mimo_grid_coord(&stage[0], llm, a, "pp"));
+    MIMO_TRY(mimo_grid_coord(&stage[1], llm, b, "pp"));
+    MIMO_CHECK(dp[0] != dp[1] || stage[0] == stage[1], MIMO_ERR_GRID,
+               "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
+               ", which --llm %s puts on stages %" PRId64 " and %" PRId64,
+               spec->encoder, a, b, spec->llm, stage[0], stage[1]);
+    return MIMO_OK;
+}
+
 static mimo_status check_encoder(const oracle_spec *spec, const mimo_grid *encoder,
                                  const mimo_grid *llm)
 {
-    int64_t ranks = mimo_grid_size(llm), dp[2], stage[2];
+    int64_t ranks = mimo_grid_size(llm);
     MIMO_CHECK(spec->experts == 0 || mimo_grid_dim_size(llm, "pp") == 1, MIMO_ERR_UNSUPPORTED,
                "--experts with --llm %s: the oracle models no experts in stages", spec->llm);
     MIMO_CHECK(spec->schedule.chunks <= 1 || mimo_grid_dim_size(llm, "pp") > 1, MIMO_ERR_GRID,
                "--schedule interleaved:%" PRId64 " with --llm %s: there are no stages",
                spec->schedule.chunks, spec->llm);
-    for (int64_t rank = 1; rank < ranks && ranks == mimo_grid_size(encoder); rank++) {
-        for (int i = 0; i < 2; i++) {
-            MIMO_TRY(mimo_grid_coord(&dp[i], encoder, rank - 1 + i, "dp"));
-            MIMO_TRY(mimo_grid_coord(&stage[i], llm, rank - 1 + i, "pp"));
-        }
-        MIMO_CHECK(dp[0] != dp[1] || stage[0] == stage[1], MIMO_ERR_GRID,
-                   "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
-                   ", which --llm %s puts on stages %" PRId64 " and %" PRId64,
-                   spec->encoder, rank - 1, rank, spec->llm, stage[0], stage[1]);
-    }
+    for (int64_t b = 1; b < ranks && ranks == mimo_grid_size(encoder); b++)
+        for (int64_t a = 0; a < b; a++)
+            MIMO_TRY(check_pair(spec, encoder, llm, a, b));
     return MIMO_OK;
 }
 
