@@ -1,14 +1,14 @@
 #include "captioner/pictures/draw_contact_sheet.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "captioner/pictures/picture_canvas.h"
 
-enum { MOST_COLUMNS = 5, MOST_LINES = 5 };
+enum { MOST_COLUMNS = 5, MOST_LINES = 5, LABEL_CAPACITY = 64 };
 
 /* In points. */
 static const double margin = 24, gap = 14, card_width = 172, image_side = 128, padding = 12;
-static const double heading_height = 58;
 static const struct font_style name_style = {.size = 11.5, .bold = true, .colour = COLOUR_TEXT};
 static const struct font_style note_style = {.size = 9, .colour = COLOUR_FAINT};
 
@@ -102,11 +102,46 @@ static void draw_name(cairo_t *cairo, const char *label, struct text_block block
     draw_block(cairo, &block, &style);
 }
 
+static bool is_in(const char *text, const char *word, size_t length)
+{
+    for (; *text; text += strcspn(text, " "), text += strspn(text, " "))
+        if (strcspn(text, " ") == length && memcmp(text, word, length) == 0)
+            return true;
+    return false;
+}
+
+/* How many of the *words of a name were generated, anywhere. */
+static int count_right_words(const struct contact_cell *cell, int *words)
+{
+    int right = 0;
+    *words = 0;
+    for (const char *word = cell->name; *word; word += strspn(word, " ")) {
+        size_t length = strcspn(word, " ");
+        right += length > 0 && is_in(cell->generated, word, length);
+        *words += length > 0;
+        word += length;
+    }
+    return right;
+}
+
+/* Green where every letter is right, amber where some words are. */
+static rgb_colour verdict(char label[LABEL_CAPACITY], const struct contact_cell *cell)
+{
+    int words, right = count_right_words(cell, &words);
+    const char *who = cell->base ? "adapted" : "generated";
+    if (strcmp(cell->name, cell->generated) == 0) {
+        snprintf(label, LABEL_CAPACITY, "%s, the same", who);
+        return COLOUR_GREEN;
+    }
+    snprintf(label, LABEL_CAPACITY, "%s, %d of %d words", who, right, words);
+    return right > 0 ? COLOUR_AMBER : COLOUR_RED;
+}
+
 static void draw_cell(cairo_t *cairo, const struct contact_sheet *sheet, const struct row *row,
                       int column)
 {
     const struct contact_cell *cell = &sheet->cells[row->first + column];
-    bool right = strcmp(cell->name, cell->generated) == 0;
+    char label[LABEL_CAPACITY];
     double x = margin + column * (card_width + gap);
     draw_card(cairo, x, row->y, row->height);
     draw_image(cairo, sheet, cell->image, x + (card_width - image_side) / 2, row->y + padding);
@@ -122,17 +157,17 @@ static void draw_cell(cairo_t *cairo, const struct contact_sheet *sheet, const s
     }
     block.y += name_height(row->base_lines);
     block.text = answer(cell->generated);
-    const char *label = cell->base ? "adapted" : "generated";
-    const char *same_label = cell->base ? "adapted, the same" : "generated, the same";
-    draw_name(cairo, right ? same_label : label, block, right ? COLOUR_GREEN : COLOUR_RED);
+    rgb_colour colour = verdict(label, cell);
+    draw_name(cairo, label, block, colour);
 }
 
 /* Draw on any page, or, where `draw` is false, only tell how tall the sheet is. */
 static double lay_out(cairo_t *cairo, const struct contact_sheet *sheet, bool draw)
 {
-    double y = margin + (sheet->title || sheet->subtitle ? heading_height : 0);
+    const struct heading heading = {sheet->title, {sheet->subtitle, sheet->note}};
+    double y = margin + heading_height(&heading);
     if (draw)
-        draw_heading(cairo, sheet->title, sheet->subtitle, margin, margin);
+        draw_heading(cairo, &heading, margin, margin);
     for (int first = 0; first < sheet->count; first += MOST_COLUMNS) {
         struct row row = measure_row(cairo, sheet, first, y);
         for (int column = 0; draw && column < row.count; column++)

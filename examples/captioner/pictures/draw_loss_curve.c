@@ -16,6 +16,7 @@ static const double largest_loss = 1e9;
 static const double narrowest = 1e-5; /* span of losses, by the largest */
 static const double axis_room = 46;   /* left and below, for numbers and names */
 static const double legend_stroke = 30, legend_row = 19;
+static const double held_out_stroke = 1.4, dot_radius = 3;
 static const struct font_style tick_style = {.size = 10.5, .colour = COLOUR_FAINT};
 static const struct font_style axis_style = {.size = 11.5, .colour = COLOUR_TEXT};
 static const rgb_colour level_colours[] = {COLOUR_GREEN, COLOUR_RED, COLOUR_PLUM};
@@ -59,12 +60,20 @@ static void widen(double *low, double *high, double value)
     *high = value > *high ? value : *high;
 }
 
+/* NAN where nobody looked. */
+static double held_out_at(const struct loss_curve *curve, int64_t i)
+{
+    return curve->held_out ? curve->held_out[i] : (double)NAN;
+}
+
 /* The spans of both axes. Losses begin at 0 where that costs less than half of the picture. */
 static void set_spans(struct frame *frame, const struct loss_curve *curve)
 {
     double low = INFINITY, high = -INFINITY;
-    for (int64_t i = 0; i < curve->count; i++)
+    for (int64_t i = 0; i < curve->count; i++) {
         widen(&low, &high, curve->loss[i]);
+        widen(&low, &high, held_out_at(curve, i));
+    }
     for (int i = 0; i < curve->level_count; i++)
         widen(&low, &high, curve->levels[i].loss);
     if (low > high) {
@@ -135,16 +144,18 @@ static void draw_step_axis(const struct frame *frame)
               &axis_style);
 }
 
-/* The mean over as many steps before as after, so that the curve does not lag behind; fewer towards
- * both ends. NAN where the step itself has no loss. */
+/* The mean over as many steps before as after, so that the curve does not lag behind: fewer at the
+ * beginning, where losses fall fast. At the end, where none are left after it, the steps before
+ * stay, so that the curve does not end at the loss of one step. NAN where the step itself has no
+ * loss. */
 static double mean_around(const struct loss_curve *curve, int64_t i)
 {
     int64_t radius = curve->count / 100 < WIDEST_MEAN ? curve->count / 100 : WIDEST_MEAN;
     radius = i < radius ? i : radius;
-    radius = curve->count - 1 - i < radius ? curve->count - 1 - i : radius;
+    int64_t left = curve->count - 1 - i, last = i + (left < radius ? left : radius);
     double sum = 0;
     int64_t terms = 0;
-    for (int64_t j = i - radius; j <= i + radius; j++) {
+    for (int64_t j = i - radius; j <= last; j++) {
         if (!drawable(curve->loss[j]))
             continue;
         sum += curve->loss[j];
@@ -187,6 +198,35 @@ static void draw_training(const struct frame *frame, const struct loss_curve *cu
     cairo_set_line_cap(cairo, CAIRO_LINE_CAP_BUTT);
 }
 
+/* From look to look a line, or at each look a dot, as the path. */
+static void trace_held_out(const struct frame *frame, const struct loss_curve *curve, bool dots)
+{
+    bool pen_down = false;
+    for (int64_t i = 0; i < curve->count; i++) {
+        double loss = held_out_at(curve, i);
+        if (!drawable(loss))
+            continue;
+        double x = x_of(frame, (double)(curve->first_step + i)), y = y_of(frame, loss);
+        if (dots || !pen_down)
+            cairo_new_sub_path(frame->cairo);
+        if (dots)
+            cairo_arc(frame->cairo, x, y, dot_radius, 0, 2 * acos(-1));
+        else
+            cairo_line_to(frame->cairo, x, y);
+        pen_down = true;
+    }
+}
+
+static void draw_held_out(const struct frame *frame, const struct loss_curve *curve)
+{
+    set_colour(frame->cairo, COLOUR_GREEN, 1);
+    cairo_set_line_width(frame->cairo, held_out_stroke);
+    trace_held_out(frame, curve, false);
+    cairo_stroke(frame->cairo);
+    trace_held_out(frame, curve, true);
+    cairo_fill(frame->cairo);
+}
+
 static void draw_level_line(const struct frame *frame, double y, rgb_colour colour)
 {
     static const double dashes[] = {6, 4};
@@ -201,10 +241,9 @@ static void draw_level_line(const struct frame *frame, double y, rgb_colour colo
 
 /* One line of the legend: a stroke from x on, and its words. */
 static void draw_legend_row(const struct frame *frame, double x, double y, const char *text,
-                            const struct font_style *stroke)
+                            const struct font_style *stroke, bool dashed)
 {
     static const double dashes[] = {6, 4};
-    bool dashed = stroke->colour != COLOUR_PALE && stroke->colour != COLOUR_BLUE;
     set_colour(frame->cairo, stroke->colour, 1);
     cairo_set_line_width(frame->cairo, stroke->size);
     if (dashed)
@@ -234,6 +273,8 @@ static void draw_legend(const struct frame *frame, const struct loss_curve *curv
 {
     static const struct font_style raw = {.size = 1.2, .colour = COLOUR_PALE};
     static const struct font_style smooth = {.size = 2.2, .colour = COLOUR_BLUE};
+    static const struct font_style looks = {.size = 1.4, .colour = COLOUR_GREEN};
+    int rows = 2 + (curve->held_out != NULL) + curve->level_count;
     char text[LABEL_CAPACITY];
     double widest = text_width(frame->cairo, "training, each step", &axis_style);
     for (int i = 0; i < curve->level_count; i++) {
@@ -242,19 +283,21 @@ static void draw_legend(const struct frame *frame, const struct loss_curve *curv
     }
     double width = widest + legend_stroke + 33;
     double x = frame->left + frame->width - width - 8, y = frame->top + 8;
-    rounded_rectangle(frame->cairo, x, y, width, legend_row * (2 + curve->level_count) + 10, 6);
+    rounded_rectangle(frame->cairo, x, y, width, legend_row * rows + 10, 6);
     set_colour(frame->cairo, COLOUR_CARD, 0.9);
     cairo_fill_preserve(frame->cairo);
     set_colour(frame->cairo, COLOUR_EDGE, 1);
     cairo_set_line_width(frame->cairo, 1);
     cairo_stroke(frame->cairo);
     x += 12;
-    draw_legend_row(frame, x, y += legend_row, "training, each step", &raw);
-    draw_legend_row(frame, x, y += legend_row, "training, smoothed", &smooth);
+    draw_legend_row(frame, x, y += legend_row, "training, each step", &raw, false);
+    draw_legend_row(frame, x, y += legend_row, "training, smoothed", &smooth, false);
+    if (curve->held_out)
+        draw_legend_row(frame, x, y += legend_row, "held out, on the way", &looks, false);
     for (int i = 0; i < curve->level_count; i++) {
         const struct font_style level = {.size = 1.6, .colour = level_colour(i)};
         level_text(text, &curve->levels[i]);
-        draw_legend_row(frame, x, y += legend_row, text, &level);
+        draw_legend_row(frame, x, y += legend_row, text, &level, true);
     }
 }
 
@@ -262,7 +305,8 @@ mimo_status draw_loss_curve(const struct loss_curve *curve, const struct picture
                             struct plugin_sentence *why)
 {
     struct page page;
-    double top = margin + (curve->title || curve->subtitle ? 58 : 0);
+    const struct heading heading = {curve->title, {curve->subtitle, NULL}};
+    double top = margin + heading_height(&heading);
     double beside = curve->bar_count > 0 ? bars_width : 0;
     mimo_status status = page_open(&page, page_width + beside, page_height, why);
     if (status != MIMO_OK)
@@ -273,13 +317,14 @@ mimo_status draw_loss_curve(const struct loss_curve *curve, const struct picture
                           .width = page_width - 2 * margin - axis_room,
                           .height = page_height - top - margin - axis_room};
     set_spans(&frame, curve);
-    draw_heading(page.cairo, curve->title, curve->subtitle, margin, margin);
+    draw_heading(page.cairo, &heading, margin, margin);
     set_colour(page.cairo, COLOUR_CARD, 1);
     cairo_rectangle(page.cairo, frame.left, frame.top, frame.width, frame.height);
     cairo_fill(page.cairo);
     draw_loss_axis(&frame);
     draw_step_axis(&frame);
     draw_training(&frame, curve);
+    draw_held_out(&frame, curve);
     for (int i = 0; i < curve->level_count; i++)
         if (drawable(curve->levels[i].loss))
             draw_level_line(&frame, y_of(&frame, curve->levels[i].loss), level_colour(i));

@@ -201,17 +201,28 @@ int count_lines(cairo_t *cairo, const struct text_block *block, const struct fon
     return break_lines(cairo, block, style, false);
 }
 
-void draw_heading(cairo_t *cairo, const char *title, const char *subtitle, double x, double y)
+enum { HEADING_LINES = 2 };
+static const double title_base = 17, first_line = 37, next_line = 17, below_heading = 21;
+
+void draw_heading(cairo_t *cairo, const struct heading *heading, double x, double y)
 {
     static const struct font_style title_style = {.size = 17, .bold = true, .colour = COLOUR_TEXT};
-    static const struct font_style subtitle_style = {.size = 11.5, .colour = COLOUR_FAINT};
+    static const struct font_style line_style = {.size = 11.5, .colour = COLOUR_FAINT};
     char clean[TEXT_CAPACITY];
-    if (title) {
-        clean_text(clean, sizeof clean, title);
-        draw_text(cairo, clean, x, y + 17, TEXT_LEFT, &title_style);
+    if (heading->title) {
+        clean_text(clean, sizeof clean, heading->title);
+        draw_text(cairo, clean, x, y + title_base, TEXT_LEFT, &title_style);
     }
-    if (subtitle) {
-        clean_text(clean, sizeof clean, subtitle);
-        draw_text(cairo, clean, x, y + 37, TEXT_LEFT, &subtitle_style);
-    }
+    for (int i = 0; i < HEADING_LINES; i++)
+        if (heading->lines[i]) {
+            clean_text(clean, sizeof clean, heading->lines[i]);
+            draw_text(cairo, clean, x, y + first_line + i * next_line, TEXT_LEFT, &line_style);
+        }
+}
+
+double heading_height(const struct heading *heading)
+{
+    if (heading->lines[1])
+        return first_line + next_line + below_heading;
+    return heading->title || heading->lines[0] ? first_line + below_heading : 0;
 }

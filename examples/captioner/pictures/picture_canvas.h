@@ -23,6 +23,7 @@ typedef uint32_t rgb_colour;
 #define COLOUR_PALE 0xb9cfe8u
 #define COLOUR_GREEN 0x1d7d46u
 #define COLOUR_RED 0xb3412eu
+#define COLOUR_AMBER 0x94600bu
 #define COLOUR_PLUM 0x7b4a98u
 
 struct page {
@@ -77,8 +78,14 @@ struct text_block {
 int draw_block(cairo_t *cairo, const struct text_block *block, const struct font_style *style);
 int count_lines(cairo_t *cairo, const struct text_block *block, const struct font_style *style);
 
-/* Title and subtitle at the top left; either may be NULL. */
-void draw_heading(cairo_t *cairo, const char *title, const char *subtitle, double x, double y);
+/* A title and two lines below it, at the top left; any may be NULL. */
+struct heading {
+    const char *title, *lines[2];
+};
+void draw_heading(cairo_t *cairo, const struct heading *heading, double x, double y);
+
+/* How far below y it ends, with room below it; 0 where it is empty. */
+double heading_height(const struct heading *heading);
 
 /* The distance from one line of this size to the next. */
 static inline double line_height(const struct font_style *style)

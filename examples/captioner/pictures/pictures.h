@@ -25,6 +25,7 @@ struct contact_sheet {
     int image_size;
     int count;
     const struct contact_cell *cells;
+    const char *note; /* below the subtitle; NULL: none */
 };
 
 /* A level to draw across the curve: "held out, right images", 1.83. */
@@ -50,6 +51,8 @@ struct loss_curve {
     const struct loss_level *levels;
     int bar_count; /* of mixtures, beside the curve; 0: none, and the curve has all of the width */
     const struct expert_bars *bars;
+    const double *held_out; /* [count] loss of samples that are not trained on; not finite where
+                               nobody looked; NULL: nobody ever did */
 };
 
 /**

@@ -76,7 +76,7 @@ static struct contact_sheet example_sheet(uint8_t images[CELLS][PIXELS],
         memcpy(images[i] + 3 * (5 * SIDE + 9), "\x03\x09\xee", 3);
         cells[i] = (struct contact_cell){images[i], "grinning face", "grinning face", NULL};
     }
-    return (struct contact_sheet){"Title", "subtitle", SIDE, CELLS, cells};
+    return (struct contact_sheet){"Title", "subtitle", SIDE, CELLS, cells, NULL};
 }
 
 Test(pictures, contact_sheet_has_every_image_in_crisp_pixels)
@@ -95,6 +95,52 @@ Test(pictures, contact_sheet_has_every_image_in_crisp_pixels)
     cr_assert_gt(count(&picture, 0x1d, 0x7d, 0x46), 100, "no green for a right name");
     cr_assert_eq(count(&picture, 0xb3, 0x41, 0x2e), 0, "red for a right name");
     free(picture.pixels);
+}
+
+/* Some words of a name are better than none. */
+Test(pictures, contact_sheet_has_three_verdicts)
+{
+    static uint8_t images[CELLS][PIXELS];
+    static const struct {
+        const char *generated;
+        bool green, amber, red;
+    } cases[] = {{"grinning face", true, false, false},
+                 {"a face", false, true, false},
+                 {"face", false, true, false},
+                 {"grinning faces", false, true, false},
+                 {"faces grinning face", false, true, false},
+                 {"grin facet", false, false, true},
+                 {"", false, false, true}};
+    struct contact_cell cells[CELLS];
+    struct contact_sheet sheet = example_sheet(images, cells);
+    sheet.count = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cells[0].generated = cases[i].generated;
+        cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                     mimo_last_error());
+        struct picture picture = load();
+        cr_assert_eq(count(&picture, 0x1d, 0x7d, 0x46) > 20, cases[i].green, "green, case %zu", i);
+        cr_assert_eq(count(&picture, 0x94, 0x60, 0x0b) > 20, cases[i].amber, "amber, case %zu", i);
+        cr_assert_eq(count(&picture, 0xb3, 0x41, 0x2e) > 20, cases[i].red, "red, case %zu", i);
+        free(picture.pixels);
+    }
+}
+
+Test(pictures, a_note_takes_a_line_of_its_own)
+{
+    static uint8_t images[CELLS][PIXELS];
+    struct contact_cell cells[CELLS];
+    struct contact_sheet sheet = example_sheet(images, cells);
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture plain = load();
+    sheet.note = "12 of 196";
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture noted = load();
+    cr_assert_eq(noted.png.height, plain.png.height + 2 * 17);
+    free(plain.pixels);
+    free(noted.pixels);
 }
 
 /* A base answer is a third text on a card: the sheet grows, and the answer is plum. */
@@ -166,7 +212,7 @@ Test(pictures, loss_curve_has_its_lines)
     static const struct loss_level levels[] = {{"right", 1.5}, {"shuffled", 2.5}};
     double loss[STEPS];
     example_losses(loss);
-    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels, 0, NULL};
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels, 0, NULL, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
     struct picture picture = load();
     cr_assert(picture.png.width == 1720 && picture.png.height == 1000);
@@ -195,7 +241,7 @@ Test(pictures, loads_of_experts_stand_beside_the_curve)
     double loss[STEPS];
     int64_t blue[4];
     example_losses(loss);
-    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, bars};
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, bars, NULL};
     for (int i = 0; i < 4; i++) {
         curve.bar_count = i;
         cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s",
@@ -210,12 +256,61 @@ Test(pictures, loads_of_experts_stand_beside_the_curve)
               "as many choices: %" PRId64 " and %" PRId64, blue[1], blue[2]);
 }
 
+/* The lowest row, from the top, with a pixel of this colour. */
+static int64_t lowest(const struct picture *picture, int red, int green, int blue)
+{
+    int64_t i = (int64_t)picture->png.width * picture->png.height;
+    while (i-- > 0) {
+        const unsigned char *p = picture->pixels + 3 * i;
+        if (p[0] == red && p[1] == green && p[2] == blue)
+            return i / picture->png.width;
+    }
+    return -1;
+}
+
+/* The smooth line ends among the last losses, not at the very last one. */
+Test(pictures, loss_curve_does_not_end_at_one_step)
+{
+    double loss[STEPS];
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = 3;
+    loss[STEPS - 1] = 0;
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    struct picture picture = load();
+    /* The frame has the losses 0 to 3 in 348 points from point 82 on, and two pixels a point. */
+    int64_t row = lowest(&picture, 0x23, 0x67, 0xb1), of_one = 2 * (82 + 348 * 2 / 3);
+    cr_assert(row > 2 * 82 && row < of_one, "row %lld: loss 1 is at %lld", (long long)row,
+              (long long)of_one);
+    free(picture.pixels);
+}
+
+Test(pictures, loss_curve_has_looks_at_held_out_samples)
+{
+    double loss[STEPS], held_out[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        loss[i] = 1;
+        held_out[i] = i % 100 == 99 ? 2 : (double)NAN;
+    }
+    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    struct picture none = load();
+    cr_assert_eq(count(&none, 0x1d, 0x7d, 0x46), 0);
+    curve.held_out = held_out;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    struct picture some = load();
+    cr_assert_gt(count(&some, 0x1d, 0x7d, 0x46), 1000, "a line and four dots");
+    cr_assert_gt(count(&some, 0x23, 0x67, 0xb1), 1000, "the curve is still there");
+    free(none.pixels);
+    free(some.pixels);
+}
+
 Test(pictures, loss_curves_at_their_edges)
 {
     double loss[STEPS];
     example_losses(loss);
     static const struct loss_level odd = {"not \xff finite", (double)NAN};
-    struct loss_curve curve = {NULL, NULL, 301, 1, loss, 1, &odd, 0, NULL};
+    struct loss_curve curve = {NULL, NULL, 301, 1, loss, 1, &odd, 0, NULL, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "one step: %s",
                  mimo_last_error());
     curve.count = STEPS;
@@ -246,7 +341,7 @@ Test(pictures, each_failure_has_its_sentence)
 {
     double loss[STEPS];
     example_losses(loss);
-    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL};
+    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
     cr_assert_eq(picture_loss_curve(path, &curve, "/nowhere"), MIMO_ERR_UNSUPPORTED);
     cr_assert(strstr(mimo_last_error(), "libcairo2-dev"), "%s", mimo_last_error());
     cr_assert_eq(picture_loss_curve("/nowhere/x.png", &curve, MODULE_FOLDER), MIMO_ERR_IO);
