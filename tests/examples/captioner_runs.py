@@ -117,6 +117,7 @@ class Report:
                                      re.M)[1])
         self.shuffled = float(re.search(r"^held-out loss with images shuffled +(\S+)$", printed,
                                         re.M)[1])
+        self.accuracy = re.search(r"^held out: (.*)$", printed, re.M)[1]
         head, *lines = printed[printed.index("\nheld-out emoji") + 1:].splitlines()
         *ends, start = [match.start() for match in re.finditer("what the", head)]
         lines = lines[:10]

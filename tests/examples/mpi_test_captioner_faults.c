@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "mpi_test.h"
 
+#include "captioner/model/accuracy.h"
 #include "captioner/model/evaluate.h"
 #include "captioner/model/generate.h"
 #include "captioner/training/adapter_store.h"
@@ -103,7 +104,8 @@ static mimo_status live(small_run *run)
 {
     step_result result;
     double loss;
-    int64_t step;
+    int64_t step, places[HELD_OUT];
+    caption_accuracy accuracy;
     generated_name names[HELD_OUT];
     const caption_data *data = &run->data;
     MIMO_TRY(build(run));
@@ -114,6 +116,8 @@ static mimo_status live(small_run *run)
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
+    MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, HELD_OUT));
+    MIMO_TRY(accuracy_places(places, &run->model, data->held_out, HELD_OUT, data->training, 1));
     return generate_names(&run->model, data->held_out, HELD_OUT, names);
 }
 

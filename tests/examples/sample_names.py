@@ -18,21 +18,22 @@ def hash_bytes(value, data):
 
 
 def rename_held_out(path, to, rename):
-    """Copy the samples with rename(name) for every held-out name. The new name has as many bytes as
-    the old one. Everything else stays as it is."""
+    """Copy the samples with rename(name) for every held-out name. Everything else stays as it is."""
     with open(path, "rb") as file:
         data = bytearray(file.read())
     side, count = struct.unpack("<IQ", data[12:24])
-    checksum = hash_bytes(0xcbf29ce484222325, data[:HASHED])
-    at = HEADER
+    at, records = HEADER, []
     for _ in range(count):
         held_out, length = data[at:at + 2]
-        end = at + 2 + length + side * side * 3
-        if held_out:
-            name = data[at + 2:at + 2 + length].decode()
-            data[at + 2:at + 2 + length] = rename(name).encode()
-        checksum = hash_bytes(checksum, data[at:end])
+        begin, end = at + 2 + length, at + 2 + length + side * side * 3
+        name = data[at + 2:begin].decode()
+        name = (rename(name) if held_out else name).encode()
+        records.append(bytes([held_out, len(name)]) + name + data[begin:end])
         at = end
-    data[HASHED:HEADER] = struct.pack("<Q", checksum)
+    data[24:32] = struct.pack("<Q", sum(map(len, records)))
+    checksum = hash_bytes(0xcbf29ce484222325, data[:HASHED])
+    for record in records:
+        checksum = hash_bytes(checksum, record)
+    data[HASHED:] = struct.pack("<Q", checksum) + b"".join(records)
     with open(to, "wb") as file:
         file.write(data)

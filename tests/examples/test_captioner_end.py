@@ -1,6 +1,7 @@
 """The end of a run: the loss has fallen, the right images help, every topology reports the same,
 and names are generated without the right answers."""
 import os
+import re
 import sys
 import tempfile
 
@@ -11,6 +12,10 @@ ONE_RANK, HOME = TOPOLOGIES[:2]
 # With this number of steps, names differ from picture to picture. After fewer, all pictures get one
 # name.
 STEPS = ["--steps", "100", "--global-batch", "16", "--micro-batches", "1"]
+
+
+ACCURACY = re.compile(r"(\d+) of (\d+) names right to the letter, (\d+) of (\d+) words; (\d+) of the (\d+) below among its "
+                      r"5 likeliest of (\d+) names")
 
 
 def expect(condition, words):
@@ -39,6 +44,15 @@ def check_training(done, log, folder):
     return wrong
 
 
+def check_accuracy(report, right):
+    """`right` of the names are what the model calls the pictures; the others are nothing that it would say."""
+    exact, names, words, all_words, guessed, count, choice = map(int, ACCURACY.fullmatch(report.accuracy).groups())
+    own = sum(len(name.split(" ")) for name in right)
+    wrong = expect((exact, names, count, choice) == (len(right), 196, 10, 60), report.accuracy)
+    wrong += expect(own <= words < all_words, f"{own} words at least: {report.accuracy}")
+    return wrong + expect(guessed > 0, f"what it would write is likely: {report.accuracy}")
+
+
 def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -57,13 +71,21 @@ def main():
             wrong += expect(near(seen, expected, 1e-4), f"{words}: {seen} on 8 ranks, {expected} on 1")
         wrong += expect(elsewhere.generated == trained.generated,
                         f"{elsewhere.generated} on 8 ranks, {trained.generated} on 1")
+        wrong += expect(elsewhere.accuracy == trained.accuracy,
+                        f"{elsewhere.accuracy} on 8 ranks, {trained.accuracy} on 1")
+        wrong += expect("evaluating on 196 held-out emoji" in done.stderr.splitlines(),
+                        "it does not say that it evaluates")
 
-        # The answers change, so the losses do. The generated names must stay the same.
+        # The answers change, so the losses do. The generated names must stay the same. Three of them
+        # become right, and the others are written backwards.
         renamed = os.path.join(folder, "renamed")
-        rename_held_out(captioner.samples, renamed, lambda name: name[::-1])
+        right = {name: said for name, said in zip(trained.names[::4], trained.generated[::4])}
+        rename_held_out(captioner.samples, renamed, lambda name: right.get(name, name[::-1]))
         captioner.samples = renamed
         blind = Report(captioner.run(ONE_RANK, *SMALL, *STEPS, "--resume", saved)[0].stdout)
-        wrong += expect(blind.names == [name[::-1] for name in trained.names], "nothing was renamed")
+        wrong += expect(blind.names == [right.get(name, name[::-1]) for name in trained.names],
+                        "nothing was renamed")
+        wrong += check_accuracy(blind, list(right.values()))
         wrong += expect(blind.right > 1.5 * trained.right, f"names backwards cost {blind.right}")
         wrong += expect(blind.generated == trained.generated,
                         f"other answers make {blind.generated}, not {trained.generated}")

@@ -1,5 +1,7 @@
 #include "captioner/training/final_report.h"
 
+#include <inttypes.h>
+
 #include "captioner/model/evaluate.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/support/utf8.h"
@@ -20,6 +22,21 @@ mimo_status final_report_ask_base(final_report *out, captioner_model *model,
     return generate_names(model, out->items, out->count, out->base_names);
 }
 
+/* Held-out names from all over the list; the items are among them. */
+static mimo_status compare_names(final_report *out, captioner_model *model,
+                                 const caption_data *data)
+{
+    batch_item others[REPORT_CHOICE];
+    int64_t places[REPORT_NAMES], all = data->held_out_count;
+    out->choice = all < REPORT_CHOICE ? all : REPORT_CHOICE;
+    for (int64_t i = 0; i < out->choice; i++)
+        others[i] = data->held_out[i * all / out->choice];
+    TRY(accuracy_places(places, model, out->items, out->count, others, out->choice));
+    for (int64_t i = 0; i < out->count; i++)
+        out->guessed += places[i] < REPORT_GUESSES;
+    return MIMO_OK;
+}
+
 mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data)
 {
     /* Half the list away: never the same picture, seldom a variant of it. */
@@ -27,7 +44,21 @@ mimo_status final_report_make(final_report *out, captioner_model *model, const c
     pick_items(out, data);
     TRY(evaluate_loss(model, data->held_out, data->held_out_count, 0, &out->right_loss));
     TRY(evaluate_loss(model, data->held_out, data->held_out_count, rotation, &out->shuffled_loss));
+    TRY(accuracy_measure(&out->accuracy, model, data->held_out, data->held_out_count));
+    TRY(compare_names(out, model, data));
     return generate_names(model, out->items, out->count, out->names);
+}
+
+const char *final_report_sentence(char text[REPORT_SENTENCE], const final_report *report)
+{
+    const caption_accuracy *all = &report->accuracy;
+    snprintf(text, REPORT_SENTENCE,
+             "%" PRId64 " of %" PRId64 " names right to the letter, %" PRId64 " of %" PRId64
+             " words; %" PRId64 " of the %" PRId64 " below among its %d likeliest of %" PRId64
+             " names",
+             all->exact, all->names, all->right_words, all->words, report->guessed, report->count,
+             REPORT_GUESSES, report->choice);
+    return text;
 }
 
 /* Columns on a terminal: code points. The names have no wide or combining ones to speak of. */
@@ -56,6 +87,8 @@ void final_report_print(const final_report *report, FILE *stream)
     static const char name_title[] = "held-out emoji", base_title[] = "what the base calls it";
     fprintf(stream, "\nheld-out loss with the right images    %.4f\n", report->right_loss);
     fprintf(stream, "held-out loss with images shuffled     %.4f\n", report->shuffled_loss);
+    char sentence[REPORT_SENTENCE];
+    fprintf(stream, "held out: %s\n", final_report_sentence(sentence, report));
     int width = sizeof name_title - 1, base_width = sizeof base_title - 1;
     for (int64_t i = 0; i < report->count; i++) {
         width = wider(width, report->items[i].name, report->items[i].length);

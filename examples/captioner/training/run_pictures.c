@@ -5,7 +5,7 @@
 #include "captioner/pictures/pictures.h"
 #include "captioner/support/captioner_support.h"
 
-enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128, MOST_BARS = 6 };
+enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 160, MOST_BARS = 6 };
 static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
 
 static mimo_status join_path(char *path, const char *folder, const char *file)
@@ -52,7 +52,7 @@ static mimo_status draw_curve(const run_pictures *pictures)
 static mimo_status draw_sheet(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
-    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY];
+    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY], sentence[REPORT_SENTENCE];
     TRY(join_path(path, pictures->folder, sheet_file));
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
@@ -60,7 +60,8 @@ static mimo_status draw_sheet(const run_pictures *pictures)
                                          report->names[i].bytes,
                                          report->has_base ? report->base_names[i].bytes : NULL};
     snprintf(subtitle, sizeof subtitle,
-             "held-out loss: %.4f with the right images, %.4f with images shuffled",
+             "Training has seen neither these pictures nor their names. Loss a byte: %.3f, and %.3f "
+             "with the pictures shuffled.",
              report->right_loss, report->shuffled_loss);
     struct contact_sheet sheet = {.title = report->has_base
                                                ? "Held-out emoji, and what the base and the "
@@ -69,7 +70,8 @@ static mimo_status draw_sheet(const run_pictures *pictures)
                                   .subtitle = subtitle,
                                   .image_size = (int)pictures->image_size,
                                   .count = (int)report->count,
-                                  .cells = cells};
+                                  .cells = cells,
+                                  .note = final_report_sentence(sentence, report)};
     return picture_contact_sheet(path, &sheet, NULL);
 }
 

@@ -323,6 +323,8 @@ static mimo_status draw_pictures(run_state *run)
 static mimo_status finish(run_state *run)
 {
     const struct options *options = run->options;
+    if (run->lead)
+        fprintf(stderr, "evaluating on %" PRId64 " held-out emoji\n", run->data.held_out_count);
     TRY(final_report_make(&run->report, &run->model, &run->data));
     if (run->lead) {
         final_report_print(&run->report, stdout);
