@@ -12,6 +12,7 @@
 #include "captioner/model/evaluate.h"
 #include "captioner/model/generate.h"
 #include "captioner/training/adapter_store.h"
+#include "captioner/training/best_state.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/model_hashes.h"
@@ -28,6 +29,7 @@ typedef struct small_run {
     captioner_model model;
     step_trainer trainer;
     model_hashes hashes;
+    best_state best;
 } small_run;
 
 /* On rank 0: pictures of one colour each, named by a letter. */
@@ -116,6 +118,7 @@ static mimo_status live(small_run *run)
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
+    MIMO_TRY(mimo_comm_agree(mpi_test_comm(), best_state_reserve(&run->best, &run->model)));
     MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, HELD_OUT));
     MIMO_TRY(accuracy_places(places, &run->model, data->held_out, HELD_OUT, data->training, 1));
     return generate_names(&run->model, data->held_out, HELD_OUT, names);
@@ -126,6 +129,7 @@ static mimo_status live_and_end(const struct options *options)
     small_run run = {.options = *options};
     mimo_status status = live(&run);
     model_hashes_release(&run.hashes);
+    best_state_release(&run.best);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);

@@ -1,6 +1,7 @@
 /* What a micro-batch holds: which samples are chosen, and every id and label of theirs. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "captioner/model/batch.h"
 
@@ -74,9 +75,10 @@ Test(captioner_batch, labels_are_the_next_token_of_the_whole_sequence)
     int64_t ids[4][S], labels[4][S];
     micro_batch batch = whole_batch(4, patches, ids[0], labels[0]); /* has three samples */
     batch_item items[] = {
-        {picture, "ab", 2, false},   /* ends with padding */
-        {picture, "abcd", 4, false}, /* EOS is predicted, but there is no room to read it */
-        {picture, "a", 1, true},     /* a beginning */
+        {.picture = picture, .name = "ab", .length = 2}, /* ends with padding */
+        /* EOS is predicted, but there is no room to read it */
+        {.picture = picture, .name = "abcd", .length = 4},
+        {.picture = picture, .name = "a", .length = 1, .open = true}, /* a beginning */
     };
     batch_fill_sentences(&batch, items, 3);
 
@@ -107,7 +109,8 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
             picture[b][i] = (uint8_t)(b * 100 + i / 3 / PATCH % 2 + i / 3 / SIDE / PATCH * 2);
     int64_t ids[2][S], labels[2][S];
     micro_batch batch = whole_batch(2, patches[0][0], ids[0], labels[0]);
-    batch_item items[] = {{picture[0], "a", 1, false}, {picture[1], "b", 1, false}};
+    batch_item items[] = {{.picture = picture[0], .name = "a", .length = 1},
+                          {.picture = picture[1], .name = "b", .length = 1}};
     batch_fill_pictures(&batch, items, 2);
     for (int p = 0; p < P; p++)
         for (int b = 0; b < 2; b++)
@@ -120,4 +123,130 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
     for (int p = 0; p < P; p++)
         for (int i = 0; i < PATCH_VALUES; i++)
             cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i, p);
+}
+
+/* ----------------------------------------- changes -------------------------------------------- */
+
+/* Values of a pixel that has moved: where it was, or white. */
+static void expect_pixel(const float *values, const uint8_t *picture, int64_t row, int64_t column)
+{
+    bool inside = row >= 0 && row < SIDE && column >= 0 && column < SIDE;
+    for (int c = 0; c < 3; c++) {
+        int pixel = inside ? picture[(row * SIDE + column) * 3 + c] : 255;
+        cr_assert_eq(values[c], (float)pixel / 127.5f - 1.0f, "row %ld, column %ld", (long)row,
+                     (long)column);
+    }
+}
+
+Test(captioner_batch, a_picture_moves_and_is_mirrored)
+{
+    static float patches[P][1][PATCH_VALUES];
+    static uint8_t picture[SIDE * SIDE * 3];
+    int64_t ids[1][S], labels[1][S];
+    for (int i = 0; i < SIDE * SIDE * 3; i++)
+        picture[i] = (uint8_t)(i * 7);
+    micro_batch batch = whole_batch(1, patches[0][0], ids[0], labels[0]);
+    for (int flip = 0; flip < 2; flip++) {
+        const batch_item item = {.picture = picture,
+                                 .name = "a",
+                                 .length = 1,
+                                 .change = {.right = 3, .down = -2, .flip = flip}};
+        batch_fill_pictures(&batch, &item, 1);
+        for (int y = 0; y < SIDE; y++)
+            for (int x = 0; x < SIDE; x++) {
+                int patch = y / PATCH * (SIDE / PATCH) + x / PATCH;
+                int from = x - 3 < 0 ? -1 : flip ? SIDE - 1 - (x - 3) : x - 3;
+                expect_pixel(patches[patch][0] + (y % PATCH * PATCH + x % PATCH) * 3, picture,
+                             y + 2, from);
+            }
+    }
+}
+
+Test(captioner_batch, a_channel_gains_ink)
+{
+    static const uint8_t picture[] = {255, 0, 155, 55, 255, 255};
+    const augmentation change = {.ink = {20, -20, 64}};
+    float values[3];
+    augment_pixel(values, &change, picture, 1, 0, 0);
+    cr_assert_eq(values[0], 1, "white stays");
+    cr_assert_eq(values[1], (float)(255 - 255 * 236 / 256) / 127.5f - 1.0f, "black fades");
+    cr_assert_eq(values[2], (float)(255 - 125) / 127.5f - 1.0f);
+    augment_pixel(values, &(augmentation){.ink = {256, 0, 0}}, picture + 3, 1, 0, 0);
+    cr_assert_eq(values[0], -1, "no blacker than black");
+}
+
+/* The model predicts them all the same. */
+Test(captioner_batch, some_letters_are_hidden)
+{
+    enum { LONG = 4000 };
+    static float patches[P * PATCH_VALUES];
+    static uint8_t picture[SIDE * SIDE * 3];
+    static char name[LONG];
+    static int64_t ids[P + LONG + 1], labels[P + LONG + 1];
+    memset(name, 'x', sizeof name);
+    micro_batch batch = whole_batch(1, patches, ids, labels);
+    batch.seq = P + LONG + 1;
+    batch_item item = {.picture = picture, .name = name, .length = LONG, .change = {.blot = 5}};
+    batch_fill_sentences(&batch, &item, 1);
+    int hidden = 0;
+    for (int i = 0; i < LONG; i++) {
+        bool gone = ids[P + i] == TOKEN_PAD;
+        hidden += gone;
+        cr_assert(gone || ids[P + i] == 'x', "letter %d is %ld", i, (long)ids[P + i]);
+        cr_assert_eq(gone, augment_hides(&item.change, i), "letter %d", i);
+        cr_assert_eq(labels[P + i - 1], 'x', "letter %d is to be predicted", i);
+    }
+    cr_assert(hidden > LONG / 20 && hidden < LONG / 2, "%d of %d", hidden, LONG);
+    cr_assert(ids[0] == TOKEN_IMAGE && ids[P + LONG] == TOKEN_END &&
+              labels[P + LONG - 1] == TOKEN_END);
+}
+
+Test(captioner_batch, a_change_is_a_function_of_its_key)
+{
+    enum { DRAWS = 1000, ALL = AUGMENT_SHIFT | AUGMENT_FLIP | AUGMENT_COLOUR | AUGMENT_LETTERS };
+    int moved = 0, flipped = 0, tinted = 0;
+    for (uint64_t key = 0; key < DRAWS; key++) {
+        augmentation one = augment_choose(ALL, key, 32, "fox", 3);
+        augmentation again = augment_choose(ALL, key, 32, "fox", 3);
+        augmentation none = augment_choose(0, key, 32, "fox", 3), zero = {0};
+        cr_assert(one.right == again.right && one.down == again.down && one.flip == again.flip &&
+                  memcmp(one.ink, again.ink, sizeof one.ink) == 0 && one.blot == again.blot);
+        cr_assert(none.right == zero.right && none.down == zero.down && !none.flip &&
+                  memcmp(none.ink, zero.ink, sizeof none.ink) == 0 && none.blot == 0);
+        cr_assert(abs(one.right) <= 2 && abs(one.down) <= 2 && abs(one.ink[2]) <= 20);
+        cr_assert_neq(one.blot, 0);
+        moved += one.right != 0 && one.down != 0;
+        flipped += one.flip;
+        tinted += one.ink[0] != one.ink[1];
+    }
+    cr_assert(moved > 500 && flipped > 400 && flipped < 600 && tinted > 900, "%d, %d, %d", moved,
+              flipped, tinted);
+}
+
+Test(captioner_batch, a_picture_is_mirrored_where_its_name_stays_right)
+{
+    static const struct {
+        const char *name;
+        bool may;
+    } cases[] = {
+        {"fox", true},
+        {"woman mechanic: dark skin tone", true},
+        {"waving hand", true},
+        {"left arrow", false},
+        {"right-facing fist", false},
+        {"leftwards hand", false},
+        {"three o\xe2\x80\x99"
+         "clock",
+         false},
+        {"six-thirty", false},
+        {"flag: Italy", false},
+        {"input latin letters", false},
+        {"OK button", false},
+        {"kiss: woman, man, light skin tone, dark skin tone", false},
+        {"people holding hands: light skin tone, dark skin tone", false},
+        {"", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect_eq(augment_may_flip(cases[i].name, (int64_t)strlen(cases[i].name)), cases[i].may,
+                     "\"%s\"", cases[i].name);
 }

@@ -11,7 +11,7 @@ from captioner_runs import Captioner
 ONE_EMOJI_IN = 60
 STEPS = "20"
 SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "80", "--lr", "0.01",
-         "--global-batch", "13", "--seed", "7"]
+         "--global-batch", "13", "--seed", "7", "--augment", "shift,flip,colour,letters"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1, [])
 # dp divides neither 13 samples nor a third of them; one dp is no power of two.
 TOPOLOGIES = [
@@ -130,7 +130,7 @@ def main():
         test = SameBits(captioner)
         test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
         test.expect_resumed()
-        test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS)
+        test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "8")
         test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
         for row in REFUSED:
             test.expect_refused(*row)

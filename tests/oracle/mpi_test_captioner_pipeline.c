@@ -158,7 +158,8 @@ static void draw_items(batch_item items[SAMPLES])
     for (int s = 0; s < SAMPLES; s++) {
         for (int i = 0; i < SIDE * SIDE * 3; i++)
             pictures[s][i] = (uint8_t)((i * (s + 3)) ^ (i / 7));
-        items[s] = (batch_item){pictures[s], letters + s % 3, 1 + s % LONGEST, false};
+        items[s] = (batch_item){
+            .picture = pictures[s], .name = letters + s % 3, .length = 1 + s % LONGEST};
     }
 }
 

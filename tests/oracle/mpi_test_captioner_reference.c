@@ -122,7 +122,8 @@ static trainer_desc trainer_of(const batch_item *items)
                           .steps = 10,
                           .global_batch = SAMPLES,
                           .seed = SEED,
-                          .lr = 1e-3};
+                          .lr = 1e-3,
+                          .decay = 0.01};
 }
 
 /* Set by a test: what a bridge's backward brings is -0. */

@@ -48,19 +48,17 @@ static const batch_item *item_at(const batch_item *items, int64_t count, int64_t
 }
 
 /* Patch p of a picture, pixels scaled to [-1, 1], as one row. */
-static void cut_patch(float *row, const uint8_t *picture, int64_t side, int64_t p)
+static void cut_patch(float *row, const batch_item *item, int64_t side, int64_t p)
 {
-    if (!picture) {
+    if (!item->picture) {
         memset(row, 0, PATCH_VALUES * sizeof *row);
         return;
     }
     int64_t across = side / PATCH;
     int64_t y0 = p / across * PATCH, x0 = p % across * PATCH;
-    for (int64_t y = 0; y < PATCH; y++) {
-        const uint8_t *pixels = picture + ((y0 + y) * side + x0) * 3;
-        for (int64_t i = 0; i < PATCH * 3; i++)
-            *row++ = (float)pixels[i] / 127.5f - 1.0f;
-    }
+    for (int64_t y = 0; y < PATCH; y++)
+        for (int64_t x = 0; x < PATCH; x++, row += 3)
+            augment_pixel(row, &item->change, item->picture, side, y0 + y, x0 + x);
 }
 
 void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t count)
@@ -68,7 +66,7 @@ void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t co
     for (int64_t p = 0; p < batch->tokens; p++)
         for (int64_t b = 0; b < batch->pictures; b++)
             cut_patch(batch->patches + (p * batch->pictures + b) * PATCH_VALUES,
-                      item_at(items, count, batch->first_picture + b)->picture, batch->side, p);
+                      item_at(items, count, batch->first_picture + b), batch->side, p);
 }
 
 /* Token i of a sentence. */
@@ -90,7 +88,10 @@ static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, con
 {
     for (int64_t i = 0; i < batch->seq; i++) {
         int64_t next = token_at(item, batch->tokens, i + 1);
+        bool hidden = augment_hides(&item->change, i - batch->tokens);
         ids[i] = token_at(item, batch->tokens, i);
+        if (hidden && ids[i] < TOKEN_END)
+            ids[i] = TOKEN_PAD;
         labels[i] = next <= TOKEN_END ? next : LABEL_IGNORED;
     }
 }

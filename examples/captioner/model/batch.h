@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "captioner/model/augment.h"
 #include "captioner/model/topology.h"
 
 enum {
@@ -30,6 +31,7 @@ typedef struct batch_item {
     const char *name;       /* `length` bytes of UTF-8 */
     int64_t length;
     bool open; /* the name is a beginning: no EOS follows it */
+    augmentation change;
 } batch_item;
 
 /** The part of a micro-batch that one rank holds as part of the LLM, and the part of a group of

@@ -45,8 +45,10 @@ static void draft_release(name_drafts *draft)
 static void pick_beginnings(name_drafts *draft)
 {
     for (int64_t i = 0; i < draft->count; i++)
-        draft->picked[i] = (batch_item){draft->items[i].picture, draft->names[i].bytes,
-                                        draft->names[i].length, true};
+        draft->picked[i] = (batch_item){.picture = draft->items[i].picture,
+                                        .name = draft->names[i].bytes,
+                                        .length = draft->names[i].length,
+                                        .open = true};
 }
 
 /* The prediction after the last byte of each name, where this rank holds that position and is of

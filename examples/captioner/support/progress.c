@@ -1,6 +1,7 @@
 #include "captioner/support/progress.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -106,6 +107,17 @@ void progress_step(struct progress *progress, int64_t step, double loss, double 
     draw_bar(progress, step, state);
     if (step == progress->last)
         progress_end(progress);
+}
+
+void progress_note(struct progress *progress, const char *format, ...)
+{
+    va_list arguments;
+    progress_end(progress);
+    va_start(arguments, format);
+    vfprintf(progress->stream, format, arguments);
+    va_end(arguments);
+    fputc('\n', progress->stream);
+    fflush(progress->stream);
 }
 
 void progress_end(struct progress *progress)

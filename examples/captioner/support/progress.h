@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <mimo/status.h>
+
 enum progress_kind {
     PROGRESS_LINES, /* the first step, the last, and about twenty between */
     PROGRESS_BAR,   /* redrawn at most ten times a second */
@@ -34,6 +36,9 @@ void progress_begin(struct progress *progress, FILE *stream, enum progress_kind 
 /** Step `step` is done, `seconds` after progress_begin. Failures to print are not failures of the
  *  run and are passed over. */
 void progress_step(struct progress *progress, int64_t step, double loss, double seconds);
+
+/** A line of its own, printf-like, in the middle of a run. */
+MIMO_PRINTF(2, 3) void progress_note(struct progress *progress, const char *format, ...);
 
 /** End the bar's line, so that other text can follow; also in the middle of a run. */
 void progress_end(struct progress *progress);

@@ -47,7 +47,8 @@ static mimo_status deal_out(caption_data *out)
     TRY(memory_reserve(&out->held_out, samples->held_out_count, sizeof *out->held_out));
     for (int64_t i = 0; i < samples->count; i++) {
         int64_t length = samples->name_length[i];
-        batch_item item = {sample_image(samples, i), sample_name(samples, i), length, false};
+        batch_item item = {
+            .picture = sample_image(samples, i), .name = sample_name(samples, i), .length = length};
         if (samples->held_out[i])
             out->held_out[out->held_out_count++] = item;
         else

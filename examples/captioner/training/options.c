@@ -11,6 +11,7 @@
 #include <mimo/version.h>
 
 #include "captioner/formats/adapter_config.h"
+#include "captioner/model/augment.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "nn/ops/nn_order.h"
@@ -22,6 +23,7 @@ enum {
     LARGEST_IMAGE = 136, /* what the emoji font holds */
     USUAL_SHARDS = 8,    /* V and C of --same-bits without a value */
     USUAL_PAIRS = 1,
+    MOST_DECAY = 100,
 };
 
 /* Keys past the characters: every flag is a long one. */
@@ -46,6 +48,9 @@ enum option_key {
     KEY_ENCODER_ALIVE,
     KEY_SEED,
     KEY_LR,
+    KEY_WEIGHT_DECAY,
+    KEY_AUGMENT,
+    KEY_EVALUATE_EVERY,
     KEY_DEVICE,
     KEY_DTYPE,
     KEY_SAME_BITS,
@@ -93,6 +98,7 @@ static const struct options defaults = {
     .encoder_alive = -1,
     .seed = 1,
     .lr = 2e-3,
+    .decay = 0.01,
     .device = OPTIONS_CPU,
     .dtype = MIMO_F32,
     .precision = MIMO_F32,
@@ -159,6 +165,16 @@ static const struct argp_option rows[] = {
          "few as keep no stage waiting for each group)"),
     FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
+    FLAG("weight-decay", KEY_WEIGHT_DECAY, "X",
+         "Each step takes X times the learning rate off the matrices (default 0.01)"),
+    FLAG(
+        "augment", KEY_AUGMENT, "LIST",
+        "Change training samples each time, by \"shift\", \"flip\" (where the English name stays "
+        "right), \"colour\" and \"letters\" (some of the name are hidden from the model); the same "
+        "on every topology (default none)"),
+    FLAG("evaluate-every", KEY_EVALUATE_EVERY, "N",
+         "Measure the held-out loss every N steps as well, and end with the model of the step at "
+         "which it was lowest"),
     FLAG("device", KEY_DEVICE, "cpu|cuda", "Where tensors live (default cpu)"),
     FLAG("dtype", KEY_DTYPE, "f32|bf16", "What crosses the bridge (default f32)"),
     FLAG("precision", KEY_PRECISION, "f32|bf16",
@@ -260,32 +276,75 @@ static mimo_status parse_seed(uint64_t *out, const char *flag, const char *text)
     return MIMO_OK;
 }
 
-static mimo_status parse_rate(double *out, const char *flag, const char *text)
+static mimo_status parse_number(double *out, const char *flag, const char *text)
 {
     char *end;
     double value = strtod(text, &end);
     CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
           MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+static mimo_status parse_rate(double *out, const char *flag, const char *text)
+{
+    double value;
+    TRY(parse_number(&value, flag, text));
     CHECK(isfinite(value) && value > 0 && value <= 1, MIMO_ERR_ARGUMENT,
           "%s must be above 0 and at most 1, not %s", flag, text);
     *out = value;
     return MIMO_OK;
 }
 
-/* The place of `text` among the words of `choices`, "cpu|cuda". */
-static mimo_status parse_choice(int *out, const char *flag, const char *text, const char *choices)
+static mimo_status parse_decay(double *out, const char *flag, const char *text)
 {
-    size_t length = strlen(text);
+    double value;
+    TRY(parse_number(&value, flag, text));
+    CHECK(value >= 0 && value <= MOST_DECAY, MIMO_ERR_ARGUMENT, "%s must be from 0 to %d, not %s",
+          flag, MOST_DECAY, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+/* The place of a word among those of `choices`, "cpu|cuda"; -1: it is none of them. */
+static int place_among(const char *choices, const char *text, size_t length)
+{
     int place = 0;
     for (const char *word = choices; *word; place++) {
         size_t bytes = strcspn(word, "|");
-        if (bytes == length && memcmp(word, text, bytes) == 0) {
-            *out = place;
-            return MIMO_OK;
-        }
+        if (bytes == length && memcmp(word, text, bytes) == 0)
+            return place;
         word += bytes + (word[bytes] == '|');
     }
-    return mimo_fail(MIMO_ERR_ARGUMENT, "%s must be one of %s, not \"%s\"", flag, choices, text);
+    return -1;
+}
+
+static mimo_status parse_choice(int *out, const char *flag, const char *text, const char *choices)
+{
+    int place = place_among(choices, text, strlen(text));
+    CHECK(place >= 0, MIMO_ERR_ARGUMENT, "%s must be one of %s, not \"%s\"", flag, choices, text);
+    *out = place;
+    return MIMO_OK;
+}
+
+/* Words with commas, each of which is a bit; or "none". */
+static mimo_status parse_augment(unsigned *out, const char *text)
+{
+    unsigned kinds = 0;
+    if (strcmp(text, "none") != 0)
+        for (const char *word = text;; word++) {
+            size_t length = strcspn(word, ",");
+            int place = place_among(AUGMENT_NAMES, word, length);
+            CHECK(place >= 0, MIMO_ERR_ARGUMENT,
+                  "--augment must be none, or some of " AUGMENT_NAMES " with commas, not \"%s\"",
+                  text);
+            kinds |= 1U << place;
+            word += length;
+            if (!*word)
+                break;
+        }
+    *out = kinds;
+    return MIMO_OK;
 }
 
 static mimo_status parse_text(const char **out, const char *flag, const char *text)
@@ -422,6 +481,12 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return parse_seed(&o->seed, "--seed", text);
     case KEY_LR:
         return parse_rate(&o->lr, "--lr", text);
+    case KEY_WEIGHT_DECAY:
+        return parse_decay(&o->decay, "--weight-decay", text);
+    case KEY_AUGMENT:
+        return parse_augment(&o->augment, text);
+    case KEY_EVALUATE_EVERY:
+        return parse_int(&o->evaluate_every, "--evaluate-every", text, 1, OPTIONS_MOST_STEPS);
     case KEY_DEVICE:
         TRY(parse_choice(&choice, "--device", text, "cpu|cuda"));
         o->device = choice == 0 ? OPTIONS_CPU : OPTIONS_CUDA;
@@ -480,10 +545,8 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
 
 static mimo_status parse_alpha(double *out, const char *flag, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
-          MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
+    double value;
+    TRY(parse_number(&value, flag, text));
     CHECK(isfinite(value) && value > 0, MIMO_ERR_ARGUMENT, "%s must be above 0, not %s", flag,
           text);
     *out = value;

@@ -73,6 +73,9 @@ struct options {
     int64_t encoder_alive;          /* groups; 0: no limit; -1: not given */
     uint64_t seed;
     double lr;
+    double decay;           /* of AdamW */
+    unsigned augment;       /* kinds of changes to training samples (model/augment.h) */
+    int64_t evaluate_every; /* steps from one look at the held-out samples to the next; 0: none */
     enum options_device device;
     mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
     mimo_dtype precision;  /* of the factors of matrix products: the same two */
@@ -88,10 +91,10 @@ struct options {
     const char *log;        /* NULL: no log */
     enum options_hashes log_hashes;
     const char *save;   /* checkpoint to write at the end; NULL: none */
+    int64_t save_every; /* and after each so many steps; 0: at the end alone */
     const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;
 
-    int64_t save_every;       /* and after each so many steps; 0: at the end alone */
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
     double lora_alpha;        /* 0: not given */
     bool lora_rslora;         /* scale alpha / sqrt(rank) */

@@ -65,6 +65,10 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--seed", text);
     snprintf(text, sizeof text, "%.17g", o->lr);
     add_text(list, "--lr", text);
+    snprintf(text, sizeof text, "%.17g", o->decay);
+    add_text(list, "--weight-decay", text);
+    add_int(list, "--augment", o->augment);
+    add_int(list, "--evaluate-every", o->evaluate_every);
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));
     add_text(list, "--precision", mimo_dtype_name(o->precision));
@@ -90,11 +94,11 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--log", o->log);
     add_int(list, "--log-hashes", o->log_hashes);
     add_text(list, "--save", o->save);
+    add_int(list, "--save-every", o->save_every);
     add_text(list, "--resume", o->resume);
     add_text(list, "--base", o->base);
     add_text(list, "--adapter", o->adapter);
     add_text(list, "--adapter-other-base", o->adapter_other_base ? "given" : NULL);
-    add_int(list, "--save-every", o->save_every);
     add_text(list, "--adapter-out", o->adapter_out);
     add_text(list, "--merge", o->merge);
 }

@@ -45,7 +45,8 @@ static mimo_status draw_curve(const run_pictures *pictures)
                                .level_count = 2,
                                .levels = levels,
                                .bar_count = list_bars(bars, pictures->loads),
-                               .bars = bars};
+                               .bars = bars,
+                               .held_out = pictures->held_out};
     return picture_loss_curve(path, &curve, NULL);
 }
 
@@ -59,10 +60,11 @@ static mimo_status draw_sheet(const run_pictures *pictures)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
                                          report->names[i].bytes,
                                          report->has_base ? report->base_names[i].bytes : NULL};
-    snprintf(subtitle, sizeof subtitle,
-             "Training has seen neither these pictures nor their names. Loss a byte: %.3f, and %.3f "
-             "with the pictures shuffled.",
-             report->right_loss, report->shuffled_loss);
+    snprintf(
+        subtitle, sizeof subtitle,
+        "Training has seen neither these pictures nor their names. Loss a byte: %.3f, and %.3f "
+        "with the pictures shuffled.",
+        report->right_loss, report->shuffled_loss);
     struct contact_sheet sheet = {.title = report->has_base
                                                ? "Held-out emoji, and what the base and the "
                                                  "adapted model call them"

@@ -10,7 +10,8 @@ typedef struct run_pictures {
     const char *folder;
     const final_report *report;
     int64_t image_size;
-    const double *losses; /* of each step of this run */
+    const double *losses;   /* of each step of this run */
+    const double *held_out; /* the same of held-out samples, NAN after most; NULL: none */
     const expert_loads *loads;
     int64_t count;
     int64_t first_step; /* the step of losses[0], from 1 */

@@ -113,12 +113,14 @@ mimo_status train_log_begin(struct train_log *log, const struct train_log_start 
 
 mimo_status train_log_write(struct train_log *log, const struct train_log_line *line)
 {
-    number_text loss, norm, ms;
+    number_text loss, norm, ms, held_out;
     errno = 0;
     fprintf(log->file,
             "{\"step\":%" PRId64 ",\"loss\":%s,\"tokens\":%" PRId64 ",\"grad_norm\":%s,\"ms\":%s",
             line->step, spell(loss, line->loss), line->tokens, spell(norm, line->grad_norm),
             spell(ms, line->ms));
+    if (line->held_out)
+        fprintf(log->file, ",\"held_out\":%s", spell(held_out, *line->held_out));
     if (line->hashes)
         write_hashes(log->file, line->hashes);
     return end_line(log, line->step);

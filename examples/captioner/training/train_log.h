@@ -4,6 +4,8 @@
  *
  *   {"step":1,"loss":5.54,"tokens":431,"grad_norm":1.7,"ms":81.2}
  *
+ * A step after which the held-out samples were looked at has "held_out":0.71 as well.
+ *
  * Numbers have the digits that give the same double back; a loss that is not finite is written as
  * null, as JSON has it. With hashes a line also has those of the parameters after the step and of
  * the gradients that the step used, as text of 16 hexadecimal digits, and may have them of each
@@ -67,6 +69,7 @@ struct train_log_line {
     double grad_norm;                      /* over both modules, before clipping */
     double ms;                             /* wall clock of the step */
     const struct train_log_hashes *hashes; /* NULL: none */
+    const double *held_out;                /* loss of held-out samples; NULL: not looked at */
 };
 
 /** Open a log, from its beginning or, where a run is resumed, at its end. MIMO_ERR_IO. */

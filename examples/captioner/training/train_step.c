@@ -76,14 +76,25 @@ static mimo_status finish_gradients(const step_trainer *trainer, step_result *re
     return MIMO_OK;
 }
 
+/* The samples of a step, each as it is changed at its place in the run. */
+static void gather_samples(step_trainer *trainer, int64_t step)
+{
+    const trainer_desc *desc = &trainer->desc;
+    uint64_t seed = hash_int(hash_mix(desc->seed), 1); /* batch_choose has the other one */
+    batch_choose(trainer->chosen, desc->global_batch, step, desc->seed, desc->samples);
+    for (int64_t i = 0; i < desc->global_batch; i++) {
+        batch_item *item = &trainer->gathered[i];
+        *item = desc->items[trainer->chosen[i]];
+        item->change = augment_choose(desc->augment, hash_int(seed, step * desc->global_batch + i),
+                                      trainer->model->desc.side, item->name, item->length);
+    }
+}
+
 mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
 {
     const trainer_desc *desc = &trainer->desc;
     nn_params *stores[] = {trainer->model->encoder.params, trainer->model->language.params};
-    batch_choose(trainer->chosen, desc->global_batch, step, desc->seed, desc->samples);
-    for (int64_t i = 0; i < desc->global_batch; i++)
-        trainer->gathered[i] = desc->items[trainer->chosen[i]];
-
+    gather_samples(trainer, step);
     mimo_gradient_reset(trainer->gradients.gradient);
     for (int i = 0; i < 2; i++)
         TRY(nn_params_zero_grad(stores[i]));
@@ -91,6 +102,7 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
     TRY(finish_gradients(trainer, result));
     nn_adamw rule = NN_ADAMW_INIT;
     rule.lr = learning_rate(desc, step);
+    rule.decay = desc->decay;
     for (int i = 0; i < 2; i++)
         TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
     trainer->stepped = true;

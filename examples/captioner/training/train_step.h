@@ -12,6 +12,8 @@ typedef struct trainer_desc {
     int64_t global_batch; /* cut into micro-batches of the size that the model has */
     uint64_t seed;
     double lr;                             /* at its height */
+    double decay;                          /* of AdamW */
+    unsigned augment;                      /* kinds of changes to the samples */
     const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
 } trainer_desc;
 

@@ -1,16 +1,19 @@
 #include "captioner/training/training_run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "captioner/model/blas_kernels.h"
 #include "captioner/model/compute_place.h"
+#include "captioner/model/evaluate.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/support/folders.h"
 #include "captioner/support/progress.h"
 #include "captioner/training/adapter_store.h"
+#include "captioner/training/best_state.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/expert_loads.h"
@@ -40,7 +43,9 @@ typedef struct run_state {
     model_hashes hashes;   /* where --log-hashes is given */
     struct progress progress;
     save_points saves;
-    double *losses; /* of each step of this run, for the curve */
+    double *losses;   /* of each step of this run, for the curve */
+    double *held_out; /* the same of held-out samples; NAN after steps without a look at them */
+    best_state best;  /* where --evaluate-every is given */
     expert_loads loads;
     final_report report;
 } run_state;
@@ -95,7 +100,9 @@ static mimo_status build_model(run_state *run)
                             .steps = options->steps,
                             .global_batch = options->global_batch,
                             .seed = options->seed,
-                            .lr = options->lr};
+                            .lr = options->lr,
+                            .decay = options->decay,
+                            .augment = options->augment};
     TRY(trainer_create(&run->trainer, &run->model, &trainer));
     return nn_gradients_prepare(&run->trainer.gradients); /* so that no step makes communicators */
 }
@@ -148,13 +155,24 @@ static mimo_status open_on_lead(run_state *run)
     return status;
 }
 
-static mimo_status open_results(run_state *run)
+static int64_t steps_of_run(const run_state *run)
 {
     int64_t steps = run->options->steps - run->first_step;
-    mimo_status status = memory_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
-    if (status == MIMO_OK)
-        status = expert_loads_make(&run->loads, &run->model.language);
-    TRY(mimo_comm_agree(run->world, status));
+    return steps > 0 ? steps : 0;
+}
+
+static mimo_status reserve_losses(run_state *run)
+{
+    int64_t steps = steps_of_run(run);
+    TRY(memory_reserve(&run->losses, steps, sizeof *run->losses));
+    TRY(memory_reserve(&run->held_out, steps, sizeof *run->held_out));
+    TRY(expert_loads_make(&run->loads, &run->model.language));
+    return run->options->evaluate_every > 0 ? best_state_reserve(&run->best, &run->model) : MIMO_OK;
+}
+
+static mimo_status open_results(run_state *run)
+{
+    TRY(mimo_comm_agree(run->world, reserve_losses(run)));
     return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
 
@@ -200,7 +218,13 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
                             mimo_status *logged)
 {
     struct train_log_hashes hashes;
-    struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms, NULL};
+    const double *held_out = &run->held_out[step - 1 - run->first_step];
+    struct train_log_line line = {.step = step,
+                                  .loss = result->loss,
+                                  .tokens = result->tokens,
+                                  .grad_norm = result->grad_norm,
+                                  .ms = ms,
+                                  .held_out = isnan(*held_out) ? NULL : held_out};
     *logged = MIMO_OK;
     if (!run->options->log)
         return MIMO_OK;
@@ -252,6 +276,22 @@ static void begin_progress(run_state *run)
     progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
 }
 
+/* After every N steps and after the last one. */
+static mimo_status look_at_held_out(run_state *run, int64_t step)
+{
+    const struct options *options = run->options;
+    const caption_data *data = &run->data;
+    double *loss = &run->held_out[step - 1 - run->first_step];
+    *loss = (double)NAN;
+    if (options->evaluate_every == 0 ||
+        (step % options->evaluate_every != 0 && step != options->steps))
+        return MIMO_OK;
+    TRY(evaluate_loss(&run->model, data->held_out, data->held_out_count, 0, loss));
+    if (run->lead)
+        progress_note(&run->progress, "held-out loss %.4f after step %" PRId64, *loss, step);
+    return mimo_comm_agree(run->world, best_state_offer(&run->best, step, *loss));
+}
+
 static mimo_status step_by_step(run_state *run)
 {
     double begun = now_ms();
@@ -264,6 +304,7 @@ static mimo_status step_by_step(run_state *run)
         run->losses[step - run->first_step] = result.loss;
         if (step >= run->options->steps - LOAD_STEPS)
             expert_loads_add(&run->loads, run->trainer.loads);
+        TRY(look_at_held_out(run, step + 1));
         TRY(log_step(run, step + 1, &result, end - start, &logged));
         TRY(save_points_pass(&run->saves, step + 1, logged));
         if (run->lead && step == run->first_step)
@@ -284,6 +325,17 @@ static mimo_status take_steps(run_state *run)
     return status;
 }
 
+static mimo_status go_back_to_best(run_state *run)
+{
+    const best_state *best = &run->best;
+    if (best->step == 0 || best->step == run->options->steps)
+        return MIMO_OK;
+    if (run->lead)
+        fprintf(stderr, "back to step %" PRId64 ", where the held-out loss was lowest: %.4f\n",
+                best->step, best->loss);
+    return mimo_comm_agree(run->world, best_state_restore(best));
+}
+
 static mimo_status train(run_state *run)
 {
     if (run->first_step >= run->options->steps)
@@ -293,12 +345,15 @@ static mimo_status train(run_state *run)
     if (status == MIMO_OK)
         status = take_steps(run);
     save_points_end(&run->saves);
-    return status;
+    return status == MIMO_OK ? go_back_to_best(run) : status;
 }
 
-/* --steps is where training ends, resumed or not; a checkpoint may lie past it. */
+/* --steps is where training ends, resumed or not; a checkpoint may lie past it, and the best model
+ * before it. */
 static int64_t steps_taken(const run_state *run)
 {
+    if (run->best.step > 0)
+        return run->best.step;
     return run->first_step > run->options->steps ? run->first_step : run->options->steps;
 }
 
@@ -310,8 +365,9 @@ static mimo_status draw_pictures(run_state *run)
                              .report = &run->report,
                              .image_size = run->options->image_size,
                              .losses = run->losses,
+                             .held_out = run->options->evaluate_every > 0 ? run->held_out : NULL,
+                             .count = steps_of_run(run),
                              .loads = &run->loads,
-                             .count = steps_taken(run) - run->first_step,
                              .first_step = run->first_step + 1};
     mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
     TRY(mimo_comm_agree(run->world, status));
@@ -385,6 +441,8 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
     memory_release(run.losses);
+    memory_release(run.held_out);
+    best_state_release(&run.best);
     expert_loads_release(&run.loads);
     model_hashes_release(&run.hashes);
     trainer_destroy(&run.trainer);

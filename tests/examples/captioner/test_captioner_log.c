@@ -15,9 +15,9 @@
 #include "core/check.h"
 
 static const struct train_log_line lines[] = {
-    {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL},
-    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9, NULL},
-    {3, 2.0, 0, 0, DBL_MIN, NULL},
+    {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL, NULL},
+    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9, NULL, NULL},
+    {3, 2.0, 0, 0, DBL_MIN, NULL, NULL},
 };
 enum { LINES = sizeof lines / sizeof *lines };
 
@@ -77,7 +77,7 @@ Test(log, a_loss_that_is_not_finite_is_still_json)
     char path[] = "/tmp/captioner-log-XXXXXX", text[512] = "";
     close(mkstemp(path));
     struct train_log *log = NULL;
-    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL};
+    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL, NULL};
     cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
     cr_assert_eq(train_log_write(log, &line), MIMO_OK);
     cr_assert_eq(train_log_close(log), MIMO_OK);
@@ -138,7 +138,7 @@ Test(log, hashes)
     close(mkstemp(path));
     for (size_t i = 0; i < sizeof with_hashes / sizeof *with_hashes; i++) {
         struct train_log *log = NULL;
-        struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes};
+        struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes, NULL};
         struct train_log_start start = {
             8,   4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes,
             NULL};
@@ -163,6 +163,25 @@ Test(log, hashes)
     unlink(path);
 }
 
+Test(log, a_look_at_held_out_samples)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
+    const double held_out = 0.625;
+    struct train_log *log = NULL;
+    struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[0].hashes, &held_out};
+    close(mkstemp(path));
+    cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
+    cr_assert_eq(train_log_write(log, &line), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    FILE *reader = fopen(path, "r");
+    cr_assert(fgets(text, sizeof text, reader));
+    fclose(reader);
+    cr_assert_str_eq(text, "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,"
+                           "\"held_out\":0.625,\"params\":\"143c6f7ba8e5b069\","
+                           "\"grads\":\"0000000000000001\"}\n");
+    unlink(path);
+}
+
 /* Longer than any buffer of stdio, so that parts of the line fail before its end. */
 Test(log, a_full_disk_ends_a_long_line)
 {
@@ -172,7 +191,7 @@ Test(log, a_full_disk_ends_a_long_line)
         many[i] = tensors[0];
     struct train_log_hashes hashes = {1, 2, MANY, many};
     struct train_log_start start = {1, 1, "dp=1", "dp=1", "8,4", &hashes, NULL};
-    struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes};
+    struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes, NULL};
     const char *sentence = "cannot write step %d to the log /dev/full: No space left on device";
     for (int i = 0; i < 2; i++) {
         struct train_log *log = NULL;
@@ -298,6 +317,23 @@ Test(progress, plain_lines)
     free(text);
     text = run(PROGRESS_LINES, 5, 5);
     cr_assert_str_eq(text, "", "no steps, no lines");
+    free(text);
+}
+
+Test(progress, a_note_has_a_line_of_its_own)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    struct progress progress;
+    progress_begin(&progress, stream, PROGRESS_BAR, 0, 10);
+    progress_step(&progress, 1, 2.5, 0.1);
+    progress_note(&progress, "loss %d", 7);
+    progress_step(&progress, 2, 2.5, 0.3);
+    progress_end(&progress);
+    fclose(stream);
+    cr_assert(strstr(text, "\nloss 7\n\r["), "%s", text);
+    cr_assert_eq(count(text, '\n'), 3, "%s", text);
     free(text);
 }
 

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/model/augment.h"
 #include "captioner/training/options.h"
 #include "core/check.h"
 
@@ -34,6 +35,7 @@ Test(options, defaults)
     cr_assert(o.steps == 2000 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32 && !o.recompute);
+    cr_assert(o.decay == 0.01 && o.augment == 0 && o.evaluate_every == 0 && o.save_every == 0);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
@@ -71,6 +73,14 @@ Test(options, every_flag)
     cr_assert_str_eq(options_expert_grid(&o), "etp=1,ep=1");
     cr_assert_eq(parse(&o, shared), MIMO_OK, "%s", mimo_last_error());
     cr_assert_str_eq(options_expert_grid(&o), "etp=2,ep=2");
+    char care[] = "--weight-decay 2.5 --augment colour,shift --evaluate-every 50 --save s "
+                  "--save-every 9";
+    cr_assert_eq(parse(&o, care), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.decay == 2.5 && o.evaluate_every == 50 && o.save_every == 9);
+    cr_assert_eq(o.augment, AUGMENT_SHIFT + AUGMENT_COLOUR);
+    char none[] = "--weight-decay 0 --augment shift --augment none";
+    cr_assert_eq(parse(&o, none), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.decay == 0 && o.augment == 0);
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
     cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
@@ -95,81 +105,92 @@ Test(options, every_flag)
     cr_assert_str_eq(o.names, "n.txt");
 }
 
+static const struct {
+    const char *line, *part;
+} refusals[] = {
+    {"--bogus", "unknown flag \"--bogus\""},
+    {"--bogus=3", "unknown flag \"--bogus=3\""},
+    {"--steps 3 --bogus 4", "unknown flag \"--bogus\""},
+    {"-x", "unknown flag \"-x\""},
+    {"-xyz", "unknown flag \"-xyz\""},
+    {"stray", "\"stray\" is no flag"},
+    {"--steps 3 stray", "\"stray\" is no flag"},
+    {"--steps", "--steps needs a value, N"},
+    {"--s 3", "\"--s\" may mean"},
+    {"--help=3", "--help takes no value"},
+    {"--steps=", "--steps needs a whole number, not \"\""},
+    {"--steps 3x", "--steps needs a whole number, not \"3x\""},
+    {"--steps 0x10", "--steps needs a whole number"},
+    {"--steps -1", "--steps must be from 0 to 1000000000, not -1"},
+    {"--steps 99999999999999999999", "--steps must be from"},
+    {"--global-batch 0", "--global-batch must be from 1"},
+    {"--micro-batches 0", "--micro-batches must be from 1"},
+    {"--micro-batches 17", "--micro-batches 17 are more than the samples of --global-batch 16"},
+    {"--seed -1", "--seed needs a whole number from 0, not \"-1\""},
+    {"--seed 18446744073709551616", "--seed must be at most 18446744073709551615"},
+    {"--lr 0", "--lr must be above 0 and at most 1, not 0"},
+    {"--lr nan", "--lr needs a number, not \"nan\""},
+    {"--lr 1e-3s", "--lr needs a number"},
+    {"--lr 2", "--lr must be above 0"},
+    {"--weight-decay -1", "--weight-decay must be from 0 to 100, not -1"},
+    {"--weight-decay 101", "--weight-decay must be from 0 to 100, not 101"},
+    {"--weight-decay 1s", "--weight-decay needs a number, not \"1s\""},
+    {"--augment blur", "--augment must be none, or some of shift|flip|colour|letters with commas"},
+    {"--augment shift,", "with commas, not \"shift,\""},
+    {"--augment none,shift", "with commas, not \"none,shift\""},
+    {"--augment=", "with commas, not \"\""},
+    {"--evaluate-every 0", "--evaluate-every must be from 1"},
+    {"--save s --save-every 0", "--save-every must be from 1"},
+    {"--save-every 5", "--save-every needs a file: give --save FILE with it"},
+    {"--image-size 33", "--image-size must be a multiple of the patch of 8, not 33"},
+    {"--image-size 144", "--image-size must be from 8 to 136, not 144"},
+    {"--seq 16", "--seq 16 leaves no room for a name after 16 image tokens"},
+    {"--seq 0", "--seq must be from 1"},
+    {"--hidden 100", "--hidden 100 is no multiple of --heads 8"},
+    {"--hidden 0", "--hidden must be"},
+    {"--heads 0", "--heads must be"},
+    {"--layers 2", "--layers needs two numbers"},
+    {"--layers 2,x", "--layers (LLM) needs a whole number, not \"x\""},
+    {"--layers 0,2", "--layers (encoder) must be from 1 to 1000, not 0"},
+    {"--encoder-layers 0", "--encoder-layers must be"},
+    {"--llm-layers 1001", "--llm-layers must be"},
+    {"--experts 8", "--experts needs two numbers, \"8,2\", not \"8\""},
+    {"--experts 0,1", "--experts (E) must be from 1 to 1024, not 0"},
+    {"--experts 2,3", "--experts \"2,3\": a token can't have 3 of 2 experts"},
+    {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
+    {"--expert-grid=", "--expert-grid needs a value"},
+    {"--encoder=", "--encoder needs a value"},
+    {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
+    {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
+    {"--precision tf32", "--precision must be one of f32|bf16, not \"tf32\""},
+    {"--progress no", "--progress must be one of auto|bar|lines, not \"no\""},
+    {"--samples a --prepare b", "give one of them"},
+    {"--samples a --font b", "--font does not go with it"},
+    {"--samples a --names b", "--names does not go with it"},
+    {"--names=", "--names needs a value"},
+    {"--log-hashes", "--log-hashes needs a log: give --log FILE with it"},
+    {"--log l --log-hashes=all", "--log-hashes must be one of tensors|none, not \"all\""},
+    {"--log l --log-hashes tensors", "\"tensors\" is no flag"},
+    {"--save f --lora-rank 2 --merge f", "--save and --merge are the same file, f: give"},
+    {"--save ././f --log ./f", "--log and --save are the same file, ././f"},
+    {"--lora-rank 2 --save a.lora --adapter-out a.lora", "--save and --adapter-out are the"},
+    {"--samples s --save s", "--samples and --save are the same file, s"},
+    {"--lora-rank 2 --save /tmp/. --merge /tmp", "--save and --merge are the same file, /tmp"},
+    {"--base f --log f", "--base and --log are the same file, f"},
+    {"--resume f --log f", "--resume and --log are the same file, f"},
+    {"--adapter f --log f", "--adapter and --log are the same file, f"},
+    {"--prepare f --names f", "--names and --prepare are the same file, f"},
+    {"--prepare f --font ./f", "--font and --prepare are the same file, f"},
+};
+
 Test(options, each_refusal_has_its_sentence)
 {
-    static const struct {
-        const char *line, *part;
-    } cases[] = {
-        {"--bogus", "unknown flag \"--bogus\""},
-        {"--bogus=3", "unknown flag \"--bogus=3\""},
-        {"--steps 3 --bogus 4", "unknown flag \"--bogus\""},
-        {"-x", "unknown flag \"-x\""},
-        {"-xyz", "unknown flag \"-xyz\""},
-        {"stray", "\"stray\" is no flag"},
-        {"--steps 3 stray", "\"stray\" is no flag"},
-        {"--steps", "--steps needs a value, N"},
-        {"--s 3", "\"--s\" may mean"},
-        {"--help=3", "--help takes no value"},
-        {"--steps=", "--steps needs a whole number, not \"\""},
-        {"--steps 3x", "--steps needs a whole number, not \"3x\""},
-        {"--steps 0x10", "--steps needs a whole number"},
-        {"--steps -1", "--steps must be from 0 to 1000000000, not -1"},
-        {"--steps 99999999999999999999", "--steps must be from"},
-        {"--global-batch 0", "--global-batch must be from 1"},
-        {"--micro-batches 0", "--micro-batches must be from 1"},
-        {"--micro-batches 17", "--micro-batches 17 are more than the samples of --global-batch 16"},
-        {"--seed -1", "--seed needs a whole number from 0, not \"-1\""},
-        {"--seed 18446744073709551616", "--seed must be at most 18446744073709551615"},
-        {"--lr 0", "--lr must be above 0 and at most 1, not 0"},
-        {"--lr nan", "--lr needs a number, not \"nan\""},
-        {"--lr 1e-3s", "--lr needs a number"},
-        {"--lr 2", "--lr must be above 0"},
-        {"--image-size 33", "--image-size must be a multiple of the patch of 8, not 33"},
-        {"--image-size 144", "--image-size must be from 8 to 136, not 144"},
-        {"--seq 16", "--seq 16 leaves no room for a name after 16 image tokens"},
-        {"--seq 0", "--seq must be from 1"},
-        {"--hidden 100", "--hidden 100 is no multiple of --heads 8"},
-        {"--hidden 0", "--hidden must be"},
-        {"--heads 0", "--heads must be"},
-        {"--layers 2", "--layers needs two numbers"},
-        {"--layers 2,x", "--layers (LLM) needs a whole number, not \"x\""},
-        {"--layers 0,2", "--layers (encoder) must be from 1 to 1000, not 0"},
-        {"--encoder-layers 0", "--encoder-layers must be"},
-        {"--llm-layers 1001", "--llm-layers must be"},
-        {"--experts 8", "--experts needs two numbers, \"8,2\", not \"8\""},
-        {"--experts 0,1", "--experts (E) must be from 1 to 1024, not 0"},
-        {"--experts 2,3", "--experts \"2,3\": a token can't have 3 of 2 experts"},
-        {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
-        {"--expert-grid=", "--expert-grid needs a value"},
-        {"--encoder=", "--encoder needs a value"},
-        {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
-        {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
-        {"--precision tf32", "--precision must be one of f32|bf16, not \"tf32\""},
-        {"--progress no", "--progress must be one of auto|bar|lines, not \"no\""},
-        {"--samples a --prepare b", "give one of them"},
-        {"--samples a --font b", "--font does not go with it"},
-        {"--samples a --names b", "--names does not go with it"},
-        {"--names=", "--names needs a value"},
-        {"--log-hashes", "--log-hashes needs a log: give --log FILE with it"},
-        {"--log l --log-hashes=all", "--log-hashes must be one of tensors|none, not \"all\""},
-        {"--log l --log-hashes tensors", "\"tensors\" is no flag"},
-        {"--save f --lora-rank 2 --merge f", "--save and --merge are the same file, f: give"},
-        {"--save ././f --log ./f", "--log and --save are the same file, ././f"},
-        {"--lora-rank 2 --save a.lora --adapter-out a.lora", "--save and --adapter-out are the"},
-        {"--samples s --save s", "--samples and --save are the same file, s"},
-        {"--lora-rank 2 --save /tmp/. --merge /tmp", "--save and --merge are the same file, /tmp"},
-        {"--base f --log f", "--base and --log are the same file, f"},
-        {"--resume f --log f", "--resume and --log are the same file, f"},
-        {"--adapter f --log f", "--adapter and --log are the same file, f"},
-        {"--prepare f --names f", "--names and --prepare are the same file, f"},
-        {"--prepare f --font ./f", "--font and --prepare are the same file, f"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct options o = {.steps = -7};
         char line[256];
-        strcpy(line, cases[i].line);
-        cr_assert_eq(parse(&o, line), MIMO_ERR_ARGUMENT, "%s", cases[i].line);
-        cr_assert(strstr(mimo_last_error(), cases[i].part), "%s: %s", cases[i].line,
+        strcpy(line, refusals[i].line);
+        cr_assert_eq(parse(&o, line), MIMO_ERR_ARGUMENT, "%s", refusals[i].line);
+        cr_assert(strstr(mimo_last_error(), refusals[i].part), "%s: %s", refusals[i].line,
                   mimo_last_error());
         cr_assert(!strchr(mimo_last_error(), '\n'), "one sentence: %s", mimo_last_error());
         cr_assert_eq(o.steps, -7, "a failed call leaves its output");
@@ -198,6 +219,10 @@ Test(options, help_explains_each_flag)
         "--seq=S",
         "--seed=K",
         "--lr=X",
+        "--weight-decay=X",
+        "--augment=LIST",
+        "--evaluate-every=N",
+        "--save-every=N",
         "--log=FILE",
         "--log-hashes[=tensors|none]",
         "--image-size=N",

@@ -1,0 +1,29 @@
+/* The model as it was when its held-out loss was lowest: values and moments of what is trained, in
+ * host memory. So a run that has learned too much by heart ends where it was best, and goes on from
+ * there where it is resumed. */
+#ifndef CAPTIONER_BEST_STATE_H
+#define CAPTIONER_BEST_STATE_H
+
+#include "captioner/model/captioner_model.h"
+
+typedef struct best_state {
+    captioner_model *model; /* borrowed */
+    nn_real *kept;          /* this rank's elements */
+    int64_t step;           /* after which they were kept; 0: none yet */
+    double loss;            /* of that step */
+} best_state;
+
+/** Room for one state. Local. The caller zeroes *out before and calls best_state_release after,
+ *  whatever the result. MIMO_ERR_MEMORY. */
+mimo_status best_state_reserve(best_state *out, captioner_model *model);
+void best_state_release(best_state *best);
+
+/** Keep the model after `step` steps, where its loss is below that of the state that is kept. On
+ *  every rank, with the same loss. Local. The errors of nn_params_read. */
+mimo_status best_state_offer(best_state *best, int64_t step, double loss);
+
+/** Put the model back to the state that is kept: there is one. On every rank. Local. The errors of
+ *  nn_params_write. */
+mimo_status best_state_restore(const best_state *best);
+
+#endif
