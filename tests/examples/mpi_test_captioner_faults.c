@@ -106,7 +106,7 @@ static mimo_status live(small_run *run)
 {
     step_result result;
     double loss;
-    int64_t step, places[HELD_OUT];
+    int64_t step;
     caption_accuracy accuracy;
     generated_name names[HELD_OUT];
     const caption_data *data = &run->data;
@@ -120,7 +120,6 @@ static mimo_status live(small_run *run)
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
     MIMO_TRY(mimo_comm_agree(mpi_test_comm(), best_state_reserve(&run->best, &run->model)));
     MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, HELD_OUT));
-    MIMO_TRY(accuracy_places(places, &run->model, data->held_out, HELD_OUT, data->training, 1));
     return generate_names(&run->model, data->held_out, HELD_OUT, names);
 }
 
