@@ -1,16 +1,20 @@
 """What MimoModel(fused=True) needs for each modality, and for the text between its rows."""
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 
 from .alignment import spans_of
+from .balanced_encoder import Balanced
 from .bridge import Batch, Bridge
 from .communicator import Communicator
 from .errors import ArgumentError
 from .grid import Grid
 from .partition import Partition
 
-__all__ = ["Placement", "TextPlaces"]
+__all__ = ["BalancedPlacement", "Placement", "TextPlaces"]
 
 
 class Placement:
@@ -51,6 +55,37 @@ class Placement:
     def destroy(self) -> None:
         """Release the bridge. Again: nothing."""
         self.bridge.close()
+
+
+class BalancedPlacement:
+    """An encoder of Megatron's that works on images of any rank, and its rows where its special id stands.
+
+    find    gives the modality's module, when it is called: it may be wrapped until then. Its one encoder takes patches,
+            counts and cu_seqlens, and extras where images have some
+    more    of Balanced
+
+    Collective, as are place() and destroy().
+    """
+
+    def __init__(self, find: Callable[[], Any], src: Grid, dst: Grid, special: int, **more: Any) -> None:
+        self.name = ""  # of the encoder, once there are modules
+
+        def encode(patches: Any, counts: list[int], cu_seqlens: torch.Tensor, *extras: torch.Tensor) -> Any:
+            inputs = {"patches": patches, "counts": counts, "cu_seqlens": cu_seqlens}
+            return find()(encoder_inputs={self.name: inputs | dict(zip(("extras",), extras))})
+
+        self.balanced = Balanced(encode, src, dst, special=special, **more)
+
+    def place(self, inputs: Mapping[str, Any] | None, ids: torch.Tensor) -> torch.Tensor:
+        """The rows at the positions of `ids` in this rank's shard, 0 elsewhere. `inputs` are the encoder's on this
+        rank, by its name: patches, counts, and extras."""
+        own = (inputs or {}).get(self.name) or {}
+        y: torch.Tensor = self.balanced(own.get("patches"), own.get("counts", ()), ids=ids, extras=own.get("extras"))
+        return y
+
+    def destroy(self) -> None:
+        """Release the bridges. Again: nothing."""
+        self.balanced.close()
 
 
 class TextPlaces:

@@ -168,7 +168,7 @@ class Balanced(torch.nn.Module):
                                    "and plan again: checkpoint the encoder inside")
         listed = patches if isinstance(patches, tuple) else (patches,)
         if micro_batch is None:
-            wants = any(one.requires_grad for one in listed)
+            wants = any(isinstance(one, torch.Tensor) and one.requires_grad for one in listed)
             self._take(self._next((() if counts is None else counts, ids, extras), wants))
         there, back = self._pairs[self._turn]
         move = self._select(micro_batch or 0)
@@ -273,6 +273,8 @@ class Balanced(torch.nn.Module):
     def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None) -> None:
         if micro_batch is not None and counts is not None:
             raise ArgumentError("Balanced: counts, or a micro-batch that plan() knows")
+        for one in patches:
+            _views.check_strided("Balanced: patches", one)
         wants = torch.is_grad_enabled() and any(one.requires_grad for one in patches)
         if wants and not self._patch_gradients:
             raise ArgumentError("Balanced: patches need gradients: plan(..., patch_gradients=True)")

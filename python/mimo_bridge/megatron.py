@@ -10,6 +10,7 @@ do not divide one another, dimensions in any order, and ranks without images. Ne
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +22,7 @@ from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _L
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
 from . import _moe, _views
-from ._fused import Placement, TextPlaces
+from ._fused import BalancedPlacement, Placement, TextPlaces
 from .bridge import Bridge
 from .communicator import Communicator, default_communicator
 from .dispatch import Dispatch
@@ -255,6 +256,11 @@ class MimoModel(_MimoModel):
            and the embedding is asked for the text of this rank's cp shard alone. The results are the
            same. The encoder's ranks must have the images of an even share of all samples. One forward
            at a time: its backward comes before the next forward, also one without gradients
+    balance  with `fused`: modalities whose images any rank encodes, as mb.Balanced does, and what an image costs: the
+           encoder's hidden size, or a function of its patches; or a dict of arguments of Balanced (cost, merge, home,
+           ...). Such a modality has one encoder, and modality_inputs[its name][the encoder's] has `patches` and
+           `counts` of this rank's samples in the LLM (and `extras`), on every rank: patches[:0] and [] without
+           images. The encoder is called with these of the images that it got, and cu_seqlens
 
     Errors beyond Megatron's: NotImplementedError for a language model with pp > 1, which Megatron's
     forward of colocated modules can't run in stages. (ColocatedBridgeCommunicator can serve one.)
@@ -265,14 +271,28 @@ class MimoModel(_MimoModel):
 
     _input_ids: torch.Tensor | None = None
     _text: TextPlaces | None = None
+    _images: Mapping[str, Any] = {}  # of balanced modalities, during a forward
 
     def __init__(self, mimo_config: Any, cp_group: Any = None, tp_group: Any = None, *,
-                 fused: bool = False) -> None:
-        self.fused = fused
+                 fused: bool = False, balance: Mapping[str, Any] | None = None) -> None:
+        self.fused, self._balance = fused, dict(balance or {})
+        unknown = set(self._balance) - set(mimo_config.modality_submodules_spec)
+        if self._balance and (unknown or not fused):
+            raise ArgumentError(f"MimoModel: balance of {', '.join(sorted(self._balance))} needs fused=True, and "
+                                f"modalities of the model: {', '.join(mimo_config.modality_submodules_spec)}")
         super().__init__(mimo_config, cp_group, tp_group)
         if fused and self._text is None:
             raise ArgumentError("MimoModel: fused=True needs modules that share all ranks, with tp and "
                                 "dp in every grid of module_to_grid_map")
+        for name in self._balance:
+            encoders = list(self.modality_submodules[name].encoders)
+            if len(encoders) != 1:
+                raise ArgumentError(f"MimoModel: balance takes a modality with one encoder, and {name} has "
+                                    f"{', '.join(encoders)}")
+            self.colocated_comms[name, _LANGUAGE].name = encoders[0]
+
+    def _module_of(self, name: str) -> Any:
+        return self.modality_submodules[name]
 
     def _build_colocated_communicators(self) -> None:
         grids = self.mimo_config.module_to_grid_map
@@ -308,9 +328,15 @@ class MimoModel(_MimoModel):
             partition = Partition(sp=config.sequence_parallel, strict=True)
         comm = _of_all_ranks(None)
         for name in self.mimo_config.modality_submodules_spec:
-            self.colocated_comms[name, _LANGUAGE] = Placement(
-                grid_of(grids[name]), language, special[name], comm=comm, partition=partition,
-                name=f"{name} to {_LANGUAGE}")
+            ends, title = (grid_of(grids[name]), language, special[name]), f"{name} to {_LANGUAGE}"
+            if name in self._balance:
+                given = self._balance[name]
+                more = dict(given) if isinstance(given, Mapping) else {"cost": given}
+                self.colocated_comms[name, _LANGUAGE] = BalancedPlacement(
+                    functools.partial(self._module_of, name), *ends, comm=comm, partition=partition, name=title,
+                    **more)
+            else:
+                self.colocated_comms[name, _LANGUAGE] = Placement(*ends, comm=comm, partition=partition, name=title)
         self._text = TextPlaces(partition, language, comm.rank)
 
     def forward(self, input_ids: torch.Tensor, *args: Any, **more: Any) -> Any:
@@ -318,10 +344,22 @@ class MimoModel(_MimoModel):
         if self._text is not None:
             self._check_fused(input_ids, more.get("packing_kwargs", args[5] if len(args) > 5 else None))
         self._input_ids = input_ids
+        if self._balance:
+            args, more = self._without_images(args, more)
         try:
             return super().forward(input_ids, *args, **more)
         finally:
-            self._input_ids = None
+            self._input_ids, self._images = None, {}
+
+    def _without_images(self, args: tuple[Any, ...], more: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A forward's arguments without those of balanced modalities, which are encoded elsewhere."""
+        place = 4  # of modality_inputs behind input_ids
+        inputs = (args[place] if len(args) > place else more.get("modality_inputs")) or {}
+        self._images = {name: inputs.get(name) for name in self._balance}
+        others = {name: one for name, one in inputs.items() if name not in self._balance} or None
+        if len(args) > place:
+            return (*args[:place], others, *args[place + 1:]), more
+        return args, {**more, "modality_inputs": others}
 
     def _check_fused(self, ids: torch.Tensor, packing: Any) -> None:
         config = self.mimo_config.language_model_spec.params["config"]
@@ -336,6 +374,9 @@ class MimoModel(_MimoModel):
     def _apply_colocated_comms(self, modality_embeddings: dict[str, torch.Tensor]) -> Any:
         # Every encoder, in the same order on all ranks, and not only those with images here.
         for (name, _), comm in self.colocated_comms.items():
+            if name in self._balance:
+                modality_embeddings[name] = comm.place(self._images[name], self._input_ids)
+                continue
             x = modality_embeddings.get(name)
             x = self._no_rows(name, comm) if x is None else x
             if self._text is not None:

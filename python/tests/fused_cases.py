@@ -52,6 +52,34 @@ def fused_steps(comm):
 
 
 @case(8)
+def balanced_steps(comm):
+    """The same with an encoder, or both, on images of any rank."""
+    upstream = whole()
+    mb.communicator._default = comm
+    with process_groups(comm):
+        for language, sp in LANGUAGES[::2]:
+            for balance in ({"vision": 4}, {"audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst"}}):
+                train(comm, upstream, {**ENCODERS, "language": language}, sp, {"vision": (0, 1, 6), "audio": range(8)},
+                      fused=True, balance=balance)
+        grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
+        raises(ValueError, "balance of vision needs fused=True", model_of, upstream, grids, False,
+               balance={"vision": 4})
+        raises(ValueError, "balance of images needs", model_of, upstream, grids, False, fused=True,
+               balance={"images": 4})
+        model, data = model_of(upstream, grids, False, fused=True, balance={"vision": 4}), Data(0, {})
+        inputs = inputs_of(grids, data, comm.rank, ("vision",))
+        if comm.rank == 3:
+            del inputs["modality_inputs"]["vision"]
+        raises(mb.MismatchError, "ranks 0 and 3 of lane 0 have loaded other images", model, **inputs)
+        inputs = inputs_of(grids, Data(0, {"vision": range(BATCH)}), comm.rank, ("vision",))
+        if comm.rank == 3:
+            del inputs["modality_inputs"]["vision"]
+        raises(ValueError, "Balanced: patches is a NoneType", model, **inputs)
+        run_step(model, grids, data, comm.rank)
+        model.destroy()
+
+
+@case(8)
 def fused_and_not(comm):
     """What the language model sees has equal bits, and no full-sequence tile is made where a rank has a
     shard; the spy does see those of fused=False."""

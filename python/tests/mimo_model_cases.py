@@ -29,6 +29,14 @@ class Encoder(torch.nn.Module):
         return torch.tanh(images @ self.weight + self.bias)
 
 
+class PatchEncoder(Encoder):
+    """Of images that any rank has loaded."""
+
+    def forward(self, patches, counts, cu_seqlens):
+        assert cu_seqlens[-1] == sum(counts) == len(patches)
+        return super().forward(patches)
+
+
 class Language(torch.nn.Module):
     """What MimoModel asks of a language model. The loss of a token depends on its row alone."""
 
@@ -107,7 +115,8 @@ def model_of(upstream, grids, sp, special=SPECIAL, cp=None, tp=None, **more):
         language_model_spec=spec(module=Language, params={"config": config, "tp": part}),
         modality_submodules_spec={
             name: spec(module=upstream.encoders[name], submodules={"encoders": {
-                "tiny": spec(module=Encoder, params={"seed": seed})}})
+                "tiny": spec(module=PatchEncoder if name in more.get("balance", ()) else Encoder,
+                             params={"seed": seed})}})
             for seed, name in enumerate(SPECIAL)},
         special_token_ids=special, module_to_grid_map=made), cp_group=groups[0], tp_group=groups[1],
         **more)
@@ -118,18 +127,26 @@ def samples_of(text, rank):
     return list(even(BATCH, grid.dim("dp"), grid.coords(rank)["dp"]))
 
 
-def inputs_of(grids, data, rank):
-    """A model's arguments on this rank. Modalities without images here are left out."""
+def balanced_inputs(rows):
+    """Of a modality that is balanced: the rows of each sample are one image, or two."""
+    counts = [n for sample in rows for n in ((2, len(sample) - 2) if len(sample) > 3 else (len(sample),)) if n]
+    return {"patches": torch.cat([*rows, torch.zeros(0, PIXELS, dtype=F64)]), "counts": counts}
+
+
+def inputs_of(grids, data, rank, balance=()):
+    """A model's arguments on this rank. Modalities without images here are left out, unless they are balanced."""
     mine = samples_of(grids["language"], rank)
     images = {name: data.images_of(name, samples_of(grids[name], rank)) for name in SPECIAL}
-    return {"input_ids": data.ids[mine], "labels": data.labels[mine], "modality_inputs": {
-        name: {"tiny": {"images": rows}} for name, rows in images.items() if len(rows)} or None}
+    inputs = {name: {"tiny": {"images": rows}} for name, rows in images.items() if len(rows)}
+    inputs |= {name: {"tiny": balanced_inputs([data.images[name][b] for b in mine])} for name in balance}
+    return {"input_ids": data.ids[mine], "labels": data.labels[mine], "modality_inputs": inputs or None}
 
 
 def run_step(model, grids, data, rank, **more):
     """This rank's sum of losses, and backward."""
     device = next(model.parameters()).device
-    inputs = tree_map_only(torch.Tensor, lambda x: x.to(device), inputs_of(grids, data, rank))
+    inputs = tree_map_only(torch.Tensor, lambda x: x.to(device), inputs_of(
+        grids, data, rank, getattr(model, "_balance", ())))
     loss, _ = model(**inputs, **more)
     loss.sum().backward()
     return loss.sum().item()
