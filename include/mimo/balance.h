@@ -59,9 +59,10 @@ MIMO_API void mimo_balance_desc_init(mimo_balance_desc *out, size_t size);
  *     the longest lane of longest-first
  *
  * and of the assignments below this limit that were looked at, the one with the fewest rows that
- * leave their homes is returned. Each of these has another level: lanes keep what they have loaded,
- * largest items first, up to the level, and the rest goes where longest-first would put it. Ties go
- * to the lower item and the lower lane.
+ * leave their homes is returned. Each of these has another level. Lanes keep what they have loaded,
+ * largest items first, up to the level; or they give away what they have above it, largest items
+ * first, as these have the fewest rows for their cost. The rest goes where longest-first would put
+ * it, and then home again where there is room. Ties go to the lower item and the lower lane.
  *
  * in_order: lanes 0, 1, ... take consecutive items, and no cut has a shorter longest lane.
  *

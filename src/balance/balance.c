@@ -47,13 +47,20 @@ static void keep_better(balance_search *own)
 
 /* Returns whether the deal keeps to the limit. A few lanes above it are mended by swaps, which move
  * fewer rows than a lower level would. */
-static bool try_level(balance_search *own, int64_t level)
+static bool try_deal(balance_search *own, mimo_deal_kind kind, int64_t level)
 {
-    mimo_deal(&own->tried, &own->dealer, level);
+    mimo_deal(&own->tried, &own->dealer, kind, level);
     mimo_shorten_longest(&own->tried, &own->dealer, own->limit);
+    mimo_bring_home(&own->tried, &own->dealer, own->limit);
     bool fits = own->tried.longest <= own->limit;
     keep_better(own);
     return fits;
+}
+
+static bool try_level(balance_search *own, int64_t level)
+{
+    bool keeps = try_deal(own, MIMO_DEAL_KEEP, level);
+    return try_deal(own, MIMO_DEAL_LEAVE, level) || keeps;
 }
 
 /* The higher the level, the fewer rows move, and the longer the longest lane becomes, mostly. So
@@ -78,7 +85,7 @@ static mimo_status deal_by_rows(balance_search *own)
 {
     mimo_dealer dealer;
     MIMO_TRY(mimo_dealer_open(&dealer, own->input, own->input->desc.rows));
-    mimo_deal(&own->tried, &dealer, -1);
+    mimo_deal(&own->tried, &dealer, MIMO_DEAL_KEEP, -1);
     keep_better(own);
     mimo_dealer_close(&dealer);
     return MIMO_OK;
@@ -86,7 +93,7 @@ static mimo_status deal_by_rows(balance_search *own)
 
 static mimo_status search(balance_search *own)
 {
-    mimo_deal(&own->best, &own->dealer, -1);
+    mimo_deal(&own->best, &own->dealer, MIMO_DEAL_KEEP, -1);
     own->goal = with_slack(own->input);
     own->limit = own->best.longest > own->goal ? own->best.longest : own->goal;
     if (own->input->desc.home)

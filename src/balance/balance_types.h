@@ -62,9 +62,21 @@ mimo_status mimo_dealer_open(mimo_dealer *out, const mimo_balance_input *input,
                              const int64_t *weight);
 void mimo_dealer_close(mimo_dealer *dealer);
 
-/* Lanes keep what they have loaded, largest first, up to `level`; the rest goes, largest first, to
- * the lane with the least that has room. Level -1: nothing is kept, which is longest-first. */
-void mimo_deal(mimo_assignment *out, mimo_dealer *dealer, int64_t level);
+/* Which items lanes keep, of those that they have loaded. */
+typedef enum mimo_deal_kind {
+    MIMO_DEAL_KEEP,  /* the largest, up to the level */
+    MIMO_DEAL_LEAVE, /* what is left when the largest have gone that are not more than the lane has
+                        above the level: these have the fewest rows for their cost, where cost grows
+                        faster than rows. Of a descriptor with homes */
+} mimo_deal_kind;
+
+/* Lanes keep items by `kind`; the rest goes, largest first, to the lane with the least that has
+ * room. KEEP at level -1: nothing is kept, which is longest-first. */
+void mimo_deal(mimo_assignment *out, mimo_dealer *dealer, mimo_deal_kind kind, int64_t level);
+
+/* Items go back to homes that have room for them below `limit`, the largest first. Of a descriptor
+ * with homes. */
+void mimo_bring_home(mimo_assignment *assignment, const mimo_dealer *dealer, int64_t limit);
 
 /* ----- lane_swaps.c ----- */
 

@@ -117,12 +117,52 @@ static int64_t keep_at_home(int64_t *lane_of, mimo_dealer *own, int64_t level)
     return count;
 }
 
-void mimo_deal(mimo_assignment *out, mimo_dealer *dealer, int64_t level)
+/* What lanes have at home. */
+static void stay_at_home(int64_t *lane_of, mimo_dealer *own)
+{
+    for (int64_t i = 0; i < own->input->desc.items; i++) {
+        lane_of[i] = own->input->desc.home[i];
+        if (lane_of[i] >= 0)
+            give(lane_of, own, i, lane_of[i]);
+    }
+}
+
+static void leave(int64_t *lane_of, mimo_dealer *own, int64_t item)
+{
+    own->load[lane_of[item]] -= own->weight[item];
+    own->rows[lane_of[item]] -= own->input->desc.rows[item];
+    lane_of[item] = -1;
+}
+
+/* Lanes give away what they have above the level: their largest items that are not more than that,
+ * then the smallest one that covers the rest of it. Returns the number of items in `rest`. */
+static int64_t leave_home(int64_t *lane_of, mimo_dealer *own, int64_t level)
+{
+    int64_t items = own->input->desc.items, count = 0;
+    stay_at_home(lane_of, own);
+    for (int64_t i = 0; i < items; i++) {
+        int64_t item = own->order[i], lane = lane_of[item], weight = own->weight[item];
+        if (lane >= 0 && weight > 0 && weight <= own->load[lane] - level)
+            leave(lane_of, own, item);
+    }
+    for (int64_t i = items; i-- > 0;) {
+        int64_t item = own->order[i], lane = lane_of[item];
+        if (lane >= 0 && own->weight[item] > 0 && own->load[lane] > level)
+            leave(lane_of, own, item);
+    }
+    for (int64_t i = 0; i < items; i++)
+        if (lane_of[own->order[i]] < 0)
+            own->rest[count++] = own->order[i];
+    return count;
+}
+
+void mimo_deal(mimo_assignment *out, mimo_dealer *dealer, mimo_deal_kind kind, int64_t level)
 {
     size_t bytes = (size_t)dealer->input->desc.lanes * sizeof *dealer->load;
     memset(dealer->load, 0, bytes);
     memset(dealer->rows, 0, bytes);
-    int64_t count = keep_at_home(out->lane, dealer, level);
+    int64_t count = kind == MIMO_DEAL_LEAVE ? leave_home(out->lane, dealer, level)
+                                            : keep_at_home(out->lane, dealer, level);
     order_lanes(dealer);
     for (int64_t i = 0; i < count; i++) {
         int64_t place = place_for(dealer, dealer->rest[i]);
@@ -130,4 +170,21 @@ void mimo_deal(mimo_assignment *out, mimo_dealer *dealer, int64_t level)
         sift_down(dealer, place);
     }
     mimo_assignment_measure(out, dealer->input);
+}
+
+void mimo_bring_home(mimo_assignment *assignment, const mimo_dealer *dealer, int64_t limit)
+{
+    const mimo_balance_desc *desc = &dealer->input->desc;
+    for (int64_t i = 0; i < desc->items; i++) {
+        int64_t item = dealer->order[i], home = desc->home[item], lane = assignment->lane[item];
+        if (home < 0 || home == lane || assignment->cost[home] > limit - desc->cost[item] ||
+            !mimo_lane_has_room(dealer->input, assignment->rows[home] + desc->rows[item]))
+            continue;
+        assignment->lane[item] = home;
+        assignment->cost[home] += desc->cost[item];
+        assignment->rows[home] += desc->rows[item];
+        assignment->cost[lane] -= desc->cost[item];
+        assignment->rows[lane] -= desc->rows[item];
+    }
+    mimo_assignment_measure(assignment, dealer->input);
 }
