@@ -48,8 +48,8 @@ static inline void ragged_end(ragged_steps *it)
     free(it);
 }
 
-/* From `least` to `most` images in each sample, of one or two rows. The bridge does not know
- * them. */
+/* From `least` to `most` images in each sample, of one or two rows; of two where these are equal,
+ * so that no batch moves more. The bridge does not know them. */
 static inline void ragged_draw(ragged_steps *it, int least, int most)
 {
     int64_t count = 0;
@@ -58,6 +58,8 @@ static inline void ragged_draw(ragged_steps *it, int least, int most)
         int64_t images = least + random_below(&it->random, most - least + 1), row = 0;
         for (int64_t i = 0; i < images; i++) {
             int64_t length = 1 + random_below(&it->random, RAGGED_POSITIONS - 1);
+            if (least == most)
+                length = RAGGED_POSITIONS - 1;
             it->spans[count++] = (mimo_span){b, row, RAGGED_POSITIONS * i, length};
             row += length;
         }
