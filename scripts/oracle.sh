@@ -5,7 +5,9 @@
 #
 #   scripts/oracle.sh [part...]     default: small every every-adapters every-experts every-stages
 #                                   same-bits every-same-bits curves mutations self-test arguments
+#                                   captioner-experts
 #
+# captioner-experts: the captioner's mixtures of experts on more topologies than its test has.
 # Five more parts run only by name: eight, adapters, experts and stages (parts of the others), and
 # effects (what each mutation does to training).
 #
@@ -22,6 +24,19 @@ configure_and_build "$build" --werror
 use_local_mpi
 [ $# -gt 0 ] ||
     set -- small every every-adapters every-experts every-stages same-bits every-same-bits curves mutations \
-        self-test arguments
+        self-test arguments captioner-experts
 cd "$build"
-exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"
+parts=()
+failed=0
+for part in "$@"; do
+    if [ "$part" = captioner-experts ]; then
+        python3 "$root/tests/examples/test_captioner_experts.py" mpirun examples/captioner/captioner \
+            every || failed=$?
+    else
+        parts+=("$part")
+    fi
+done
+[ ${#parts[@]} -eq 0 ] ||
+    python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "${parts[@]}" ||
+    failed=$?
+exit "$failed"

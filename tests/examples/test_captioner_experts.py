@@ -49,6 +49,8 @@ EVERY_GRIDS = [(("tp=1,dp=2", "tp=1,cp=1,dp=2", 2), "ep=2", []),
                (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "etp=2,ep=2", [])]
 # Ranks, flags behind those of SIZES, words of the refusal.
 REFUSED = [
+    (2, ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=1,dp=1,pp=2"],
+     "--experts: an LLM with pp=2 has no mixtures of experts"),
     (1, ["--experts", "8,3"], "the inner width of 128 does not divide over the 3 experts of a token"),
     (1, ["--llm-layers", "1"], "blocks 1, 3, ... are mixtures, and the LLM has 1"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
