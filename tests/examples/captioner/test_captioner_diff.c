@@ -15,12 +15,16 @@
 
 /* Logs as write_log reads them: ' stands for ", and #4 for the hash "0000000000000004". The first
  * line of a run, then a line for each step. */
-#define START_OF(grids, batches, params)                                     \
+#define TENSORS_OF(grids, batches, params, last)                             \
     "{'first_step':1,'micro_batches':" #batches ",'grids':{" grids "},"      \
     "'params':#" #params ",'tensors':{"                                      \
     "'e.w':{'module':'encoder','shape':[4,2],'rule':'sharded','params':#1}," \
     "'e.s':{'module':'encoder','shape':[4],'rule':'frozen','params':#2},"    \
-    "'l.n':{'module':'llm','shape':[2],'rule':'partial','params':#3}}}\n"
+    "'l.n':{" last ",'shape':[2],'params':#3}}}\n"
+#define START_OF(grids, batches, params) \
+    TENSORS_OF(grids, batches, params, "'module':'llm','rule':'partial'")
+#define START_WITH_EXPERTS(grid) \
+    TENSORS_OF("'llm':'tp=4','experts':'" grid "'", 2, 9, "'module':'experts','rule':'partial'")
 #define ONE_RANK "'encoder':'tp=1,dp=1','llm':'tp=1,cp=1,dp=1'"
 #define START START_OF(ONE_RANK, 2, 9)
 #define START_ON_8 START_OF("'encoder':'tp=2,dp=4','llm':'tp=2,cp=2,dp=2'", 2, 9)
@@ -148,6 +152,25 @@ static const log_case logs[] = {
      "  cp                1     2  added at the end of the step\n"
      "  dp                1     2  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n"},
+    {"a factor of an expert, under another grid of experts",
+     START_WITH_EXPERTS("etp=1,ep=1,edp=4") STEP_1,
+     START_WITH_EXPERTS("etp=2,ep=2,edp=1") TENSORS(1, "5.5", "0.1", 4, "[#5,#6]", "[#7,#9]"),
+     false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  1 of 3 tensors differ, first in backward l.n: 0000000000000008 and "
+     "0000000000000009\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of l.n (module experts, partial over etp):\n"
+     "  parts             A     B\n"
+     "  etp               1     2  added at the end of the step: each rank has a part\n"
+     "  ep                1     2  not added: ranks have other experts\n"
+     "  edp               4     1  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n" ALONE},
     {"two gradients on one topology", START STEP_1,
      START TENSORS(1, "5.5", "0.1", 4, "[#5,#7]", "[#7,#9]"), false,
      "step 1 differs, first: gradients\n"
