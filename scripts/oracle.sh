@@ -23,8 +23,8 @@ configure_and_build "$build" --werror
 
 use_local_mpi
 [ $# -gt 0 ] ||
-    set -- small every every-adapters every-experts every-stages same-bits every-same-bits curves mutations \
-        self-test arguments captioner-experts
+    set -- small every every-adapters every-experts every-stages same-bits every-same-bits \
+        curves mutations self-test arguments captioner-experts
 cd "$build"
 parts=()
 failed=0
