@@ -302,11 +302,9 @@ static mimo_status find_own(stage_pipeline *own, pipeline_task *task)
 
 static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t *begin)
 {
-    int64_t came = now();
     TRY(find_own(own, task));
     TRY(await_inputs(own, task));
     *begin = now();
-    own->waited += *begin - came;
     TRY(do_work(own, task));
     if (is_llm(task->kind))
         leave_state(own, task);
@@ -346,7 +344,7 @@ static mimo_status finish(stage_pipeline *own)
 
 static mimo_status walk(stage_pipeline *own)
 {
-    own->done = own->waited = 0;
+    own->done = 0;
     for (int64_t i = 0; i < own->first_state[own->desc.sizes.chunks]; i++)
         own->states[i].done = FREE;
     for (int64_t i = 0; i < own->desc.places; i++)

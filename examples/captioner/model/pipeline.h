@@ -88,7 +88,6 @@ typedef struct stage_pipeline {
     pipeline_record *ran;   /* [count] of the last walk */
     int64_t done;           /* of its steps */
     int64_t began;          /* of the clock */
-    int64_t waited;         /* nanoseconds of all waits of the last walk */
 } stage_pipeline;
 
 /** The saved states that a list needs of each chunk, into states[chunks]: at least 1. Pure. */
