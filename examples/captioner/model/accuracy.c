@@ -109,11 +109,12 @@ static void count_words(caption_accuracy *out, const batch_item *item, const uin
     out->exact += exact;
 }
 
-/* On the last stage. The pass has one micro-batch, and so its first state has it. */
+/* On the last stage. */
 static mimo_status predict(name_reading *reading)
 {
     language_model *language = &reading->model->language;
-    return language->last ? language_predict(language, 0, reading->predicted) : MIMO_OK;
+    int64_t state = language_last_state(language);
+    return language->last ? language_predict(language, state, reading->predicted) : MIMO_OK;
 }
 
 static mimo_status add_batch(caption_accuracy *out, name_reading *reading, const batch_item *items,
@@ -157,7 +158,8 @@ static mimo_status add_losses(name_reading *reading)
     memset(reading->sums, 0, (size_t)batch->total * sizeof *reading->sums);
     if (!language->last)
         return MIMO_OK;
-    TRY(nn_loss_read_rows(&language->loss, &language->saved[0].loss, reading->losses));
+    const language_saved *saved = &language->saved[language_last_state(language)];
+    TRY(nn_loss_read_rows(&language->loss, &saved->loss, reading->losses));
     for (int64_t row = 0; (!tp || mimo_comm_rank(tp) == 0) && row < language->rows; row++)
         reading->sums[batch->first_sentence + row % batch->sentences] += reading->losses[row];
     return MIMO_OK;

@@ -102,11 +102,11 @@ static mimo_status share_predictions(name_drafts *draft)
     return MIMO_OK;
 }
 
-/* On the last stage. The pass has one micro-batch, and so the last chunk's first state has it. */
+/* On the last stage. */
 static mimo_status predict(name_drafts *draft)
 {
     language_model *language = &draft->model->language;
-    int64_t state = language->states - language->chunk_states[language->chunks - 1];
+    int64_t state = language_last_state(language);
     return language->last ? language_predict(language, state, draft->predicted) : MIMO_OK;
 }
 

@@ -498,6 +498,11 @@ mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t 
     return MIMO_OK;
 }
 
+int64_t language_last_state(const language_model *language)
+{
+    return language->states - language->chunk_states[language->chunks - 1];
+}
+
 mimo_status language_predict(language_model *language, int64_t state, int64_t *ids)
 {
     return nn_loss_argmax(&language->loss, language->saved[state].logits, language->rows, ids);

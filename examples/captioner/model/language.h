@@ -151,6 +151,10 @@ mimo_status language_backward_input(language_model *language, int64_t state);
 mimo_status language_backward_params(language_model *language, const language_text *text,
                                      int64_t state);
 
+/** The state that the model's last chunk has after a pass of one micro-batch: its first one. On the
+ *  last stage. */
+int64_t language_last_state(const language_model *language);
+
 /** The likeliest token after each row of the state's forward, into ids[rows], on the last stage.
  *  Collective over tp. It takes memory at its end, so the caller makes the ranks agree after it. */
 mimo_status language_predict(language_model *language, int64_t state, int64_t *ids);
