@@ -23,10 +23,14 @@ class AllAtOnce(Encoder):
 
 
 def batches(n):
-    """Unequal images, an image of one sample alone, and none."""
+    """Unequal images, images of one sample alone, of which most move, one image, and none."""
     ids = torch.zeros(n, 8, dtype=torch.int64)
     ids[0, 2:4] = IMAGE
     yield draw_batch(21, 2 * n)
+    many = torch.zeros(n, 8, dtype=torch.int64)
+    many[0] = IMAGE
+    torch.manual_seed(23)
+    yield [[torch.randn(8 // n * MERGE, C, dtype=F64) for _ in range(n)]] + [[] for _ in range(n - 1)], many
     yield [[torch.ones(2 * MERGE, C, dtype=F64)]] + [[] for _ in range(n - 1)], ids
     yield [[] for _ in range(n)], torch.zeros(n, 8, dtype=torch.int64)
     yield draw_batch(22, n)
