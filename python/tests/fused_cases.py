@@ -57,10 +57,10 @@ def balanced_steps(comm):
     upstream = whole()
     mb.communicator._default = comm
     with process_groups(comm):
-        for language, sp in LANGUAGES[::2]:
-            for balance in ({"vision": 4}, {"audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst"}}):
-                train(comm, upstream, {**ENCODERS, "language": language}, sp, {"vision": (0, 1, 6), "audio": range(8)},
-                      fused=True, balance=balance)
+        for (language, sp), balance in ((LANGUAGES[1], {"vision": 4}), (LANGUAGES[3], {
+                "audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst"}})):
+            train(comm, upstream, {**ENCODERS, "language": language}, sp, {"vision": (0, 1, 6), "audio": range(8)},
+                  fused=True, balance=balance)
         grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
         raises(ValueError, "balance of vision needs fused=True", model_of, upstream, grids, False,
                balance={"vision": 4})
