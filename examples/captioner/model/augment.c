@@ -7,7 +7,6 @@
 enum {
     SHIFT_OF_SIDE = 16, /* a picture moves by at most this part of its side */
     MOST_INK = 20,      /* of 256 */
-    HIDDEN_BYTES = 64,  /* of 256 */
 };
 
 /* A word of a name whose picture must not be mirrored. */
@@ -40,7 +39,7 @@ static int around_zero(uint64_t random, int most)
 }
 
 /* What the numbers of one change are for. */
-enum draw { RIGHT, DOWN, FLIP, INK, BLOT = INK + 3 };
+enum draw { RIGHT, DOWN, FLIP, INK };
 
 augmentation augment_choose(unsigned kinds, uint64_t key, int64_t side, const char *name,
                             int64_t length)
@@ -55,8 +54,6 @@ augmentation augment_choose(unsigned kinds, uint64_t key, int64_t side, const ch
         change.flip = hash_int(key, FLIP) % 2 && augment_may_flip(name, length);
     for (int c = 0; (kinds & AUGMENT_COLOUR) && c < 3; c++)
         change.ink[c] = around_zero(hash_int(key, INK + c), MOST_INK);
-    if (kinds & AUGMENT_LETTERS)
-        change.blot = hash_int(key, BLOT) | 1; /* not 0 */
     return change;
 }
 
@@ -76,9 +73,4 @@ void augment_pixel(float values[3], const augmentation *change, const uint8_t *p
         inside ? picture + (y * side + (change->flip ? side - 1 - x : x)) * 3 : white;
     for (int c = 0; c < 3; c++)
         values[c] = value_of(pixel[c], change->ink[c]);
-}
-
-bool augment_hides(const augmentation *change, int64_t place)
-{
-    return change->blot && hash_int(change->blot, place) % 256 < HIDDEN_BYTES;
 }

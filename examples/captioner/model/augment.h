@@ -1,6 +1,5 @@
 /*
- * Training samples that are never quite the same twice: a picture is shifted, mirrored and tinted,
- * and some bytes of its name are hidden from the model, which still has to predict them.
+ * Training pictures that are never quite the same twice: shifted, mirrored and tinted.
  *
  * A change is a function of a key, and the key of the seed and the place of the sample in the whole
  * run. So every topology trains on the same pictures, and so does a run that is resumed.
@@ -12,15 +11,14 @@
 #include <stdint.h>
 
 /* Kinds of changes, to be added up; in the order of AUGMENT_NAMES. */
-enum { AUGMENT_SHIFT = 1, AUGMENT_FLIP = 2, AUGMENT_COLOUR = 4, AUGMENT_LETTERS = 8 };
-#define AUGMENT_NAMES "shift|flip|colour|letters"
+enum { AUGMENT_SHIFT = 1, AUGMENT_FLIP = 2, AUGMENT_COLOUR = 4 };
+#define AUGMENT_NAMES "shift|flip|colour"
 
-/** What becomes of one sample. All zero changes nothing. */
+/** What becomes of one picture. All zero changes nothing. */
 typedef struct augmentation {
     int right, down; /* pixels that the picture moves; white follows */
     bool flip;       /* left and right change places, before that */
     int ink[3];      /* 1/256 of its distance from white that each channel gains */
-    uint64_t blot;   /* decides which bytes of the name are hidden; 0: none */
 } augmentation;
 
 /** The change of a sample whose picture has `side` pixels a side. Pure.
@@ -36,8 +34,4 @@ bool augment_may_flip(const char *name, int64_t length);
 /** The values of a pixel of the changed picture, RGB, from -1 to 1. */
 void augment_pixel(float values[3], const augmentation *change, const uint8_t *picture,
                    int64_t side, int64_t row, int64_t column);
-
-/** Whether byte `place` of the name is hidden. */
-bool augment_hides(const augmentation *change, int64_t place);
-
 #endif

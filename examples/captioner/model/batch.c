@@ -88,10 +88,7 @@ static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, con
 {
     for (int64_t i = 0; i < batch->seq; i++) {
         int64_t next = token_at(item, batch->tokens, i + 1);
-        bool hidden = augment_hides(&item->change, i - batch->tokens);
         ids[i] = token_at(item, batch->tokens, i);
-        if (hidden && ids[i] < TOKEN_END)
-            ids[i] = TOKEN_PAD;
         labels[i] = next <= TOKEN_END ? next : LABEL_IGNORED;
     }
 }

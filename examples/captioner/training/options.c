@@ -167,11 +167,9 @@ static const struct argp_option rows[] = {
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
     FLAG("weight-decay", KEY_WEIGHT_DECAY, "X",
          "Each step takes X times the learning rate off the matrices (default 0.01)"),
-    FLAG(
-        "augment", KEY_AUGMENT, "LIST",
-        "Change training samples each time, by \"shift\", \"flip\" (where the English name stays "
-        "right), \"colour\" and \"letters\" (some of the name are hidden from the model); the same "
-        "on every topology (default none)"),
+    FLAG("augment", KEY_AUGMENT, "LIST",
+         "Change training pictures each time, the same on every topology: \"shift\", \"flip\" "
+         "(where the English name stays right), \"colour\" (default none)"),
     FLAG("evaluate-every", KEY_EVALUATE_EVERY, "N",
          "Measure the held-out loss every N steps as well, and end with the model of the step at "
          "which it was lowest"),

@@ -135,7 +135,7 @@ static const struct {
     {"--weight-decay -1", "--weight-decay must be from 0 to 100, not -1"},
     {"--weight-decay 101", "--weight-decay must be from 0 to 100, not 101"},
     {"--weight-decay 1s", "--weight-decay needs a number, not \"1s\""},
-    {"--augment blur", "--augment must be none, or some of shift|flip|colour|letters with commas"},
+    {"--augment blur", "--augment must be none, or some of shift|flip|colour with commas"},
     {"--augment shift,", "with commas, not \"shift,\""},
     {"--augment none,shift", "with commas, not \"none,shift\""},
     {"--augment=", "with commas, not \"\""},
