@@ -91,16 +91,22 @@ static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
     return reserve_tiles(out);
 }
 
+/* Hashes are host memory, whatever the ranks' tiles are in. */
 static mimo_status compare_schedules(const stage_pipeline *own)
 {
-    uint64_t mine = mimo_schedule_hash(own->desc.schedule), first = mine;
-    TRY(mimo_comm_broadcast(own->desc.world, &first, sizeof first, 0, NULL));
-    if (mine != first)
-        return mimo_fail(MIMO_ERR_MISMATCH,
-                         "this rank's schedule has the hash %016" PRIx64
-                         ", and that of rank 0 has %016" PRIx64,
-                         mine, first);
-    return MIMO_OK;
+    mimo_comm *world = own->desc.world;
+    uint64_t mine = mimo_schedule_hash(own->desc.schedule), *all = NULL;
+    mimo_status status = memory_reserve(&all, mimo_comm_size(world), sizeof *all);
+    status = mimo_comm_agree(world, status);
+    if (status == MIMO_OK)
+        status = mimo_comm_host_allgather(world, all, &mine, sizeof mine);
+    if (status == MIMO_OK && mine != all[0])
+        status = mimo_fail(MIMO_ERR_MISMATCH,
+                           "this rank's schedule has the hash %016" PRIx64
+                           ", and that of rank 0 has %016" PRIx64,
+                           mine, all[0]);
+    memory_release(all);
+    return status;
 }
 
 mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc)
