@@ -71,6 +71,6 @@ def balanced_fully_sharded(comm):
     with process_groups(comm):
         encoder = AllAtOnce()
         for layer in (encoder.mix, encoder.out, encoder):
-            fully_shard(layer, mesh=init_device_mesh("cpu", (comm.size,)))
+            fully_shard(layer, mesh=init_device_mesh(comm.device.type, (comm.size,)))
             layer.set_gradient_divide_factor(1.0)
         compare_steps(comm, encoder, 1)
