@@ -166,9 +166,11 @@ mimo_status mimo_comm_check(const mimo_comm *comm)
     return check(comm->family);
 }
 
-/* Why the family ends: a peer's farewell, an abort of this rank, or a deadline that has passed. */
+/* Why the family ends: a peer's farewell, an abort of this rank, an error of the transport, or a
+ * deadline that has passed. */
 typedef struct reason {
     mimo_status status;
+    const char *error;             /* the transport's sentence; NULL: it has met none */
     const mimo_farewell *received; /* NULL: the reason is this rank's own */
     int64_t waited;                /* nanoseconds */
     const char *inside; /* an abort that a thread finds in its call: that call; NULL: in none */
@@ -192,7 +194,9 @@ static void write_sentence(char *text, size_t capacity, const char *call, const 
                            const char *missing)
 {
     const mimo_farewell *received = why->received;
-    if (!received && why->status == MIMO_ERR_ABORTED)
+    if (why->error)
+        snprintf(text, capacity, "%s", why->error);
+    else if (!received && why->status == MIMO_ERR_ABORTED)
         snprintf(text, capacity, "%s%sthe communicator was aborted here: %s",
                  why->inside ? why->inside : "", why->inside ? ": " : "", call);
     else if (!received)
@@ -232,6 +236,15 @@ static void end_family(mimo_family *family, mimo_comm *comm, const char *call, c
     write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
     mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
+}
+
+mimo_status mimo_family_fail(mimo_comm *comm, mimo_status status)
+{
+    char error[MIMO_SENTENCE_TEXT];
+    const reason why = {.status = status, .error = error};
+    snprintf(error, sizeof error, "%s", mimo_last_error());
+    end_family(comm->family, comm, error, &why);
+    return mimo_comm_check(comm);
 }
 
 /* --------------------------------- an end that was asked for ------------------------------ */

@@ -157,6 +157,10 @@ mimo_status mimo_check_farewells(mimo_comm *comm, const char *call);
  * returns that error. */
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
 
+/* End the family with the error that this thread's last sentence tells of, after which the
+ * transport moves nothing more. Returns it, or the error that the family had ended with. */
+mimo_status mimo_family_fail(mimo_comm *comm, mimo_status status);
+
 /* Nanoseconds on the monotonic clock; never 0. */
 MIMO_BACKEND_API int64_t mimo_now(void);
 

@@ -14,10 +14,11 @@ enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
 
 /* The NCCL call that this rank delays until the others have given up. */
 static const char *late_for;
+static bool behind_a_window; /* the delay begins once a window is registered */
 
 static void may_be_late(const char *call)
 {
-    if (!late_for || strcmp(late_for, call) != 0)
+    if (!late_for || behind_a_window || strcmp(late_for, call) != 0)
         return;
     late_for = NULL;
     MPI_Barrier(MPI_COMM_WORLD);
@@ -28,6 +29,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *data, size_t bytes, n
                                     int flags)
 {
     may_be_late("ncclCommWindowRegister");
+    behind_a_window = false;
     return pncclCommWindowRegister(comm, data, bytes, out, flags);
 }
 
@@ -50,7 +52,18 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
         fails = false;
         return ncclSystemError;
     }
+    may_be_late("ncclAllReduce");
     return pncclAllReduce(from, to, count, type, op, comm, stream);
+}
+
+static bool lost; /* NCCL says that it lost a peer */
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    ncclResult_t code = pncclCommGetAsyncError(comm, error);
+    if (code == ncclSuccess && lost)
+        *error = ncclRemoteError;
+    return code;
 }
 
 /* --------------------------------------- beginnings ----------------------------------------- */
@@ -163,6 +176,28 @@ MPI_TEST(deadline, abort_of_data)
     test_tile_free(&tile);
 }
 
+/* NCCL tells of an error and ends no kernel. The library does, without a deadline. */
+MPI_TEST(deadline, error_while_data_waits)
+{
+    test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
+    if (mpi_test_rank() != LATE) {
+        MPI_EXPECT_OK(add_up(comm, &tile));
+        lost = true;
+        MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_COMM);
+        MPI_EXPECT_SENTENCE(": remote process exited");
+        lost = false;
+        expect_ended(comm, &tile, MIMO_ERR_COMM);
+        EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_OK(mimo_comm_abort(comm, "the others met an error"));
+    mimo_comm_destroy(comm);
+    expect_life(&tile);
+    test_tile_free(&tile);
+}
+
 /* One rank's call fails, and the others wait for that rank. No rank waits in destroy. */
 MPI_TEST(deadline, failed_on_one_rank)
 {
@@ -197,7 +232,7 @@ static mimo_comm *warm_comm_of_buffers(const test_tile *tile)
 
 /* With `call` NULL one rank is late for the creation of a buffer itself, otherwise for that NCCL
  * call inside it. The late rank's error depends on how far the others had come. */
-static void miss_a_buffer(const char *call)
+static void miss_a_buffer(const char *call, bool behind)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     mimo_comm *comm = warm_comm_of_buffers(&tile);
@@ -206,6 +241,7 @@ static void miss_a_buffer(const char *call)
     if (late && !call)
         MPI_Barrier(MPI_COMM_WORLD);
     late_for = late ? call : NULL;
+    behind_a_window = behind;
     mimo_status status = mimo_buffer_create(&buffer, comm, 4096);
     if (late) {
         MPI_EXPECT(status != MIMO_OK, "a buffer that the others gave up");
@@ -227,16 +263,23 @@ static void miss_a_buffer(const char *call)
 
 MPI_TEST(deadline, late_for_a_buffer)
 {
-    miss_a_buffer(NULL);
+    miss_a_buffer(NULL, false);
+}
+
+/* The others have windows open when they give up the agreement that follows. */
+MPI_TEST(deadline, late_behind_a_window)
+{
+    test_needs_reach(2);
+    miss_a_buffer("ncclAllReduce", true);
 }
 
 MPI_TEST(deadline, late_inside_a_buffer)
 {
     test_needs_reach(2); /* otherwise NCCL registers nothing */
-    miss_a_buffer("ncclCommWindowRegister");
+    miss_a_buffer("ncclCommWindowRegister", false);
     mimo_nccl_versions versions = mimo_nccl_read_versions();
     if (mimo_nccl_peer_way(&versions) == MIMO_PEERS_BY_DEVICE) /* NCCL 2.28 */
-        miss_a_buffer("ncclDevCommCreate");
+        miss_a_buffer("ncclDevCommCreate", false);
 }
 
 /* ------------------------------- messages without a receive ------------------------------- */

@@ -76,7 +76,7 @@ mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
     *out = NULL;
     if (!shared || reduction->count == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     return rounds ? reduce_wide(comm, reduction, stream) : reduce(comm, reduction, stream);
 }
 
@@ -114,7 +114,7 @@ mimo_status mimo_nccl_reduce_scatter_start(mimo_request **out, mimo_comm *comm,
                                            mimo_stream stream)
 {
     *out = NULL;
-    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared_of(comm)));
     return rounds_at_each_step(reduction->dtype, reduction->op)
                ? reduce_wide_blocks(comm, reduction, stream)
                : reduce_blocks(comm, reduction, stream);
@@ -131,7 +131,7 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
     *out = NULL;
     if (!shared || bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclBroadcast(data, data, bytes, ncclUint8, broadcast->root,
                                                    shared->handle, stream));
     return MIMO_OK;
@@ -165,7 +165,7 @@ mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
 {
     const mimo_rows to = mimo_one_row(scatter->to, scatter->bytes);
     *out = NULL;
-    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared_of(comm)));
     if (comm->rank == scatter->root) {
         const char *part = (const char *)scatter->from + comm->rank * scatter->bytes;
         const mimo_rows own = mimo_one_row(part, scatter->bytes);
@@ -203,7 +203,7 @@ mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
     const mimo_rows to = mimo_one_row((char *)alltoall->to + own, bytes);
     const mimo_rows from = mimo_one_row((const char *)alltoall->from + own, bytes);
     *out = NULL;
-    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared_of(comm)));
     MIMO_TRY(comm->device->copy_rows(&to, &from, stream));
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclGroupStart());
     return mimo_nccl_end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
@@ -280,7 +280,7 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
     it.own.first += comm->rank * gather->step;
     if (!shared) /* one rank */
         return from->base ? comm->device->copy_rows(&it.own, from, stream) : MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     MIMO_TRY(mimo_mul(&rows, to->n_outer, to->n_inner));
     MIMO_TRY(mimo_mul(&it.bytes, rows, to->row_bytes));
     MIMO_TRY(mimo_mul(&all, it.bytes, comm->size));

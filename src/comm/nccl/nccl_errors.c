@@ -5,11 +5,32 @@
 #include "comm/nccl/nccl_state.h"
 #include "comm/waiter.h"
 
-static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
+/* One of the family's own, not one that is being made. */
+static nccl_shared_comm *find_shared(const nccl_comm *comm, ncclComm_t handle)
 {
     nccl_shared_comm *shared = comm ? comm->family->shared : NULL;
-    for (; shared; shared = shared->next)
-        shared->failed = shared->failed || shared->handle == handle;
+    while (shared && shared->handle != handle)
+        shared = shared->next;
+    return shared;
+}
+
+/* The error stays, and every later call on the handle gives it. */
+static bool has_lasting_error(ncclComm_t handle)
+{
+    ncclResult_t met = ncclSuccess;
+    return ncclCommGetAsyncError(handle, &met) != ncclSuccess ||
+           (met != ncclSuccess && met != ncclInProgress);
+}
+
+/* NCCL ends no kernel when it loses a peer, and those that wait for it wait for ever. So does all
+ * that waits for the device, such as a call that frees its memory. An abort ends them. */
+static mimo_status end_if_lasting(mimo_status status, nccl_comm *comm, ncclComm_t handle)
+{
+    nccl_shared_comm *shared = handle ? find_shared(comm, handle) : NULL;
+    if (!shared)
+        return status;
+    shared->failed = true;
+    return has_lasting_error(handle) ? mimo_family_fail(&comm->base, status) : status;
 }
 
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
@@ -28,10 +49,10 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     }
     if (code == ncclSuccess)
         return MIMO_OK;
-    mark_failed(comm, handle);
     const char *last = ncclGetLastError(handle);
-    return mimo_fail(MIMO_ERR_COMM, "%s: %s%s%s", name, ncclGetErrorString(code),
-                     last && *last ? ": " : "", last ? last : "");
+    mimo_status status = mimo_fail(MIMO_ERR_COMM, "%s: %s%s%s", name, ncclGetErrorString(code),
+                                   last && *last ? ": " : "", last ? last : "");
+    return end_if_lasting(status, comm, handle);
 }
 
 mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
@@ -48,13 +69,15 @@ mimo_status mimo_nccl_end_group(nccl_comm *comm, ncclResult_t inside)
     return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
 }
 
-mimo_status mimo_nccl_check(const nccl_shared_comm *shared)
+mimo_status mimo_nccl_check(nccl_comm *comm, const nccl_shared_comm *shared)
 {
     ncclResult_t met = ncclSuccess;
+    if (!shared)
+        return MIMO_OK;
     MIMO_CHECK(shared->handle, MIMO_ERR_ABORTED, "the NCCL communicator was aborted");
     ncclResult_t polled = ncclCommGetAsyncError(shared->handle, &met);
     if (polled != ncclSuccess)
         met = polled;
     return met == ncclInProgress ? MIMO_OK
-                                 : mimo_nccl_status(met, NULL, shared->handle, "NCCL, earlier");
+                                 : mimo_nccl_status(met, comm, shared->handle, "NCCL, earlier");
 }

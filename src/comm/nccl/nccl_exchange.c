@@ -243,7 +243,7 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_shared_comm *shared
 {
     nccl_messages *receives = &exchange->receives, *sends = &exchange->sends;
     exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL, false};
-    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     MIMO_TRY(get_staging(&it.arriving, comm, &it, MIMO_STAGING_GATHERED, receives->bytes));
     MIMO_TRY(get_staging(&it.leaving, comm, &it, MIMO_STAGING_PACKED, sends->bytes));
     const mimo_packing_bases packed = {exchange->bases, it.leaving};
@@ -267,7 +267,7 @@ mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange,
     if (!shared || receives->count + sends->count == 0)
         return MIMO_OK;
     exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL, true};
-    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     MIMO_TRY(get_staging(&it.arriving, comm, &it, MIMO_STAGING_GATHERED,
                          most(receives->bytes, receives->count)));
     MIMO_TRY(
@@ -275,19 +275,16 @@ mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange,
     return move_groups(&it);
 }
 
-static mimo_status push(const nccl_shared_comm *shared, mimo_exchange *exchange, mimo_stream stream)
+static mimo_status push(nccl_comm *comm, mimo_exchange *exchange, mimo_stream stream)
 {
-    if (shared)
-        MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check(comm, comm->shared));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
     return mimo_push_program_run(&exchange->pushes, stream);
 }
 
-static mimo_status stage(const nccl_shared_comm *shared, mimo_exchange *exchange,
-                         mimo_stream stream)
+static mimo_status stage(nccl_comm *comm, mimo_exchange *exchange, mimo_stream stream)
 {
-    if (shared)
-        MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_check(comm, comm->shared));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->fifos, stream));
     return mimo_nccl_staged_run(&exchange->staged, stream);
 }
@@ -302,17 +299,17 @@ static mimo_status copy_staying(mimo_exchange *exchange, const mimo_device *devi
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                      mimo_stream stream)
 {
-    const nccl_shared_comm *shared = ((nccl_comm *)comm)->shared;
+    nccl_comm *own = (nccl_comm *)comm;
     *out = NULL;
     if (exchange->buffer)
         MIMO_TRY(mimo_buffer_check(exchange->buffer));
-    if (shared && exchange->receives.count + exchange->sends.count > 0)
-        MIMO_TRY(move_messages(comm, shared, exchange, stream));
+    if (own->shared && exchange->receives.count + exchange->sends.count > 0)
+        MIMO_TRY(move_messages(comm, own->shared, exchange, stream));
     else
         MIMO_TRY(copy_staying(exchange, comm->device, stream));
     if (exchange->fifos)
-        MIMO_TRY(stage(shared, exchange, stream));
-    return exchange->buffer ? push(shared, exchange, stream) : MIMO_OK;
+        MIMO_TRY(stage(own, exchange, stream));
+    return exchange->buffer ? push(own, exchange, stream) : MIMO_OK;
 }
 
 void mimo_nccl_exchange_destroy(mimo_exchange *exchange)

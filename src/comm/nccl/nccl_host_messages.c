@@ -189,7 +189,6 @@ mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, 
 
 mimo_status mimo_nccl_request_test(mimo_request *request, bool *done)
 {
-    const nccl_shared_comm *shared = request->shared;
     cudaError_t code = cudaEventQuery(request->event);
     *done = code == cudaSuccess;
     if (*done)
@@ -198,7 +197,7 @@ mimo_status mimo_nccl_request_test(mimo_request *request, bool *done)
         return MIMO_OK;
     if (code != cudaErrorNotReady)
         return mimo_cuda_status(code, "cudaEventQuery");
-    return shared ? mimo_nccl_check(shared) : MIMO_OK;
+    return mimo_nccl_check(request->comm, request->shared);
 }
 
 void mimo_nccl_request_release(mimo_request *request)

@@ -71,7 +71,7 @@ typedef struct nccl_comm {
 
 /* MIMO_OK, or MIMO_ERR_COMM with NCCL's text. Where `code` is ncclInProgress this waits for
  * `handle` (NULL where the call had none), under the deadline of `comm` (NULL: without a
- * deadline). */
+ * deadline). An error that stays with a handle of the family ends the family of `comm`. */
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call);
 
@@ -87,8 +87,9 @@ mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
  * that of these calls (`inside`), or that of the end. A group must end after an error as well. */
 mimo_status mimo_nccl_end_group(nccl_comm *comm, ncclResult_t inside);
 
-/* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
-mimo_status mimo_nccl_check(const nccl_shared_comm *shared);
+/* mimo_nccl_status of an error that NCCL has met since the last call. MIMO_OK for NULL, which is
+ * one rank. Never blocks. */
+mimo_status mimo_nccl_check(nccl_comm *comm, const nccl_shared_comm *shared);
 
 /* -------------------- shared communicators (nccl_shared_comm.c) --------------------- */
 
