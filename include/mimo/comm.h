@@ -281,8 +281,11 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    had released theirs before: a rank that gives up may still send on them. Where a rank has
  *    died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
- *    stream of such a call runs to its end, and what it wrote is unspecified. An error after
- *    which NCCL moves nothing (it lost a peer) ends the family in the same way, with MIMO_ERR_COMM.
+ *    stream of such a call runs to its end, and what it wrote is unspecified. Aborted kernels pass
+ *    on what they have. So a rank first waits for a quarter of its deadline, in which those that
+ *    wait with it give up as well; a stream of a rank that comes later may run to its end, and its
+ *    next agreement fails. An error after which NCCL moves nothing (it lost a peer) ends the family
+ *    in the same way, with MIMO_ERR_COMM.
  *  - A deadline does not hold where NCCL makes communicators, nor inside MPI_Comm_split. All ranks
  *    are known to have arrived there, and have all that they need. But if a rank is killed in that
  *    instant, or leaves because of its deadline or an abort, ranks that are inside stay there. Only

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/agreement.h"
 #include "comm/device_visit.h"
@@ -29,12 +30,21 @@ static void comm_destroy(mimo_comm *base)
     mimo_nccl_comm_remove(comm);
 }
 
+/* Kernels that are aborted pass on what they have, and a rank that still waits takes it for what
+ * its peers sent. Ranks that began to wait together give up meanwhile. */
+static void let_peers_give_up(int64_t patience)
+{
+    static const int64_t second = 1000000000;
+    const struct timespec time = {(time_t)(patience / second), (long)(patience % second)};
+    (void)nanosleep(&time, NULL); /* a signal may end it early */
+}
+
 /* Farewells can't be sent here: host values travel over NCCL, which is aborted. So nothing is known
  * of missing ranks. */
 static void family_end(mimo_family *base, const mimo_last_words *words)
 {
     nccl_family *family = (nccl_family *)base;
-    (void)words;
+    let_peers_give_up(words->patience);
     for (const nccl_comm *each = family->comms; each; each = each->next)
         for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
             mimo_nccl_buffer_abort(it);

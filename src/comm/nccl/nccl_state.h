@@ -64,6 +64,7 @@ typedef struct nccl_comm {
      * NULL before mimo_nccl_part_host_values. */
     nccl_shared_comm *values;
     mimo_free_item *free_requests;
+    uint64_t host_calls;         /* so far; the same on all ranks */
     mimo_program_pool *programs; /* of its exchanges */
 } nccl_comm;
 
