@@ -1,5 +1,5 @@
-/* SIGTERM and SIGINT as a request to end: whoever asks now and then learns of it, and ends in good
- * order. A second one of them ends the process at once, as ever. */
+/* SIGTERM and SIGINT as a request to end. The program asks between two steps whether one came, and
+ * then ends in good order. A second signal ends the process at once, as ever. */
 #ifndef CAPTIONER_STOP_REQUEST_H
 #define CAPTIONER_STOP_REQUEST_H
 

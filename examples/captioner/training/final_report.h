@@ -9,7 +9,8 @@
 #include "captioner/model/generate.h"
 #include "captioner/training/caption_data.h"
 
-/* Names that the model writes; its best guesses at a picture, among so many names. */
+/* Pictures whose names the model writes; its best guesses at a picture, and the number of names it
+ * chooses from. */
 enum { REPORT_NAMES = 10, REPORT_GUESSES = 5, REPORT_CHOICE = 60 };
 
 typedef struct final_report {

@@ -91,7 +91,7 @@ struct options {
     const char *log;        /* NULL: no log */
     enum options_hashes log_hashes;
     const char *save;   /* checkpoint to write at the end; NULL: none */
-    int64_t save_every; /* and after each so many steps; 0: at the end alone */
+    int64_t save_every; /* steps between two checkpoints; 0: at the end alone */
     const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;
 
