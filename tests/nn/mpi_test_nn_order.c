@@ -569,6 +569,7 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
     oracle_tiles_desc sizes = {.tokens = TOKENS,
                                .hidden = HIDDEN,
                                .samples = {1, samples},
+                               .group = 1,
                                .consumes = true,
                                .tensors = 1};
     MPI_EXPECT_OK(oracle_tiles_create(&tiles, &topology, &sizes));
@@ -580,7 +581,7 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
                                    samples * EACH * (int64_t)sizeof *rows));
     MPI_EXPECT_OK(oracle_tiles_start(&op, &tiles, true));
     MPI_EXPECT_OK(mimo_op_wait(&op));
-    MPI_EXPECT_OK(oracle_tiles_end(&tiles, true));
+    MPI_EXPECT_OK(oracle_tiles_take_back(&tiles));
     MPI_EXPECT_OK(nn_runtime_read(&runtime, got, tiles.tile[MIMO_SRC], sizeof got));
     for (int i = 0; i < EACH; i++)
         MPI_EXPECT(same(got[i], 0), "%s, algorithm %d, element %d is %a", llm, (int)algorithm, i,

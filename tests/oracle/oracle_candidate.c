@@ -86,7 +86,8 @@ static mimo_status create_tiles(oracle_candidate *out)
 {
     const oracle_tiles_desc desc = {.tokens = out->sizes.image_tokens,
                                     .hidden = out->sizes.hidden,
-                                    .samples = {out->pictures, out->sentences},
+                                    .samples = {out->pictures, out->group * out->sentences},
+                                    .group = out->group,
                                     .consumes = out->topology->stage == 0,
                                     .tensors = out->shape.tensors};
     MIMO_TRY(mimo_reserve(&out->tiles, out->places, sizeof *out->tiles));
@@ -113,7 +114,7 @@ static mimo_status reserve_rooms(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
-    int64_t positions = sizes->seq * (out->pictures + out->sentences);
+    int64_t positions = sizes->seq * (out->pictures + out->group * out->sentences);
     int64_t tile = positions * largest(sizes->hidden, sizes->vocabulary);
     int64_t mixed = oracle_mixtures_elements(&out->llm), rows = oracle_mixtures_rows(&out->llm);
     int64_t room = largest(largest(tile, patches), largest(mixed, 2 * largest_param(out)));
@@ -269,6 +270,8 @@ static mimo_status choose_passes(oracle_candidate *out)
     int64_t micro_batches = out->shape.micro_batches;
     MIMO_TRY(oracle_pass_choose(&out->train, out->topology, micro_batches, true, 0));
     out->places = out->train.sizes.encoder_alive;
+    out->group = out->train.sizes.encoder_group;
+    out->groups = (micro_batches + out->group - 1) / out->group;
     return oracle_pass_choose(&out->predict, out->topology, micro_batches, false, out->places);
 }
 
@@ -296,11 +299,11 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
     out->replay = replay;
     out->sizes = *sizes;
     out->shape = *shape;
+    MIMO_TRY(choose_passes(out));
     MIMO_TRY(mimo_bridge_samples(&out->first_picture, &out->pictures, topology->bridge, MIMO_SRC,
-                                 shape->micro_batch));
+                                 out->group * shape->micro_batch));
     MIMO_TRY(mimo_pairing_samples(&out->first_sentence, &out->sentences, topology->llm,
                                   mimo_comm_rank(topology->world), shape->micro_batch));
-    MIMO_TRY(choose_passes(out));
     MIMO_TRY(create_modules(out));
     MIMO_TRY(reserve_rooms(out));
     MIMO_TRY(create_passes(out));
@@ -332,10 +335,11 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
 static mimo_status walk(oracle_candidate *candidate, oracle_pass *pass, const synthetic_step *step,
                         oracle_capture *capture, const char *logits)
 {
+    candidate->pass = pass;
     candidate->step = step;
     candidate->capture = capture;
     candidate->logits = logits;
-    return pipeline_run(&pass->pipeline);
+    return oracle_pass_run(pass);
 }
 
 mimo_status oracle_candidate_predict(oracle_candidate *candidate, const synthetic_step *step,

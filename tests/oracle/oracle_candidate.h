@@ -21,20 +21,22 @@ typedef struct oracle_candidate {
     vision_encoder encoder;
     oracle_llm llm;
     nn_params *stores[ORACLE_STORES];  /* of the encoder and the LLM; borrowed */
-    int64_t first_picture, pictures;   /* of a micro-batch: those that this rank encodes */
-    int64_t first_sentence, sentences; /* those that this rank holds as part of the LLM */
+    int64_t group, groups;             /* micro-batches that are encoded together; n of these */
+    int64_t first_picture, pictures;   /* of a group: those that this rank encodes */
+    int64_t first_sentence, sentences; /* of a micro-batch: those that it holds for the LLM */
     oracle_pass train, predict;        /* of a step, and of forwards alone */
     stage_hops hops;                   /* between stages */
-    int64_t places;                    /* encoder groups, each a micro-batch, at once */
+    int64_t places;                    /* encoder groups at once */
     nn_real *patches;      /* [places][P, b, values], in the memory of the computation */
     nn_real *on_host;      /* host memory for a tile, or for two parameters */
     double *losses;        /* [S, B] in host memory */
-    oracle_tiles *tiles;   /* [places] [P, b, H] and [P, B, H] */
+    oracle_tiles *tiles;   /* [places], each of a group */
     int64_t *row_of;       /* room for the row_of of a capture_block */
     int64_t *numbers;      /* room for whole numbers of the rows of a mixture */
     oracle_replay *replay; /* borrowed; NULL: routers choose */
     oracle_capture sent;   /* what ranks send to experts */
     /* Of the walk in progress: */
+    const oracle_pass *pass;
     const synthetic_step *step;
     oracle_capture *capture; /* NULL: nothing is captured */
     const char *logits;      /* capture these alone, under this name; NULL: everything */

@@ -1,5 +1,7 @@
 #include "oracle_exchanges.h"
 
+#include "core/check.h"
+
 /* Calls and bytes of every kind, of the five groups that exchange. */
 typedef struct all_counts {
     nn_exchange_counts encoder_tp, llm_tp, llm_cp, experts, loss;
@@ -90,7 +92,7 @@ static all_counts expected(const oracle_candidate *candidate)
     add_mixtures(&counts, candidate, mixtures);
     add_balance(&counts, candidate, mixtures);
     if (topology->encoder_tp)
-        add(&counts.encoder_tp, NN_EXCHANGE_SUM, micro * 4 * sizes->encoder_layers,
+        add(&counts.encoder_tp, NN_EXCHANGE_SUM, candidate->groups * 4 * sizes->encoder_layers,
             pictures * width);
     if (topology->sp) {
         add(&counts.llm_tp, NN_EXCHANGE_GATHER, micro * linears, rows * width);
@@ -124,8 +126,9 @@ static void capture_walk(const oracle_candidate *candidate, oracle_capture *capt
     const oracle_topology *topology = candidate->topology;
     int64_t outer = (topology->stage == 0) + (topology->stage == topology->stages - 1);
     int64_t hops = 2 * (2 * candidate->llm.chunks - outer) * candidate->shape.micro_batches;
-    capture_scalar(capture, oracle_walk_names[0],
-                   1 + (double)oracle_pass_misses(&candidate->train));
+    bool printed = false;
+    MIMO_KEEP_FIRST(capture->status, oracle_pass_was_printed(&printed, &candidate->train));
+    capture_scalar(capture, oracle_walk_names[0], printed);
     capture_scalar(capture, oracle_walk_names[1], 1 + (double)(candidate->hops.calls - hops));
 }
 

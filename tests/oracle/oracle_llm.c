@@ -326,8 +326,10 @@ static llm_views views_of(const oracle_llm *llm, const oracle_llm_saved *saved,
     const ref_sizes *sizes = &llm->sizes;
     int64_t batch = llm->batch, hidden = sizes->hidden;
     llm_views views;
-    views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", sizes->image_tokens,
-                                 batch, hidden);
+    void *rows = (void *)(uintptr_t)image;
+    views.image = llm->topology->sample_major
+                      ? mimo_tensor_3d(rows, NN_DTYPE, "bsh", batch, sizes->image_tokens, hidden)
+                      : mimo_tensor_3d(rows, NN_DTYPE, "sbh", sizes->image_tokens, batch, hidden);
     views.text = mimo_tensor_2d(saved->text_rows, NN_DTYPE, "th", text_count(llm), hidden);
     views.whole = mimo_tensor_3d(llm->whole, NN_DTYPE, "sbh", sizes->seq, batch, hidden);
     views.own = mimo_tensor_3d(saved->blocks.x[0], NN_DTYPE, "sbh", llm->own, batch, hidden);

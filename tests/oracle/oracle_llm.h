@@ -1,6 +1,6 @@
 /*
- * The LLM under test: the captioner's, made of src/nn and the library. It adds what the captioner
- * does not have: sequence parallelism (sp).
+ * The LLM under test: as the captioner's, made of src/nn and the library. Image rows may stand
+ * anywhere in a sentence, and routers may be made to choose what the reference chose.
  *
  *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions -> blocks -> norm
  *   -> head -> losses
@@ -86,12 +86,12 @@ nn_real *oracle_llm_input(const oracle_llm *llm, int64_t state);
 nn_real *oracle_llm_output(const oracle_llm *llm, int64_t state);
 
 /* Read ids and labels [B, S] of this rank's samples. Then forward: the first stage begins with the
- * image rows. */
+ * image rows [P, B, H], where the topology is sample-major [B, P, H]. */
 mimo_status oracle_llm_read(oracle_llm *llm, int64_t state, const int64_t *ids,
                             const int64_t *labels);
 mimo_status oracle_llm_forward(oracle_llm *llm, int64_t state, const nn_real *image_rows);
-/* d_image [P, B, H], on the first stage, is this rank's contribution to the gradient of the image
- * rows. Then the gradients of the parameters. */
+/* d_image, on the first stage, in the order of the image rows, is this rank's contribution to their
+ * gradient. Then the gradients of the parameters. */
 mimo_status oracle_llm_backward_input(oracle_llm *llm, int64_t state, nn_real *d_image);
 mimo_status oracle_llm_backward_params(oracle_llm *llm, int64_t state);
 

@@ -18,6 +18,7 @@ enum {
     KEY_EXPERTS,
     KEY_EXPERT_GRID,
     KEY_SCHEDULE,
+    KEY_GROUP,
     KEY_ALIVE,
     KEY_EXECUTOR,
     KEY_DEVICE,
@@ -47,6 +48,7 @@ static const struct option table[] = {
     {"experts", required_argument, NULL, KEY_EXPERTS},
     {"expert-grid", required_argument, NULL, KEY_EXPERT_GRID},
     {"schedule", required_argument, NULL, KEY_SCHEDULE},
+    {"encoder-group", required_argument, NULL, KEY_GROUP},
     {"encoder-alive", required_argument, NULL, KEY_ALIVE},
     {"executor", required_argument, NULL, KEY_EXECUTOR},
     {"device", required_argument, NULL, KEY_DEVICE},
@@ -83,10 +85,12 @@ void oracle_options_help(FILE *stream)
         "  --experts E,K     in place of the MLP of every second block of the LLM a mixture of E\n"
         "                    experts, of which each token has K\n"
         "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
-        "  --schedule NAME   of the stages of --llm ...,pp=2: 1f1b (default), zero-bubble, or\n"
-        "                    interleaved:V with V chunks a stage, in the second case alone\n"
-        "  --encoder-alive L  micro-batches of the encoder at once (default: as few as make no\n"
-        "                    stage wait for each of them)\n"
+        "  --schedule NAME   of the stages of --llm ...,pp=2: 1f1b (default), zero-bubble,\n"
+        "                    interleaved:V with V chunks a stage, in the second case alone, or\n"
+        "                    three-phases: 1f1b with all of the encoder's work before and behind\n"
+        "  --encoder-group G  micro-batches that are encoded together (default: 1)\n"
+        "  --encoder-alive L  groups of the encoder at once (default: as few as make no stage\n"
+        "                    wait for each of them)\n"
         "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
         "                    zero-copy with the tiles in a buffer, also those of experts\n"
         "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
@@ -188,14 +192,16 @@ static const char *read_experts(oracle_spec *spec, const char *text)
                : "--experts is not E,K with K from 1 to E, and E at most 16";
 }
 
-static const char *read_schedule(schedule_choice *out, const char *name)
+static const char *read_schedule(oracle_options *options, const char *name)
 {
     static const char interleaved[] = "interleaved:";
+    schedule_choice *out = &options->spec.schedule;
     size_t length = strlen(interleaved);
     uint64_t chunks = 0;
     out->kind = MIMO_SCHEDULE_1F1B;
     out->chunks = 1;
-    if (strcmp(name, "1f1b") == 0)
+    options->three_phases = strcmp(name, "three-phases") == 0;
+    if (options->three_phases || strcmp(name, "1f1b") == 0)
         return NULL;
     out->kind = MIMO_SCHEDULE_ZERO_BUBBLE;
     if (strcmp(name, "zero-bubble") == 0)
@@ -205,16 +211,16 @@ static const char *read_schedule(schedule_choice *out, const char *name)
     out->kind = MIMO_SCHEDULE_INTERLEAVED;
     out->chunks = (int64_t)chunks;
     return read && chunks > 1 ? NULL
-                              : "--schedule is none of 1f1b, zero-bubble and interleaved:V with V "
-                                "from 2 to 4";
+                              : "--schedule is none of 1f1b, zero-bubble, three-phases and "
+                                "interleaved:V with V from 2 to 4";
 }
 
-static const char *read_alive(int64_t *out, const char *text)
+static const char *read_positive(int64_t *out, const char *text, const char *wrong)
 {
-    uint64_t alive = 0;
-    bool read = read_number(&alive, text, INT_MAX);
-    *out = (int64_t)alive;
-    return read && alive > 0 ? NULL : "--encoder-alive is not a number of micro-batches from 1";
+    uint64_t number = 0;
+    bool read = read_number(&number, text, INT_MAX);
+    *out = (int64_t)number;
+    return read && number > 0 ? NULL : wrong;
 }
 
 static const char *read_parts(int64_t *out, const char *text)
@@ -245,9 +251,13 @@ static const char *read_option(oracle_options *out, int key)
         out->spec.expert_grid = optarg;
         return NULL;
     case KEY_SCHEDULE:
-        return read_schedule(&out->spec.schedule, optarg);
+        return read_schedule(out, optarg);
+    case KEY_GROUP:
+        return read_positive(&out->spec.schedule.group, optarg,
+                             "--encoder-group is not a number of micro-batches from 1");
     case KEY_ALIVE:
-        return read_alive(&out->spec.schedule.alive, optarg);
+        return read_positive(&out->spec.schedule.alive, optarg,
+                             "--encoder-alive is not a number of groups from 1");
     case KEY_EXECUTOR:
         return read_executor(&out->spec.executor, optarg);
     case KEY_DEVICE:
@@ -295,6 +305,18 @@ static const char *read_option(oracle_options *out, int key)
     }
 }
 
+/* All micro-batches are one group. */
+static const char *choose_three_phases(oracle_options *out)
+{
+    schedule_choice *schedule = &out->spec.schedule;
+    if (out->three_phases && (schedule->group > 0 || schedule->alive > 0))
+        return "--schedule three-phases encodes all micro-batches as one group: --encoder-group "
+               "and --encoder-alive do not go with it";
+    if (out->three_phases)
+        schedule->group = INT_MAX;
+    return NULL;
+}
+
 const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
 {
     *out = (oracle_options){.seed = 1, .micro_batches = 1, .log = "mimo-oracle.log"};
@@ -311,5 +333,5 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     bool is_run = !out->help && !out->list_mutations && !out->list_order_mutations && !out->runs;
     if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
-    return NULL;
+    return choose_three_phases(out);
 }

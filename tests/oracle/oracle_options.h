@@ -18,6 +18,7 @@ typedef struct oracle_options {
     bool self_test;        /* instead of the comparison: mimo_bridge_self_test */
     bool fast;             /* with --same-bits: its run in the fast order */
     bool sgd;              /* with --same-bits: its run by SGD, not by AdamW */
+    bool three_phases;     /* a schedule that says how the encoder's groups are */
     bool json, list_mutations, list_order_mutations, help;
 } oracle_options;
 

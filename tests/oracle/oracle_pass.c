@@ -1,5 +1,7 @@
 #include "oracle_pass.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -39,18 +41,58 @@ mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology
     return pipeline_create(&out->pipeline, &desc);
 }
 
+static void close_notes(oracle_pass *pass)
+{
+    if (pass->notes)
+        (void)fclose(pass->notes);
+    free(pass->ran);
+    pass->notes = NULL;
+    pass->ran = NULL;
+}
+
 void oracle_pass_destroy(oracle_pass *pass)
 {
     pipeline_destroy(&pass->pipeline);
     mimo_schedule_destroy(pass->schedule);
+    close_notes(pass);
     memset(pass, 0, sizeof *pass);
 }
 
-int64_t oracle_pass_misses(const oracle_pass *pass)
+mimo_status oracle_pass_run(oracle_pass *pass)
 {
-    const stage_pipeline *pipeline = &pass->pipeline;
-    int64_t misses = pipeline->count - pipeline->done;
-    for (int64_t i = 0; i < pipeline->done; i++)
-        misses += memcmp(&pipeline->ran[i].step, &pipeline->steps[i], sizeof *pipeline->steps) != 0;
-    return misses;
+    close_notes(pass);
+    pass->notes = open_memstream(&pass->ran, &pass->length);
+    MIMO_CHECK(pass->notes, MIMO_ERR_MEMORY, "no memory for the steps of a walk");
+    fprintf(pass->notes, "stage %" PRId64 ":", pass->pipeline.desc.stage);
+    MIMO_TRY(pipeline_run(&pass->pipeline));
+    fputc('\n', pass->notes);
+    MIMO_CHECK(fflush(pass->notes) == 0, MIMO_ERR_MEMORY, "no memory for the steps of a walk");
+    return MIMO_OK;
+}
+
+void oracle_pass_note(const oracle_pass *pass, const pipeline_task *task)
+{
+    static const char *const names[MIMO_STEP_KINDS] = {
+#define NAME(name, cost, what) #name,
+        MIMO_STEP_LIST(NAME)
+#undef NAME
+    };
+    bool llm = task->kind < MIMO_STEP_FB;
+    fprintf(pass->notes, " %s%" PRId64, names[task->kind], task->index);
+    if (llm && pass->sizes.chunks > 1)
+        fprintf(pass->notes, ".%" PRId64, task->chunk);
+}
+
+mimo_status oracle_pass_was_printed(bool *out, const oracle_pass *pass)
+{
+    int64_t length;
+    char *text;
+    MIMO_TRY(mimo_schedule_text(&length, NULL, 0, pass->schedule, MIMO_SCHEDULE_TEXT));
+    MIMO_TRY(mimo_reserve(&text, length + 1, 1));
+    mimo_status status =
+        mimo_schedule_text(NULL, text, length + 1, pass->schedule, MIMO_SCHEDULE_TEXT);
+    if (status == MIMO_OK)
+        *out = strstr(text, pass->ran) != NULL;
+    mimo_release(text);
+    return status;
 }

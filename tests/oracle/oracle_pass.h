@@ -3,6 +3,8 @@
 #ifndef ORACLE_ORACLE_PASS_H
 #define ORACLE_ORACLE_PASS_H
 
+#include <stdio.h>
+
 #include "captioner/model/pipeline.h"
 
 #include "oracle_topology.h"
@@ -11,6 +13,9 @@ typedef struct oracle_pass {
     mimo_schedule *schedule;
     mimo_schedule_desc sizes;
     stage_pipeline pipeline;
+    FILE *notes; /* into `ran`: what the last walk did, written as schedules are printed */
+    char *ran;
+    size_t length;
 } oracle_pass;
 
 /* Make the schedule of the topology, with at most `places` encoder groups at once; 0: as it says.
@@ -28,7 +33,11 @@ void oracle_pass_destroy(oracle_pass *pass);
 mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
                                const oracle_topology *topology);
 
-/* How many steps of the list did not run, or are others than it says. */
-int64_t oracle_pass_misses(const oracle_pass *pass);
+/* Walk the list. Collective. Each step that computes or begins a call notes itself. */
+mimo_status oracle_pass_run(oracle_pass *pass);
+void oracle_pass_note(const oracle_pass *pass, const pipeline_task *task);
+
+/* Whether the notes of the last walk are the line that is printed of this stage. */
+mimo_status oracle_pass_was_printed(bool *out, const oracle_pass *pass);
 
 #endif

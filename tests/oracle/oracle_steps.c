@@ -9,31 +9,51 @@
 
 /* ------------------------------------------ captures ----------------------------------------- */
 
-/* A tile "sbh" of samples [first, first + batch) of micro-batch m. Row (s, b) of it is row sample *
- * length + position of the whole. */
+/* A tile of `batch` samples. Row (s, b) of it is row sample * length + position of the whole. */
 typedef struct tile_rows {
-    int64_t m, first, batch;
+    bool encoder; /* samples from `first` on of group `part`; otherwise of a
+                                 micro-batch */
+    int64_t part, first, batch;
     int64_t local, length;    /* positions on this rank, and all of them */
     const int64_t *positions; /* [local]; NULL: all */
+    bool sample_major;        /* [batch, local], not [local, batch] */
 } tile_rows;
 
 typedef struct tile_columns {
     int64_t first, count;
 } tile_columns;
 
+/* Of all samples, the one in slot i of a group; -1: the last group has fewer micro-batches. Each
+ * rank of the LLM has the samples of its micro-batches one after the other. */
+static int64_t sample_of_group(const oracle_candidate *candidate, int64_t group, int64_t i)
+{
+    int64_t each = candidate->sentences, lane = each * candidate->group;
+    int64_t m = group * candidate->group + i % lane / each;
+    int64_t sample = i / lane * each + i % each;
+    bool exists = m < candidate->shape.micro_batches;
+    return exists ? m * candidate->shape.micro_batch + sample : -1;
+}
+
+static int64_t sample_at(const oracle_candidate *candidate, const tile_rows *rows, int64_t b)
+{
+    return rows->encoder ? sample_of_group(candidate, rows->part, rows->first + b)
+                         : rows->part * candidate->shape.micro_batch + rows->first + b;
+}
+
 /* Capture what is in candidate->on_host. */
 static void capture_here(const oracle_candidate *candidate, oracle_capture *capture,
                          const char *name, const tile_rows *rows, tile_columns columns)
 {
-    int64_t i = 0;
-    for (int64_t s = 0; s < rows->local; s++)
-        for (int64_t b = 0; b < rows->batch; b++) {
-            int64_t sample = rows->m * candidate->shape.micro_batch + rows->first + b;
-            int64_t position = rows->positions ? rows->positions[s] : s;
-            bool exists = sample < candidate->shape.samples;
-            candidate->row_of[i++] = exists ? sample * rows->length + position : -1;
-        }
-    capture_block block = {name,          candidate->row_of, i,
+    int64_t count = rows->local * rows->batch;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t s = rows->sample_major ? i % rows->local : i / rows->batch;
+        int64_t b = rows->sample_major ? i / rows->local : i % rows->batch;
+        int64_t sample = sample_at(candidate, rows, b);
+        int64_t position = rows->positions ? rows->positions[s] : s;
+        bool exists = sample >= 0 && sample < candidate->shape.samples;
+        candidate->row_of[i] = exists ? sample * rows->length + position : -1;
+    }
+    capture_block block = {name,          candidate->row_of, count,
                            columns.first, columns.count,     candidate->on_host};
     capture_add(capture, &block);
 }
@@ -49,25 +69,33 @@ static void capture_tile(const oracle_candidate *candidate, oracle_capture *capt
     capture_here(candidate, capture, name, rows, columns);
 }
 
-static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t m)
+static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t group)
 {
     int64_t tokens = candidate->sizes.image_tokens;
-    return (tile_rows){m, candidate->first_picture, candidate->pictures, tokens, tokens, NULL};
+    return (tile_rows){.encoder = true,
+                       .part = group,
+                       .first = candidate->first_picture,
+                       .batch = candidate->pictures,
+                       .local = tokens,
+                       .length = tokens};
 }
 
 /* Positions of the LLM's tiles. NULL is the whole sequence of `local` positions. */
 static tile_rows llm_rows(const oracle_candidate *candidate, int64_t m, int64_t local,
                           const int64_t *positions)
 {
-    int64_t length = positions ? candidate->sizes.seq : local;
-    return (tile_rows){m,        candidate->first_sentence, candidate->sentences, local, length,
-                       positions};
+    return (tile_rows){.part = m,
+                       .first = candidate->first_sentence,
+                       .batch = candidate->sentences,
+                       .local = local,
+                       .length = positions ? candidate->sizes.seq : local,
+                       .positions = positions};
 }
 
-static void capture_encoder(const oracle_candidate *candidate, int64_t m, int64_t place)
+static void capture_encoder(const oracle_candidate *candidate, int64_t group, int64_t place)
 {
     oracle_capture *capture = candidate->capture;
-    tile_rows rows = encoder_rows(candidate, m);
+    tile_rows rows = encoder_rows(candidate, group);
     tile_columns all = {0, candidate->sizes.hidden};
     const encoder_saved *saved = &candidate->encoder.saved[place];
     nn_real *const *x = saved->blocks.x;
@@ -103,6 +131,12 @@ static void capture_logits(const oracle_candidate *candidate, const char *name, 
     capture_tile(candidate, candidate->capture, name, &share, logits, llm->saved[state].logits);
 }
 
+/* A micro-batch's rows in the tile of its group. */
+static nn_real *image_rows(const oracle_candidate *candidate, const pipeline_task *task)
+{
+    return oracle_tiles_part(&candidate->tiles[task->place], task->part);
+}
+
 /* What comes before the blocks. */
 static void capture_first(const oracle_candidate *candidate, const pipeline_task *task)
 {
@@ -112,8 +146,8 @@ static void capture_first(const oracle_candidate *candidate, const pipeline_task
     tile_rows image = llm_rows(candidate, task->index, candidate->sizes.image_tokens, NULL);
     tile_rows whole = llm_rows(candidate, task->index, candidate->sizes.seq, NULL);
     tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
-    capture_tile(candidate, capture, "bridge.rows", &image, all,
-                 candidate->tiles[task->place].tile[MIMO_DST]);
+    image.sample_major = llm->topology->sample_major;
+    capture_tile(candidate, capture, "bridge.rows", &image, all, image_rows(candidate, task));
     capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
     capture_tile(candidate, capture, "llm.input", &own, all, oracle_llm_input(llm, task->state));
 }
@@ -164,7 +198,7 @@ static void capture_llm(oracle_candidate *candidate, const pipeline_task *task)
 
 /* -------------------------------------------- steps ------------------------------------------ */
 
-/* A micro-batch's patches. */
+/* A group's patches. */
 static nn_real *patches_of(const oracle_candidate *candidate, int64_t place)
 {
     const ref_sizes *sizes = &candidate->sizes;
@@ -172,18 +206,21 @@ static nn_real *patches_of(const oracle_candidate *candidate, int64_t place)
            place * sizes->image_tokens * candidate->pictures * sizes->patch_values;
 }
 
-/* This rank's pictures of a micro-batch, from sample-major [P, values] to [P, b, values]. */
-static mimo_status load_patches(oracle_candidate *candidate, int64_t m, int64_t place)
+/* This rank's pictures of a group, from sample-major [P, values] to [P, b, values]; zeros where it
+ * has none. */
+static mimo_status load_patches(oracle_candidate *candidate, int64_t group, int64_t place)
 {
     nn_real *to = candidate->on_host;
     int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
-    int64_t size = candidate->shape.micro_batch;
+    int64_t size = candidate->group * candidate->shape.micro_batch;
     for (int64_t p = 0; p < tokens; p++)
         for (int64_t b = 0; b < candidate->pictures; b++) {
-            int64_t slot = m * size + (candidate->first_picture + b) % size;
-            const double *from = candidate->step->patches + (slot * tokens + p) * values;
+            int64_t sample =
+                sample_of_group(candidate, group, (candidate->first_picture + b) % size);
+            const double *from =
+                sample < 0 ? NULL : candidate->step->patches + (sample * tokens + p) * values;
             for (int64_t i = 0; i < values; i++)
-                *to++ = (nn_real)from[i];
+                *to++ = from ? (nn_real)from[i] : 0;
         }
     return nn_runtime_write(candidate->topology->runtime, patches_of(candidate, place),
                             candidate->on_host, (to - candidate->on_host) * (int64_t)sizeof *to);
@@ -205,11 +242,11 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
     oracle_tiles *tiles = &candidate->tiles[task->place];
     tile_rows rows = encoder_rows(candidate, task->index);
     tile_columns all = {0, candidate->sizes.hidden};
-    MIMO_TRY(oracle_tiles_end(tiles, true));
+    MIMO_TRY(oracle_tiles_take_back(tiles));
     if (candidate->capture)
         capture_tile(candidate, candidate->capture, "encoder.d_rows", &rows, all,
                      tiles->tile[MIMO_SRC]);
-    if (task->index == candidate->shape.micro_batches - 1 && MIMO_MUTATED("last-group-dropped"))
+    if (task->index == candidate->groups - 1 && MIMO_MUTATED("last-group-dropped"))
         return MIMO_OK;
     return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
 }
@@ -226,15 +263,14 @@ static mimo_status add_losses(oracle_candidate *candidate)
 static mimo_status forward(oracle_candidate *candidate, const pipeline_task *task)
 {
     oracle_llm *llm = &candidate->llm;
-    oracle_tiles *tiles = &candidate->tiles[task->place];
     int64_t slot = task->index * candidate->shape.micro_batch + candidate->first_sentence;
     int64_t first = slot * candidate->sizes.seq;
     if (task->first)
-        MIMO_TRY(oracle_tiles_end(tiles, false));
+        MIMO_TRY(oracle_tiles_take(&candidate->tiles[task->place], task->part));
     MIMO_TRY(oracle_mixtures_begin(candidate, task->index, task->state));
     MIMO_TRY(oracle_llm_read(llm, task->state, candidate->step->ids + first,
                              candidate->step->labels + first));
-    MIMO_TRY(oracle_llm_forward(llm, task->state, tiles->tile[MIMO_DST]));
+    MIMO_TRY(oracle_llm_forward(llm, task->state, image_rows(candidate, task)));
     if (candidate->capture)
         capture_llm(candidate, task);
     return oracle_llm_ends(llm, task->state) ? add_losses(candidate) : MIMO_OK;
@@ -247,13 +283,13 @@ static mimo_status backward(oracle_candidate *candidate, const pipeline_task *ta
     if (last && task->kind == MIMO_STEP_W && MIMO_MUTATED("weight-of-last-dropped"))
         return MIMO_OK;
     if (task->kind != MIMO_STEP_W)
-        MIMO_TRY(oracle_llm_backward_input(llm, task->state,
-                                           candidate->tiles[task->place].tile[MIMO_DST]));
+        MIMO_TRY(oracle_llm_backward_input(llm, task->state, image_rows(candidate, task)));
     return task->kind == MIMO_STEP_I ? MIMO_OK : oracle_llm_backward_params(llm, task->state);
 }
 
 static mimo_status compute(void *context, const pipeline_task *task)
 {
+    oracle_pass_note(((const oracle_candidate *)context)->pass, task);
     switch (task->kind) {
     case MIMO_STEP_E:
         return encode(context, task);
@@ -270,7 +306,11 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
 {
     oracle_candidate *candidate = context;
     bool backward = task->kind == MIMO_STEP_BB;
-    int64_t place = task->place;
+    oracle_pass_note(candidate->pass, task);
+    int64_t place = task->place, left = candidate->shape.micro_batches;
+    left -= task->index * candidate->group;
+    if (backward && left < candidate->group)
+        MIMO_TRY(oracle_tiles_give_none(&candidate->tiles[place], left));
     if (backward && MIMO_MUTATED("group-tile-overwritten"))
         place = (place + 1) % candidate->places;
     return oracle_tiles_start(out, &candidate->tiles[place], backward);

@@ -12,9 +12,10 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        experts    mixtures of experts on 8 topologies, on 3 with adapters and zero-copy
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
                   ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
-       stages     an LLM in stages, on 4 topologies, by 1F1B, zero bubble and interleaved in turn
-       every-stages     on 8 topologies, by each schedule, with and without adapters, and where the
-                  encoder may go ahead of the LLM without limit
+       stages     an LLM in stages, on 4 topologies, by 1F1B, zero bubble and interleaved in turn;
+                  three phases; and groups of micro-batches, the last of which is not full
+       every-stages     on 8 topologies, by each schedule and in three phases, with and without
+                  adapters, where the encoder may go ahead of the LLM without limit, and by groups
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -102,11 +103,14 @@ REFUSED = [
      "--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm pp=2 puts on stages 0 and 1"),
     (["--llm", "pp=2", "--experts", "8,2"],
      "--experts with --llm pp=2: the oracle models no experts in stages"),
-    (["--schedule", "three-phases"], "--schedule is none of 1f1b, zero-bubble and "
+    (["--schedule", "two-phases"], "--schedule is none of 1f1b, zero-bubble, three-phases and "
      "interleaved:V with V from 2 to 4"),
+    (["--encoder-group", "2", "--schedule", "three-phases"], "--schedule three-phases encodes all "
+     "micro-batches as one group: --encoder-group and --encoder-alive do not go with it"),
+    (["--encoder-group", "0"], "--encoder-group is not a number of micro-batches from 1"),
     (["--schedule", "interleaved:2"],
      "--schedule interleaved:2 with --llm tp=1,cp=1,dp=2: there are no stages"),
-    (["--encoder-alive", "0"], "--encoder-alive is not a number of micro-batches from 1"),
+    (["--encoder-alive", "0"], "--encoder-alive is not a number of groups from 1"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
     (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
@@ -296,6 +300,7 @@ class Run(typing.NamedTuple):
     experts: tuple = ()
     schedule: str = ""
     alive: int = 0
+    group: int = 0
 
     def text(self):
         encoder, llm, sp = self.pair
@@ -305,6 +310,7 @@ class Run(typing.NamedTuple):
         text += f" experts {' '.join(self.experts)}" if self.experts else ""
         text += f" {self.schedule}" if self.schedule else ""
         text += f" alive {self.alive}" if self.alive else ""
+        text += f" groups of {self.group}" if self.group else ""
         return text + (f" seed {self.seed}" if self.seed != 1 else "")
 
     def options(self):
@@ -314,8 +320,9 @@ class Run(typing.NamedTuple):
         experts = [word for flag in flags for word in flag]
         schedule = ["--schedule", self.schedule] if self.schedule else []
         alive = ["--encoder-alive", str(self.alive)] if self.alive else []
+        group = ["--encoder-group", str(self.group)] if self.group else []
         return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order,
-                *experts, *schedule, *alive]
+                *experts, *schedule, *alive, *group]
 
 
 def judge_pair(text, result, outcome):
@@ -473,13 +480,15 @@ def mixed_rows():
 
 
 def staged_rows():
-    """Every topology by every schedule: alone; with adapters and zero-copy; and with the encoder ahead
-    of the LLM by all 4 micro-batches."""
-    return [Run(pair, executor, adapters=rank, schedule=schedule, alive=alive)
+    """Every topology by every schedule: alone; with adapters and zero-copy; with the encoder ahead of
+    the LLM by all 4 micro-batches; and in groups of 3 and 1. And in three phases."""
+    rows = [Run(pair, executor, adapters=rank, schedule=schedule, alive=alive, group=group)
             for pair, schedule in itertools.product(STAGES, SCHEDULES)
             if "pp=8" not in pair[1] or schedule != SCHEDULES[-1]  # it takes 8 micro-batches
-            for executor, rank, alive in (("routed", 0, 0), ("zero-copy", RANK, 0),
-                                          ("routed", RANK, 4))]
+            for executor, rank, alive, group in (("routed", 0, 0, 0), ("zero-copy", RANK, 0, 0),
+                                                 ("routed", RANK, 4, 0), ("zero-copy", 0, 0, 3))]
+    return rows + [Run(pair, executor, adapters=rank, schedule="three-phases")
+                   for pair in STAGES for executor, rank in (("routed", 0), ("zero-copy", RANK))]
 
 
 def rows_of(part):
@@ -497,7 +506,9 @@ def rows_of(part):
                     experts=tuple(row[3:5])) for row in MIXED_FEW]
     if part == "stages":
         return [Run(pair, "routed", adapters=i % 2 * RANK, schedule=SCHEDULES[i % 3])
-                for i, pair in enumerate(STAGES[:3] + STAGES[-1:])]
+                for i, pair in enumerate(STAGES[:3] + STAGES[-1:])] + [
+                    Run(STAGES[0], "zero-copy", schedule="three-phases"),
+                    Run(("dp=1", "tp=1", False), "routed", group=3)]
     if part == "every-stages":
         return staged_rows()
     if part == "every-experts":

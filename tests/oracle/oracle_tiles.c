@@ -13,6 +13,12 @@ static int64_t rows_of(const oracle_tiles *tiles, int side)
     return tiles->desc.tokens * tiles->desc.samples[side];
 }
 
+/* Rows of a micro-batch in the dst tile. */
+static int64_t rows_of_part(const oracle_tiles *tiles)
+{
+    return rows_of(tiles, MIMO_DST) / tiles->desc.group;
+}
+
 /* Samples that a call moves on a side. */
 static int64_t moved(const oracle_tiles *tiles, int side)
 {
@@ -57,6 +63,7 @@ mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topolo
     out->desc = *desc;
     out->bridge = topology->bridge;
     out->runtime = topology->runtime;
+    out->sample_major = topology->sample_major;
     out->width[0] = desc->tensors == 1 ? desc->hidden : desc->hidden / 4;
     out->width[1] = desc->hidden - out->width[0];
     MIMO_TRY(reserve_room(out, topology));
@@ -84,15 +91,28 @@ void oracle_tiles_destroy(oracle_tiles *tiles)
 
 /* ------------------------------------------- moves ------------------------------------------- */
 
-/* Copy columns between a tile and its parts, in quarters of a row. */
-static mimo_status copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
+/* Rows [first, first + count) of a side. */
+typedef struct row_range {
+    mimo_side side;
+    int64_t first, count;
+} row_range;
+
+static row_range all_rows(const oracle_tiles *tiles, mimo_side side)
 {
-    int64_t first = 0, quarter = tiles->desc.hidden / 4;
-    int64_t rows = tiles->desc.tokens * moved(tiles, side);
+    return (row_range){side, 0, tiles->desc.tokens * moved(tiles, side)};
+}
+
+/* Copy columns between a tile and its parts, in quarters of a row. */
+static mimo_status copy_parts(const oracle_tiles *tiles, row_range rows, bool to_parts)
+{
+    int64_t first = 0, quarter = tiles->desc.hidden / 4, count = rows.count;
+    int64_t bytes = quarter * (int64_t)sizeof(nn_real);
     for (int i = 0; i < tiles->desc.tensors && tiles->desc.tensors > 1; i++) {
-        int64_t quarters = tiles->width[i] / quarter, bytes = quarter * (int64_t)sizeof(nn_real);
-        const mimo_rows whole = {tiles->tile[side], bytes, first, rows, 4, quarters, 1};
-        const mimo_rows part = {tiles->part[side][i], bytes, 0, rows, quarters, quarters, 1};
+        int64_t quarters = tiles->width[i] / quarter;
+        nn_real *tile = tiles->tile[rows.side] + rows.first * tiles->desc.hidden;
+        nn_real *own = tiles->part[rows.side][i] + rows.first * tiles->width[i];
+        const mimo_rows whole = {tile, bytes, first, count, 4, quarters, 1};
+        const mimo_rows part = {own, bytes, 0, count, quarters, quarters, 1};
         MIMO_TRY(tiles->runtime->device->copy_rows(
             to_parts ? &part : &whole, to_parts ? &whole : &part, tiles->runtime->stream));
         first += quarters;
@@ -102,11 +122,27 @@ static mimo_status copy_parts(const oracle_tiles *tiles, mimo_side side, bool to
 
 static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *views)
 {
+    bool major = side == MIMO_DST && tiles->sample_major;
+    int64_t tokens = tiles->desc.tokens, samples = moved(tiles, side);
     for (int i = 0; i < tiles->desc.tensors; i++) {
-        views[i] = mimo_tensor_3d(tiles->part[side][i], NN_DTYPE, "sbh", tiles->desc.tokens,
-                                  moved(tiles, side), tiles->width[i]);
+        nn_real *part = tiles->part[side][i];
+        int64_t width = tiles->width[i];
+        views[i] = major ? mimo_tensor_3d(part, NN_DTYPE, "bsh", samples, tokens, width)
+                         : mimo_tensor_3d(part, NN_DTYPE, "sbh", tokens, samples, width);
         views[i].memory = tiles->runtime->memory;
     }
+}
+
+static mimo_status start_forward(mimo_op **op, const oracle_tiles *tiles, const mimo_tensor *to,
+                                 const mimo_tensor *from)
+{
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = to;
+    move.from = from;
+    move.n = tiles->desc.tensors;
+    move.chunks = (int)tiles->desc.group;
+    return move.chunks > 1 ? mimo_bridge_forward_start_chunked(op, tiles->bridge, &move)
+                           : mimo_bridge_forward_start(op, tiles->bridge, to, from, move.n, NULL);
 }
 
 mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward)
@@ -123,18 +159,35 @@ mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward)
     }
     view_parts(tiles, source, from);
     view_parts(tiles, target, to);
-    MIMO_TRY(copy_parts(tiles, source, true));
+    MIMO_TRY(copy_parts(tiles, all_rows(tiles, source), true));
     if (stream)
         return (backward ? mimo_bridge_backward : mimo_bridge_forward)(tiles->bridge, to, from, n,
                                                                        stream);
-    return (backward ? mimo_bridge_backward_start : mimo_bridge_forward_start)(op, tiles->bridge,
-                                                                               to, from, n, NULL);
+    return backward ? mimo_bridge_backward_start(op, tiles->bridge, to, from, n, NULL)
+                    : start_forward(op, tiles, to, from);
 }
 
-mimo_status oracle_tiles_end(oracle_tiles *tiles, bool backward)
+mimo_status oracle_tiles_take(const oracle_tiles *tiles, int64_t i)
 {
-    MIMO_TRY(copy_parts(tiles, backward ? MIMO_SRC : MIMO_DST, false));
-    return backward ? nn_plain_zeros(tiles->runtime, tiles->tile[MIMO_SRC],
-                                     rows_of(tiles, MIMO_SRC) * tiles->desc.hidden)
-                    : MIMO_OK;
+    int64_t rows = rows_of_part(tiles);
+    return copy_parts(tiles, (row_range){MIMO_DST, i * rows, rows}, false);
+}
+
+nn_real *oracle_tiles_part(const oracle_tiles *tiles, int64_t i)
+{
+    return tiles->tile[MIMO_DST] + i * rows_of_part(tiles) * tiles->desc.hidden;
+}
+
+mimo_status oracle_tiles_give_none(const oracle_tiles *tiles, int64_t i)
+{
+    int64_t count = (tiles->desc.group - i) * rows_of_part(tiles) * tiles->desc.hidden;
+    return nn_runtime_zero(tiles->runtime, oracle_tiles_part(tiles, i),
+                           count * (int64_t)sizeof(nn_real));
+}
+
+mimo_status oracle_tiles_take_back(const oracle_tiles *tiles)
+{
+    MIMO_TRY(copy_parts(tiles, all_rows(tiles, MIMO_SRC), false));
+    return nn_plain_zeros(tiles->runtime, tiles->tile[MIMO_SRC],
+                          rows_of(tiles, MIMO_SRC) * tiles->desc.hidden);
 }

@@ -208,6 +208,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
                "--llm %s: hops between stages move host memory", spec->llm);
     out->schedule = spec->schedule;
     out->schedule.chunks = spec->schedule.chunks > 0 ? spec->schedule.chunks : 1;
+    out->sample_major = spec->schedule.group > 1;
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
     out->shards = spec->shards;

@@ -37,6 +37,7 @@ typedef struct oracle_topology {
     int64_t tp_rank, tp_size;             /* of the LLM */
     int64_t stage, stages;                /* of the LLM */
     schedule_choice schedule;
+    bool sample_major; /* image rows in the LLM's tile: groups of micro-batches need that */
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;
