@@ -122,13 +122,20 @@ mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_gradient_grid 
     return MIMO_OK;
 }
 
-bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
+static bool is_last_stage(const mimo_grid *llm, int64_t rank)
 {
     int64_t pp;
+    if (MIMO_MUTATED("loss-on-every-stage"))
+        return true;
+    return mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK &&
+           pp == mimo_grid_dim_size(llm, "pp") - 1;
+}
+
+bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
+{
     mimo_dim_set apart = mimo_dim_set_of(llm, "cp,pp,dp");
     if (MIMO_MUTATED("n-over-dp"))
         apart = mimo_dim_set_of(llm, "pp,dp");
     return mimo_dim_set_first(mimo_dim_set_all(llm) & ~apart, llm, rank) == rank &&
-           mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK &&
-           pp == mimo_grid_dim_size(llm, "pp") - 1;
+           is_last_stage(llm, rank);
 }

@@ -2,6 +2,7 @@
 #include "schedule/schedule_types.h"
 
 #include "core/check.h"
+#include "core/mutation.h"
 
 /* Forward step i of an interleaved stage. Blocks of pp micro-batches go through one chunk after the
  * other; the last block may be smaller, where nothing comes back (M % pp, forward only). Backward
@@ -76,7 +77,10 @@ static mimo_status order_zero_bubble(mimo_stage_list *list, const mimo_schedule_
             MIMO_TRY(
                 mimo_stage_append(list, (mimo_schedule_step){MIMO_STEP_F, warmup + k, 0, 0, 0}));
         MIMO_TRY(mimo_stage_append(list, (mimo_schedule_step){MIMO_STEP_I, k, 0, 0, 0}));
-        for (; next <= k - stage; next++)
+        int64_t due = k - stage; /* the last micro-batch whose W may run */
+        if (MIMO_MUTATED("weight-before-input") && k + 1 < all)
+            due++;
+        for (; next <= due; next++)
             MIMO_TRY(mimo_stage_append(list, (mimo_schedule_step){MIMO_STEP_W, next, 0, 0, 0}));
     }
     for (; next < all; next++)

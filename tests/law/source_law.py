@@ -119,6 +119,7 @@ BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 # What only the copy of the library for tests has. Files with it are compiled again (tests/meson.build).
 HOOK = re.compile(r"\bMIMO_(MUTATED|MUTATIONS|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
+PLANTED = re.compile(r"\b(MIMO|NN_ROW)_MUTATED\(")
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = LIBRARY | ALL_NN
 
@@ -383,7 +384,7 @@ class Law:
                 self.find(name, line,
                           f"{function} has {parameters} parameters, at most {MAX_PARAMETERS}")
             body = "\n".join(self.files[name].splitlines()[line - 1:line - 1 + lines])
-            planted = body.count("MIMO_MUTATED(")
+            planted = len(PLANTED.findall(body))
             if planted > 1:
                 self.find(name, line, f"{function} has {planted} planted bugs, at most 1")
 
@@ -531,6 +532,8 @@ SAMPLES = [
     ("grid/bug.c", 'bool b = MIMO_MUTATED("bug");\n', "must list a file with hooks"),
     ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
     ("grid/hooked.c", 'int f(int a)\n{\n    return MIMO_MUTATED("a") || MIMO_MUTATED("b") ? 1 : a;\n}\n',
+     "f has 2 planted bugs"),
+    ("src/nn/ops/bug.h", 'int f(int a)\n{\n    return NN_ROW_MUTATED("a") || NN_ROW_MUTATED("b") ? 1 : a;\n}\n',
      "f has 2 planted bugs"),
     ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
     ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),

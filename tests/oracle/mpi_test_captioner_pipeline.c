@@ -8,11 +8,55 @@
 
 #include "captioner/training/train_step.h"
 #include "core/check.h"
+#include "core/mutation.h"
 #include "mpi_test.h"
 #include "nn/params/nn_hash.h"
 #include "stand_in_stages.h"
 
 enum { MICRO_BATCHES = 5 };
+
+/* ----------------------------------- between executor and library ----------------------------- */
+
+/* The linker calls these functions in place of those of their names (meson.build). The executor is
+ * an example to read, and has no mutations: its bugs are here. */
+
+static int chunks_waited[16], waits; /* since waits was 0 */
+
+mimo_status __real_mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
+mimo_status __wrap_mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
+
+mimo_status __wrap_mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
+{
+    if (MIMO_MUTATED("wait-for-chunk-0-always"))
+        chunk = 0;
+    if (waits < 16)
+        chunks_waited[waits++] = chunk;
+    return __real_mimo_op_wait_chunk(op, chunk, stream);
+}
+
+/* Stage 1 hears of the last send that stage 0 makes before it waits. */
+static int64_t sends_left; /* 0: it hears of none */
+
+/* The tile of the message before gets the rows of this one. */
+static void write_early(const hop_tiles *tiles, int64_t elements, const nn_real *rows)
+{
+    int64_t before = (tiles->next + tiles->count - 1) % tiles->count;
+    if (tiles->sent[before])
+        memcpy(tiles->rows + before * elements, rows, (size_t)elements * sizeof *rows);
+}
+
+mimo_status __real_stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows);
+mimo_status __wrap_stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows);
+
+mimo_status __wrap_stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
+{
+    if (MIMO_MUTATED("hop-reused-early"))
+        write_early(&hops->tiles[way], hops->desc.rows * hops->desc.width, rows);
+    mimo_status status = __real_stage_hops_send(hops, way, rows);
+    if (sends_left > 0 && --sends_left == 0)
+        MPI_Send(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+    return status;
+}
 
 static mimo_schedule_desc sizes_of(mimo_schedule_kind kind)
 {
@@ -100,6 +144,28 @@ MPI_TEST(captioner_pipeline, rows_go_round)
     }
 }
 
+static mimo_status wait_for_sends(stand_in_stages *own, const pipeline_task *task)
+{
+    if (own->stage == 1 && task->kind == MIMO_STEP_F && task->index == 0)
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return MIMO_OK;
+}
+
+/* Stage 0 sends what all its forwards before the first backward made, and stage 1 has taken one of
+ * these messages so far. */
+MPI_TEST(captioner_pipeline, rows_for_a_late_stage)
+{
+    static stand_in_stages run;
+    const mimo_schedule_desc sizes = sizes_of(MIMO_SCHEDULE_1F1B);
+    MPI_EXPECT_OK(stand_in_create(&run, mpi_test_comm(), &sizes, 0));
+    run.before = wait_for_sends;
+    sends_left = run.stage == 0 ? run.count : 0;
+    MPI_EXPECT_OK(pipeline_run(&run.pipeline));
+    MPI_EXPECT(run.stage > 0 || run.right == MICRO_BATCHES, "%d of %d backwards are right",
+               (int)run.right, MICRO_BATCHES);
+    stand_in_destroy(&run);
+}
+
 MPI_TEST(captioner_pipeline, schedules_differ)
 {
     static stand_in_stages run;
@@ -183,6 +249,17 @@ static void check_memory(const step_trainer *trainer)
                (int)model->hops.calls);
 }
 
+/* Stage 0 waits for each micro-batch's own part of a group of several. */
+static void check_waits(const step_trainer *trainer)
+{
+    const mimo_schedule_desc *sizes = &trainer->pass.sizes;
+    bool parts = sizes->encoder_group > 1 && trainer->model->topology->stage == 0;
+    MPI_EXPECT(waits == (parts ? sizes->micro_batches : 0), "%d waits for parts", waits);
+    for (int m = 0; m < waits; m++)
+        MPI_EXPECT(chunks_waited[m] == m % sizes->encoder_group, "micro-batch %d waits for part %d",
+                   m, chunks_waited[m]);
+}
+
 /* Of all stages: a chunk of the model may lie on another one. */
 static uint64_t hash_of(const captioner_model *model)
 {
@@ -221,9 +298,11 @@ static void take_step(step_left *out, const rank_topology *topology, const nn_ru
     draw_items(items);
     MPI_EXPECT_OK(model_create(&model, topology, &desc));
     MPI_EXPECT_OK(trainer_create(&trainer, &model, &training));
+    waits = 0;
     MPI_EXPECT_OK(train_step(&trainer, 0, &result));
     expect_list_ran(&trainer.pass.pipeline, trainer.pass.schedule, topology->stage);
     check_memory(&trainer);
+    check_waits(&trainer);
     *out = (step_left){hash_of(&model), result.loss};
     trainer_destroy(&trainer);
     model_destroy(&model);

@@ -39,6 +39,8 @@
 #define STAGES(encoder_, llm_, ...) GRIDS(encoder_, llm_, .executor = EXECUTOR_ROUTED, __VA_ARGS__)
 #define STAGES_2 STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
 #define STAGES_2_ZERO STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_ZERO_BUBBLE})
+#define STAGES_2_RING \
+    STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_INTERLEAVED, .chunks = 2})
 #define STAGES_4 STAGES("tp=1,dp=4", "pp=4", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
 
 static const oracle_mutation table[] = {
@@ -198,6 +200,21 @@ static const oracle_mutation table[] = {
     /* stages */
     {"shard-without-pp", "stages count as copies of one another's parameters", PHASE_RUN, STAGES_4,
      false},
+    {"weight-before-input", "weights' half of a backward stands before the input's", PHASE_RUN,
+     STAGES_2_ZERO, false},
+    {"weights-half-twice", "a backward has its weights' half twice", PHASE_RUN, STAGES_2, false},
+    {"chunk-order-reversed", "the chunks of a stage are in reverse order", PHASE_LAYERS,
+     STAGES_2_RING, false},
+    {"loss-on-every-stage", "N counts the tokens that each stage knows of", PHASE_LOSS, STAGES_2,
+     false},
+    {"saved-of-last", "a stage gives the gradient in its last saved state back, always",
+     PHASE_ROWS_BACK, STAGES_2_ZERO, false},
+    {"positions-on-every-stage", "each stage has positions, and learns those that it uses",
+     PHASE_GRADIENTS, STAGES_2, false},
+    {"dw-of-layer0-dropped", "weights of a chunk's first block learn nothing", PHASE_GRADIENTS,
+     STAGES_2_ZERO, false},
+    {"input-counts-as-last", "weights learn nothing behind the last input's half of backward",
+     PHASE_GRADIENTS, STAGES_2_ZERO, false},
     {"hop-of-next-micro-batch", "a stage takes its input for that of another micro-batch",
      PHASE_LAYERS, STAGES_4, false},
     {"group-tile-overwritten", "gradients of the rows go back from another micro-batch's tile",
@@ -225,35 +242,40 @@ static const oracle_order_mutation order_table[] = {
     {"loss-float", "token losses are not rounded", "loss", FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
     {"norm-by-rank", "the norm adds the squares of a rank's slice", "norm",
      FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 0)},
+    {"norm-stage-by-stage", "the norm adds up the squares of each stage first", "norm",
+     GRIDS("tp=1,dp=2", "pp=2", .shards = 8, .pairs = 4)},
     {NULL, NULL, NULL, GRIDS(NULL, NULL, .sp = false)},
 };
 
 /* Bugs that no run of mimo-oracle meets. A test with each of them fails, as its meson.build
  * says: here, in tests/mpi, tests/nn and tests/unit. */
 static const char *const unit_table[] = {
-    "exp-float",             /* exponentials are added in f64, and their sum is fixed */
-    "minus-zero",            /* -0 that a bridge's backward brought stays -0 */
-    "rows-mirrored",         /* rows that ranks give count at the opposite dp coordinate */
-    "last-piece-lost",       /* a staged message ends before its last piece */
-    "entry-still-full",      /* a FIFO's sender does not wait until an entry is empty */
-    "capacity-own",          /* a rank looks at the capacity of its own tile alone */
-    "lost-as-zero",          /* a token that lost a pair counts as one that lost none */
-    "combine-by-arrival",    /* rows of a token are added one after the other */
-    "padding-kept",          /* rows between experts keep what was there */
-    "adapter-own-alpha",     /* an adapter is read with alpha 16, and not with its file's */
-    "adapter-rows-apart",    /* B of an adapter does not know that its rows are packed */
-    "qkv-packed-by-kind",    /* queries, keys and values count as packed kind by kind */
-    "norm-misses-stages",    /* the norm in the fixed order is one stage's */
-    "layers-for-items",      /* names of a pattern with groups count layers */
-    "key-twice",             /* two tensors may get one name in a checkpoint */
-    "calls-by-group",        /* a schedule's calls of the bridge stand in the order of groups */
-    "group-back-early",      /* a group's gradients go back before the last of them is there */
-    "limit-plus-one",        /* a stage holds one encoder group too many */
-    "item-order-ignored",    /* items lie in a tile in another order than its lane lists */
-    "item-twice-allowed",    /* a row may be in two items */
-    "merge-ratio-forgotten", /* an image has as many rows as patches */
-    "cost-ignored",          /* items are dealt to lanes by their number, not by their cost */
-    "call-ends-alone",       /* a call of the bridge ends when one stage has begun it */
+    "exp-float",               /* exponentials are added in f64, and their sum is fixed */
+    "minus-zero",              /* -0 that a bridge's backward brought stays -0 */
+    "rows-mirrored",           /* rows that ranks give count at the opposite dp coordinate */
+    "last-piece-lost",         /* a staged message ends before its last piece */
+    "entry-still-full",        /* a FIFO's sender does not wait until an entry is empty */
+    "capacity-own",            /* a rank looks at the capacity of its own tile alone */
+    "lost-as-zero",            /* a token that lost a pair counts as one that lost none */
+    "combine-by-arrival",      /* rows of a token are added one after the other */
+    "padding-kept",            /* rows between experts keep what was there */
+    "adapter-own-alpha",       /* an adapter is read with alpha 16, and not with its file's */
+    "adapter-rows-apart",      /* B of an adapter does not know that its rows are packed */
+    "qkv-packed-by-kind",      /* queries, keys and values count as packed kind by kind */
+    "bridge-order-by-stage",   /* the order of a stage's calls is compared with no other's */
+    "hop-reused-early",        /* the tile of a message is written again while it is on its way */
+    "wait-for-chunk-0-always", /* a micro-batch waits for its group's first one */
+    "norm-misses-stages",      /* the norm in the fixed order is one stage's */
+    "layers-for-items",        /* names of a pattern with groups count layers */
+    "key-twice",               /* two tensors may get one name in a checkpoint */
+    "calls-by-group",          /* a schedule's calls of the bridge stand in the order of groups */
+    "group-back-early",        /* a group's gradients go back before the last of them is there */
+    "limit-plus-one",          /* a stage holds one encoder group too many */
+    "item-order-ignored",      /* items lie in a tile in another order than its lane lists */
+    "item-twice-allowed",      /* a row may be in two items */
+    "merge-ratio-forgotten",   /* an image has as many rows as patches */
+    "cost-ignored",            /* items are dealt to lanes by their number, not by their cost */
+    "call-ends-alone",         /* a call of the bridge ends when one stage has begun it */
     NULL,
 };
 
@@ -283,9 +305,13 @@ bool mutation_exists(const char *name)
 static const char *flags_of(const oracle_spec *spec)
 {
     static char flags[80];
-    bool zero = spec->schedule.kind == MIMO_SCHEDULE_ZERO_BUBBLE;
+    const schedule_choice *schedule = &spec->schedule;
+    bool zero = schedule->kind == MIMO_SCHEDULE_ZERO_BUBBLE;
     int used = snprintf(flags, sizeof flags, "%s%s", spec->sp ? " --sp" : "",
                         zero ? " --schedule zero-bubble" : "");
+    if (schedule->chunks > 1)
+        used += snprintf(flags + used, sizeof flags - (size_t)used, " --schedule interleaved:%d",
+                         (int)schedule->chunks);
     if (spec->adapters > 0)
         used +=
             snprintf(flags + used, sizeof flags - (size_t)used, " --adapters %d", spec->adapters);

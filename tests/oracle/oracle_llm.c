@@ -5,6 +5,7 @@
 #include "captioner/model/layer_widths.h"
 #include "core/check.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "device/device.h"
 
 enum { MOST_BLOCKS = 5 }; /* of oracle_layers */
@@ -68,6 +69,8 @@ static mimo_status create_dispatch(oracle_llm *out)
 static void blocks_in(int64_t *first, int64_t *end, const oracle_llm *llm, int64_t number)
 {
     int64_t chunks = llm->chunks * llm->topology->stages, layers = llm->sizes.llm_layers;
+    if (MIMO_MUTATED("chunk-order-reversed"))
+        number += (llm->chunks - 1 - 2 * (number / llm->topology->stages)) * llm->topology->stages;
     *first = number * layers / chunks;
     *end = (number + 1) * layers / chunks;
 }
@@ -134,6 +137,8 @@ static mimo_status add_layers(oracle_llm *out)
         nn_embedding_init(&out->text, out->params,
                           &(nn_embedding_desc){"llm.text", sizes->text_vocabulary, hidden,
                                                EMBEDDING_STD, NN_REPLICATED, text_count(out)}));
+    if (MIMO_MUTATED("positions-on-every-stage"))
+        MIMO_TRY(nn_params_set_stage(out->params, (int)out->topology->stage));
     MIMO_TRY(nn_embedding_init(
         &out->position, out->params,
         &(nn_embedding_desc){"llm.position", sizes->seq, hidden, EMBEDDING_STD, own, out->own}));

@@ -251,12 +251,17 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
     return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
 }
 
-/* The losses count behind the last block. */
-static mimo_status add_losses(oracle_candidate *candidate)
+/* The losses stand behind the last block. A stage without has the labels as well: what it says of
+ * tokens does not count. */
+static mimo_status add_losses(oracle_candidate *candidate, int64_t state)
 {
-    double sum;
-    int64_t tokens;
-    MIMO_TRY(nn_loss_read(&candidate->llm.loss, &sum, &tokens));
+    const oracle_llm *llm = &candidate->llm;
+    double sum = 0;
+    int64_t tokens = llm->share * llm->batch;
+    if (oracle_llm_ends(llm, state))
+        MIMO_TRY(nn_loss_read(&candidate->llm.loss, &sum, &tokens));
+    else if (llm->last)
+        return MIMO_OK;
     return mimo_gradient_add(candidate->topology->gradient, sum, tokens);
 }
 
@@ -273,18 +278,37 @@ static mimo_status forward(oracle_candidate *candidate, const pipeline_task *tas
     MIMO_TRY(oracle_llm_forward(llm, task->state, image_rows(candidate, task)));
     if (candidate->capture)
         capture_llm(candidate, task);
-    return oracle_llm_ends(llm, task->state) ? add_losses(candidate) : MIMO_OK;
+    return add_losses(candidate, task->state);
+}
+
+static mimo_status backward_input(oracle_candidate *candidate, const pipeline_task *task)
+{
+    return oracle_llm_backward_input(&candidate->llm, task->state, image_rows(candidate, task));
+}
+
+/* Stage p does this half p micro-batches later than the other one: behind the last of these stand
+ * the last p + 1 of this half. */
+static mimo_status backward_params(oracle_candidate *candidate, const pipeline_task *task)
+{
+    int64_t behind = candidate->shape.micro_batches - 1 - candidate->topology->stage;
+    if (task->index >= behind && MIMO_MUTATED("input-counts-as-last"))
+        return MIMO_OK;
+    return oracle_llm_backward_params(&candidate->llm, task->state);
 }
 
 static mimo_status backward(oracle_candidate *candidate, const pipeline_task *task)
 {
-    oracle_llm *llm = &candidate->llm;
+    MIMO_TRY(backward_input(candidate, task));
+    MIMO_TRY(backward_params(candidate, task));
+    return MIMO_MUTATED("weights-half-twice") ? backward_params(candidate, task) : MIMO_OK;
+}
+
+/* The half of backward that needs no other stage. */
+static mimo_status weights(oracle_candidate *candidate, const pipeline_task *task)
+{
     bool last = task->index == candidate->shape.micro_batches - 1;
-    if (last && task->kind == MIMO_STEP_W && MIMO_MUTATED("weight-of-last-dropped"))
-        return MIMO_OK;
-    if (task->kind != MIMO_STEP_W)
-        MIMO_TRY(oracle_llm_backward_input(llm, task->state, image_rows(candidate, task)));
-    return task->kind == MIMO_STEP_I ? MIMO_OK : oracle_llm_backward_params(llm, task->state);
+    return last && MIMO_MUTATED("weight-of-last-dropped") ? MIMO_OK
+                                                          : backward_params(candidate, task);
 }
 
 static mimo_status compute(void *context, const pipeline_task *task)
@@ -297,6 +321,10 @@ static mimo_status compute(void *context, const pipeline_task *task)
         return encode_backward(context, task);
     case MIMO_STEP_F:
         return forward(context, task);
+    case MIMO_STEP_I:
+        return backward_input(context, task);
+    case MIMO_STEP_W:
+        return weights(context, task);
     default:
         return backward(context, task);
     }
@@ -316,10 +344,21 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
     return oracle_tiles_start(out, &candidate->tiles[place], backward);
 }
 
+/* Where the gradient for the stage before lies. */
+static nn_real *gradient(const oracle_candidate *candidate, const pipeline_task *task)
+{
+    int64_t state = task->state;
+    if (MIMO_MUTATED("saved-of-last"))
+        state = candidate->llm.states - 1;
+    return oracle_llm_input(&candidate->llm, state);
+}
+
 static nn_real *input(void *context, const pipeline_task *task)
 {
     const oracle_candidate *candidate = context;
     int64_t state = task->state;
+    if (task->kind != MIMO_STEP_F)
+        return gradient(candidate, task);
     if (MIMO_MUTATED("hop-of-next-micro-batch"))
         state = (state + 1) % candidate->llm.states;
     return oracle_llm_input(&candidate->llm, state);

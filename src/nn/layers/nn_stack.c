@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "nn/params/nn_support.h"
 
 static mimo_status add_block(nn_stack *made, nn_params *params, mimo_comm *tp,
@@ -178,7 +179,8 @@ mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved
 
 mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved)
 {
-    for (int64_t i = saved->count; i-- > 0;)
+    int64_t first = MIMO_MUTATED("dw-of-layer0-dropped") ? 1 : 0;
+    for (int64_t i = saved->count; i-- > first;)
         MIMO_TRY(stack->kinds[i]->backward_params(stack->layers[i], saved->blocks[i]));
     return MIMO_OK;
 }

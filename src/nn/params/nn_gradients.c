@@ -140,6 +140,11 @@ static mimo_status square_blocks(double *room, const nn_params *params, int64_t 
     return MIMO_OK;
 }
 
+static mimo_status sum_over_stages(double *room, int64_t count, nn_exchange *pp)
+{
+    return MIMO_MUTATED("norm-misses-stages") ? MIMO_OK : nn_exchange_sum_f64(pp, room, count);
+}
+
 static mimo_status sum_blocks(double *room, int64_t count, const nn_gradients *step, int store)
 {
     const nn_runtime *runtime = nn_params_runtime(step->stores[store]);
@@ -148,7 +153,10 @@ static mimo_status sum_blocks(double *room, int64_t count, const nn_gradients *s
     nn_exchange experts = {.comm = step->experts[store], .runtime = runtime};
     MIMO_TRY(nn_exchange_sum_f64(&tp, room, count));
     MIMO_TRY(nn_exchange_sum_f64(&experts, room + count, count));
-    return MIMO_MUTATED("norm-misses-stages") ? MIMO_OK : nn_exchange_sum_f64(&pp, room, 2 * count);
+    if (MIMO_MUTATED("norm-stage-by-stage"))
+        for (int64_t b = 2 * count; --b > 0; room[b] = 0)
+            room[0] += room[b];
+    return sum_over_stages(room, 2 * count, &pp);
 }
 
 /* The blocks of all stages, in the order of the module: stage by stage the sum would be another. */
