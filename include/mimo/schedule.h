@@ -240,19 +240,20 @@ typedef struct mimo_schedule_run {
     const int64_t *const *begin, *const *end;
     const mimo_step_costs *costs; /* of steps in that unit, for the times of other schedules;
                                      borrowed; NULL: the schedule's */
+    const char *unit; /* of times, such as "us": 1 to 15 letters; borrowed; NULL: none is written */
 } mimo_schedule_run;
 
-#define MIMO_SCHEDULE_RUN_INIT                      \
-    {                                               \
-        sizeof(mimo_schedule_run), NULL, NULL, NULL \
+#define MIMO_SCHEDULE_RUN_INIT                            \
+    {                                                     \
+        sizeof(mimo_schedule_run), NULL, NULL, NULL, NULL \
     }
 
 MIMO_API void mimo_schedule_run_init(mimo_schedule_run *out, size_t size);
 
 /** Write a run as mimo_schedule_print does a schedule, in one of the formats that have times:
  *  MIMO_SCHEDULE_SVG and MIMO_SCHEDULE_TRACE. Errors: MIMO_ERR_ARGUMENT (another format, NULL, a
- *  step that begins before the start or ends before it begins, costs as for mimo_schedule_create),
- *  MIMO_ERR_IO. */
+ *  step that begins before the start or ends before it begins, costs as for mimo_schedule_create,
+ *  a unit that is not letters), MIMO_ERR_IO. */
 MIMO_API mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *schedule,
                                              mimo_schedule_format format,
                                              const mimo_schedule_run *run);

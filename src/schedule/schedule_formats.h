@@ -9,6 +9,8 @@
 typedef struct mimo_timeline {
     const mimo_schedule *schedule;
     const int64_t *const *begin, *const *end;
+    const char *unit; /* of the times; NULL: none */
+    bool measured;    /* and what others would have taken follows from costs that were, too */
 } mimo_timeline;
 
 void mimo_schedule_write_csv(FILE *stream, const mimo_schedule *schedule);

@@ -3,6 +3,7 @@
 #include "schedule/schedule_walk.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/check.h"
 #include "core/descriptor.h"
@@ -26,7 +27,7 @@ mimo_status mimo_schedule_write_plan(FILE *stream, const mimo_schedule *schedule
     MIMO_TRY(mimo_schedule_report_of(&report, schedule, NULL));
     MIMO_TRY(mimo_schedule_walk_open(&walk, schedule, &schedule->costs));
     const mimo_timeline line = {schedule, (const int64_t *const *)walk.begin,
-                                (const int64_t *const *)walk.end};
+                                (const int64_t *const *)walk.end, NULL, false};
     write_timeline(stream, &line, format, &report);
     mimo_schedule_walk_close(&walk);
     return MIMO_OK;
@@ -62,6 +63,17 @@ static mimo_status time_run(mimo_schedule_report *report, const mimo_timeline *l
     return MIMO_OK;
 }
 
+static mimo_status check_unit(const char *unit)
+{
+    enum { MOST_LETTERS = 15 };
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t length = unit ? strnlen(unit, MOST_LETTERS + 1) : 0;
+    MIMO_CHECK(!unit || (length > 0 && length <= MOST_LETTERS && strspn(unit, letters) == length),
+               MIMO_ERR_ARGUMENT, "mimo_schedule_print_run: unit '%.16s' is not 1 to %d letters",
+               unit, MOST_LETTERS);
+    return MIMO_OK;
+}
+
 mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *schedule,
                                     mimo_schedule_format format, const mimo_schedule_run *run)
 {
@@ -74,7 +86,8 @@ mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *schedule,
                own.begin ? "end" : "begin");
     MIMO_CHECK(format == MIMO_SCHEDULE_SVG || format == MIMO_SCHEDULE_TRACE, MIMO_ERR_ARGUMENT,
                "mimo_schedule_print_run: format %d has no times", (int)format);
-    const mimo_timeline line = {schedule, own.begin, own.end};
+    MIMO_TRY(check_unit(own.unit));
+    const mimo_timeline line = {schedule, own.begin, own.end, own.unit, own.costs != NULL};
     MIMO_TRY(mimo_schedule_report_of(&report, schedule, own.costs));
     MIMO_TRY(time_run(&report, &line));
     write_timeline(stream, &line, format, &report);

@@ -166,21 +166,23 @@ static void draw_title(const drawing *own, const mimo_schedule_report *report)
 {
     const mimo_schedule_desc *desc = &own->line->schedule->desc;
     int idle = mimo_permille(report->idle, desc->stages * report->time);
-    char chunks[40] = "", text[240];
+    const char *unit = own->line->unit ? own->line->unit : "", *space = *unit ? " " : "";
+    char chunks[40] = "", text[300];
     if (desc->chunks > 1)
         snprintf(chunks, sizeof chunks, " in %" PRId64 " chunks a stage", desc->chunks);
     snprintf(text, sizeof text,
              "pp %" PRId64 ", %" PRId64 " micro-batches%s: time %" PRId64
-             ", stages wait %d.%d%% of it, chunks alive %" PRId64,
-             desc->stages, desc->micro_batches, chunks, report->time, idle / 10, idle % 10,
-             report->chunks_alive);
+             "%s%s, stages wait %d.%d%% of it, chunks alive %" PRId64,
+             desc->stages, desc->micro_batches, chunks, report->time, space, unit, idle / 10,
+             idle % 10, report->chunks_alive);
     draw_text(own, MARGIN + LABEL, 240, "class=\"h\"", text);
     if (desc->encoder_group == 0)
         return;
     snprintf(text, sizeof text,
-             "three phases %" PRId64 ", LLM alone %" PRId64 ", lower bound %" PRId64
+             "%sthree phases %" PRId64 ", LLM alone %" PRId64 ", lower bound %" PRId64
              ", encoder micro-batches alive %" PRId64,
-             report->three_phases, report->llm_alone, report->lower_bound, report->encoder_alive);
+             own->line->measured ? "at the costs of its steps: " : "", report->three_phases,
+             report->llm_alone, report->lower_bound, report->encoder_alive);
     draw_text(own, MARGIN + LABEL, 440, "class=\"l\"", text);
 }
 

@@ -9,7 +9,17 @@ import xml.dom.minidom
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
 
 PIPELINE = ("tp=2,dp=2", "tp=2,cp=1,dp=1,pp=2", 4)
-STEP = re.compile(r"stage [01]: (?:E|F|B|EB)[0-3], (\d+) to (\d+)")
+STEP = re.compile(r"stage ([01]): (E|F|B|EB)[0-3], (\d+) to (\d+)")
+COSTS = re.compile(r"^cost f=(\d+),b=(\d+),e=(\d+),eb=(\d+),head=(\d+)$", re.M)
+
+
+def costs_of(steps):
+    """What the line of costs must say of the steps of a picture."""
+    def mean(kind, stages):
+        times = [int(step[4]) - int(step[3]) for step in steps if step[2] == kind and step[1] in stages]
+        return sum(times) // len(times)
+    plain, last = ([mean(kind, stage) for kind in ("F", "B")] for stage in "01")
+    return [*plain, mean("E", "01"), mean("EB", "01"), max(0, sum(last) - sum(plain)) // 3]
 
 
 def picture_faults(folder, printed):
@@ -19,12 +29,14 @@ def picture_faults(folder, printed):
         titles = [title.firstChild.data for title in picture.getElementsByTagName("title")]
         steps = [STEP.fullmatch(title) for title in titles if title.startswith("stage")]
         texts = " ".join(text.firstChild.data for text in picture.getElementsByTagName("text"))
-        if len(steps) != 32 or None in steps or any(int(step[1]) > int(step[2]) for step in steps):
+        if len(steps) != 32 or None in steps or any(int(step[3]) > int(step[4]) for step in steps):
             yield f"{name}: {titles}"
-        if "pp 2, 4 micro-batches: time " not in texts:
+            return
+        if not re.search(r"pp 2, 4 micro-batches: time \d+" + (" us," if "run" in name else ","), texts):
             yield f"{name}: {texts}"
-    if not re.search(r"^cost f=[1-9]\d*,b=[1-9]\d*,e=[1-9]\d*,eb=[1-9]\d*,head=\d+$", printed, re.M):
-        yield f"no line of costs: {printed}"
+    costs = COSTS.search(printed)
+    if not costs or [int(cost) for cost in costs.groups()] != costs_of(steps):
+        yield f"other costs than {costs_of(steps)}: {printed}"
 
 
 def main():

@@ -374,9 +374,13 @@ Test(schedule, run_says_what_it_took)
     for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
         twice.of[kind] *= 2;
     planned.run.costs = &twice;
+    planned.run.unit = "us";
     char *text = text_of_run(schedule, MIMO_SCHEDULE_SVG, &planned.run);
-    cr_assert(strstr(text, "pp 2, 4 micro-batches: time 80, stages wait 17.5% of it"), "%s", text);
-    cr_assert(strstr(text, "three phases 144, LLM alone 120, lower bound 120"), "%s", text);
+    cr_assert(strstr(text, "pp 2, 4 micro-batches: time 80 us, stages wait 17.5% of it"), "%s",
+              text);
+    cr_assert(strstr(text, ">at the costs of its steps: three phases 144, LLM alone 120, lower "
+                           "bound 120,"),
+              "%s", text);
     free(text);
     mimo_schedule_destroy(schedule);
 }
@@ -396,6 +400,13 @@ Test(schedule, runs_that_cannot_be)
     run.size = 3;
     FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
           "mimo_schedule_run: the descriptor's size is 3");
+    static const char *const units[] = {"", "<b>", "u s", "kilomicroseconds"};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        run = planned.run;
+        run.unit = units[i];
+        FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+              "is not 1 to 15 letters");
+    }
     planned.times[0][1][2] = planned.times[1][1][2] + 1;
     FAILS(mimo_schedule_print_run(stdout, schedule, MIMO_SCHEDULE_SVG, &planned.run),
           MIMO_ERR_ARGUMENT, "mimo_schedule_print_run: stage 1: F1 from 21 to 20");

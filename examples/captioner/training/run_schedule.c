@@ -35,7 +35,6 @@ typedef struct stage_times {
     int64_t stages, most;         /* most: steps of the longest list */
     int64_t *all;                 /* [ranks][2][most] begins and ends of each rank */
     int64_t *own;                 /* [2][most] */
-    int64_t *sorted;              /* [stages * most] room */
     const int64_t **begin, **end; /* [stages] of the first rank of each, in `all` */
 } stage_times;
 
@@ -43,7 +42,6 @@ static void release_times(stage_times *times)
 {
     memory_release(times->all);
     memory_release(times->own);
-    memory_release(times->sorted);
     memory_release(times->begin);
     memory_release(times->end);
 }
@@ -58,7 +56,6 @@ static mimo_status reserve_times(stage_times *out)
     }
     TRY(memory_reserve(&out->all, ranks * 2 * out->most, sizeof *out->all));
     TRY(memory_reserve(&out->own, 2 * out->most, sizeof *out->own));
-    TRY(memory_reserve(&out->sorted, out->stages * out->most, sizeof *out->sorted));
     TRY(memory_reserve(&out->begin, out->stages, sizeof *out->begin));
     return memory_reserve(&out->end, out->stages, sizeof *out->end);
 }
@@ -84,42 +81,40 @@ static mimo_status gather_times(stage_times *times)
 
 /* ---------------------------------------------- costs ----------------------------------------- */
 
-static int ascending(const void *a, const void *b)
+/* What steps of a kind took on average, on the stages [first, end); 0 where there is none. */
+static int64_t mean_of(const stage_times *times, mimo_step_kind kind, int64_t first, int64_t end)
 {
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-    return (one > other) - (one < other);
-}
-
-/* What steps of a kind took on the stages [first, end): the one in the middle, 0 where there is
- * none. */
-static int64_t middle_of(const stage_times *times, mimo_step_kind kind, int64_t first, int64_t end)
-{
-    int64_t found = 0, count;
+    int64_t sum = 0, found = 0, count;
     for (int64_t p = first; p < end; p++) {
         const mimo_schedule_step *steps = mimo_schedule_steps(&count, times->pass->schedule, p);
         for (int64_t i = 0; i < count; i++)
-            if (steps[i].kind == kind)
-                times->sorted[found++] = times->end[p][i] - times->begin[p][i];
+            if (steps[i].kind == kind) {
+                sum += times->end[p][i] - times->begin[p][i];
+                found++;
+            }
     }
-    qsort(times->sorted, (size_t)found, sizeof *times->sorted, ascending);
-    return found > 0 ? times->sorted[found / 2] : 0;
+    return found > 0 ? sum / found : 0;
 }
 
-/* The head is what a forward of the last stage takes more. */
+/* The head is what the last stage takes more: once for a forward, and once for each half of a
+ * backward. */
 static mimo_step_costs measure_costs(const stage_times *times)
 {
+    static const mimo_step_kind llm[] = {MIMO_STEP_F, MIMO_STEP_B, MIMO_STEP_I, MIMO_STEP_W};
     mimo_step_costs costs = MIMO_STEP_COSTS_INIT;
-    int64_t stages = times->stages, group = times->pass->sizes.encoder_group;
+    int64_t stages = times->stages, more = 0;
+    int64_t others = stages > 1 && times->pass->sizes.chunks == 1 ? stages - 1 : stages;
     for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
-        costs.of[kind] = middle_of(times, (mimo_step_kind)kind, 0, stages);
-    costs.of[MIMO_STEP_E] /= group;
-    costs.of[MIMO_STEP_EB] /= group;
-    costs.of[MIMO_STEP_BF] = costs.of[MIMO_STEP_BB] = 0; /* of calls the record has the begin */
-    if (stages > 1 && times->pass->sizes.chunks == 1) {
-        costs.of[MIMO_STEP_F] = middle_of(times, MIMO_STEP_F, 0, stages - 1);
-        int64_t head = middle_of(times, MIMO_STEP_F, stages - 1, stages) - costs.of[MIMO_STEP_F];
-        costs.head = head > 0 ? head : 0;
+        costs.of[kind] = 0; /* of calls the record has the begin alone */
+    for (size_t i = 0; i < sizeof llm / sizeof *llm; i++) {
+        costs.of[llm[i]] = mean_of(times, llm[i], 0, others);
+        more += mean_of(times, llm[i], stages - 1, stages) - costs.of[llm[i]];
     }
+    costs.head = others < stages && more > 0 ? more / 3 : 0;
+    costs.of[MIMO_STEP_E] =
+        mean_of(times, MIMO_STEP_E, 0, stages) / times->pass->sizes.encoder_group;
+    costs.of[MIMO_STEP_EB] =
+        mean_of(times, MIMO_STEP_EB, 0, stages) / times->pass->sizes.encoder_group;
     return costs;
 }
 
@@ -171,6 +166,7 @@ static mimo_status draw(const stage_times *times, const char *folder, FILE *stre
     run.begin = times->begin;
     run.end = times->end;
     run.costs = &costs;
+    run.unit = "us";
     TRY(write_picture(folder, planned_file, schedule, NULL));
     TRY(write_picture(folder, run_file, schedule, &run));
     fprintf(stream, "schedule: %s/%s, and its last step in microseconds: %s\n", folder,
