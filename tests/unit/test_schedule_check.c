@@ -217,7 +217,7 @@ static void move_a_step(mimo_schedule *schedule, uint64_t random)
 
 Test(schedule_check, random_lists)
 {
-    enum { DRAWN = 60000 };
+    enum { DRAWN = 112000 };
     int64_t stuck = 0, whole = 0;
     for (uint64_t seed = 0; seed < DRAWN; seed++) {
         uint64_t random = mimo_mix64(seed * 1000 + 7);
@@ -235,6 +235,6 @@ Test(schedule_check, random_lists)
         whole += right;
         mimo_schedule_destroy(schedule);
     }
-    CASES_RAN(stuck, DRAWN, 1500, "lists got stuck and");
-    CASES_RAN(whole, DRAWN, 3000, "lists were right and");
+    CASES_RAN(stuck, DRAWN, 3500, "lists got stuck and");
+    CASES_RAN(whole, DRAWN, 6200, "lists were right and");
 }
