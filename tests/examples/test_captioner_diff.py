@@ -1,6 +1,6 @@
 """Hashes in the captioner's log, and what mimo-diff says of logs and checkpoints: the same topology
 twice is equal, also where the second run is resumed half-way; two topologies differ at the first step,
-and are equal with --same-bits.
+and are equal with --same-bits, also where one is a pipeline.
 The hashes of parameters are those of the saved tensors, computed here from their definition."""
 import json
 import re
@@ -16,6 +16,7 @@ SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,
          "--lr", "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
 TWO = ("tp=2,dp=1", "tp=2,cp=1,dp=1", 2)
+STAGES = ("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2)
 WORD = 2 ** 64 - 1
 
 
@@ -57,6 +58,7 @@ class Diff(Checks):
     def __init__(self, captioner, program):
         super().__init__(captioner)
         self.program = program
+        self.results = {}  # what each run said of held-out emoji
 
     def train(self, name, topology, *flags, hashes=("--log-hashes=tensors",)):
         """The lines of a run's log."""
@@ -66,6 +68,7 @@ class Diff(Checks):
                                      *hashes, *flags)
         if done.returncode != 0:
             sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
+        self.results[name] = done.stdout[done.stdout.find("held-out loss"):].partition("\nlog: ")[0]
         with open(self.path(name), encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
 
@@ -125,13 +128,19 @@ def compare_adapters(diff):
 
 
 def compare_same_bits(diff):
-    """With --same-bits two topologies have equal hashes; another V is another order."""
+    """With --same-bits topologies have equal hashes, and say the same of held-out emoji; another V is another
+    order."""
     lines = diff.train("fixed", ONE, "--steps", "2", "--same-bits=4,1")
     diff.train("fixed-two", TWO, "--steps", "2", "--same-bits=4,1")
+    diff.train("fixed-stages", STAGES, "--steps", "2", "--same-bits=4,1")
     diff.train("other", TWO, "--steps", "1", "--same-bits=2,1")
     diff.expect(lines[0]["same_bits"] == "4,1", "the order is in the log")
     count = len(lines[-1]["tensors"])
     diff.ask("fixed", "fixed-two", 0, rf"^equal: steps 1 to 2 .* {count} tensors$")
+    diff.ask("fixed", "fixed-stages", 0, rf"^equal: steps 1 to 2 .* {count} tensors$")
+    names = diff.results["fixed"].partition("held-out emoji")[2].splitlines()[1:]
+    diff.expect(len(names) == 3 and diff.results["fixed"] == diff.results["fixed-stages"],
+                f"one rank says {diff.results['fixed']}, stages say {diff.results['fixed-stages']}")
     diff.ask("fixed", "other", 1, r"add in other orders \(--same-bits: 4,1 and 2,1\)")
     hashed = diff.train("hashed", TWO, "--steps", "1", "--same-bits=4,1", hashes=())
     diff.expect(hashed[0]["params"] == lines[0]["params"] and "tensors" not in hashed[0]

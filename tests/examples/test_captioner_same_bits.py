@@ -2,11 +2,10 @@
 and without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
 sentence."""
 import filecmp
-import os
 import sys
 import tempfile
 
-from captioner_runs import Captioner
+from captioner_runs import Captioner, Checks
 
 ONE_EMOJI_IN = 60
 STEPS = "20"
@@ -60,13 +59,7 @@ REFUSED = [
 ]
 
 
-class SameBits:
-    def __init__(self, captioner):
-        self.captioner, self.wrong = captioner, 0
-
-    def path(self, name):
-        return os.path.join(self.captioner.folder, name)
-
+class SameBits(Checks):
     def flags_of(self, topology, flags):
         encoder, llm, _, more = topology
         return ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SIZES,
@@ -86,10 +79,6 @@ class SameBits:
         done = self.launch(topology, "--save", self.path(name), *flags)
         if done.returncode != 0:
             sys.exit(f"{topology}: exit {done.returncode}\n{done.stderr}")
-
-    def expect(self, right, words):
-        print(f"{'' if right else 'WRONG: '}{words}")
-        self.wrong += not right
 
     def compare(self, topologies, same, *flags):
         """Every topology's checkpoint against that of one rank."""
