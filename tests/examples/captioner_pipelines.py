@@ -1,6 +1,6 @@
-"""With --same-bits 8 ranks under pp 2 and 4 write the checkpoint of one rank, by every schedule, with few encoder
-groups at once, with one more than the least, and without limit; also where a run goes on under another pp, and
-with adapters. For scripts/pipeline.sh; the suite has a short form (test_captioner_same_bits.py)."""
+"""With --same-bits 8 ranks under pp 2 and 4 write the checkpoint of one rank, by every schedule, in three phases, with
+few encoder groups at once, with one more than the least, and without limit; also where a run goes on under another
+pp, and with adapters. For scripts/pipeline.sh; the suite has a short form (test_captioner_same_bits.py)."""
 import filecmp
 import itertools
 import os
@@ -13,10 +13,14 @@ SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,5", "--seq", "80
          "13", "--seed", "7", "--same-bits=8,4"]
 GRIDS = [("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2"), ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4"),
          ("tp=1,dp=8", "pp=4,tp=1,cp=1,dp=2")]
-# The least limit is the number of stages.
-SCHEDULES = [["--schedule", "three-phases"], ["--micro-batches", "4", "--schedule", "interleaved:2"],
+# Three phases of a schedule are one group of all micro-batches. Few is the least limit on the grids above, or more.
+SCHEDULES = [["--schedule", "three-phases"],
              *(["--schedule", kind, *limit] for kind in ("1f1b", "zero-bubble")
-               for limit in (["--encoder-alive", "4"], [], ["--encoder-alive", "0"]))]
+               for limit in (["--encoder-group", "7"], ["--encoder-alive", "4"], [], ["--encoder-alive", "0"]))]
+# A multiple of pp, the last of which is not full.
+RING = ["--steps", "20", "--global-batch", "23", "--micro-batches", "12"]
+RING_SCHEDULES = [["--schedule", "interleaved:2", *limit]
+                  for limit in (["--encoder-group", "12"], ["--encoder-alive", "8"], [], ["--encoder-alive", "0"])]
 
 
 class Pipelines:
@@ -58,6 +62,7 @@ def main():
         captioner.prepare(16, 60)
         pipelines = Pipelines(captioner)
         pipelines.go_on(pipelines.compare(SCHEDULES, "--steps", "20"))
+        pipelines.compare(RING_SCHEDULES, *RING)
         pipelines.compare(SCHEDULES[::3], "--steps", "20", "--lora-rank", "4", "--lora-targets", "all")
         sys.exit(f"{pipelines.wrong} are wrong" if pipelines.wrong else 0)
 
