@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "plan_schedule.h"
+#include "schedule/step_costs.h"
 
 /* ---------------------------------------- arguments ----------------------------------------- */
 
@@ -78,41 +78,9 @@ static int parse_kind(mimo_schedule_kind *out, const char *text)
     return plan_usage("--kind is '%s', and can be 1f1b, interleaved, zero-bubble or forward", text);
 }
 
-/* The cost that a name of `length` letters means, or NULL. */
-static int64_t *cost_named(mimo_step_costs *costs, const char *name, size_t length)
+static int parse_costs(mimo_step_costs *out, const char *text)
 {
-    static const char *const names[MIMO_STEP_KINDS] = {
-#define ROW(kind, cost, what) #kind,
-        MIMO_STEP_LIST(ROW)
-#undef ROW
-    };
-    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
-        if (strlen(names[kind]) == length && strncasecmp(name, names[kind], length) == 0)
-            return &costs->of[kind];
-    if (length == strlen("head") && strncmp(name, "head", length) == 0)
-        return &costs->head;
-    return length == strlen("hop") && strncmp(name, "hop", length) == 0 ? &costs->hop : NULL;
-}
-
-/* f=4,b=8. The text is argv's, and is cut at its commas. */
-static int parse_costs(mimo_step_costs *out, char *text)
-{
-    char *rest = NULL;
-    for (char *item = strtok_r(text, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
-        char option[80];
-        size_t length = strcspn(item, "=");
-        int64_t *cost = cost_named(out, item, length);
-        if (!cost || item[length] != '=')
-            return plan_usage(
-                "--cost has '%s', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"
-                " as f=4",
-                item);
-        snprintf(option, sizeof option, "--cost %.*s", (int)length, item);
-        int error = plan_number(cost, option, item + length + 1, 0);
-        if (error != 0)
-            return error;
-    }
-    return 0;
+    return mimo_step_costs_parse(out, text) == MIMO_OK ? 0 : plan_usage("--%s", mimo_last_error());
 }
 
 static int choose_output(plan_schedule_request *request, const char *option)

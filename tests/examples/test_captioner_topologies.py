@@ -9,12 +9,15 @@ import xml.dom.minidom
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
 
 PIPELINE = ("tp=2,dp=2", "tp=2,cp=1,dp=1,pp=2", 4)
+# Of no machine: boxes of the planned picture are as long as these.
+COSTS = ["--cost", "f=40,b=90,e=10,eb=20,head=7"]
+LENGTHS = {("F", "0"): 40, ("F", "1"): 47, ("E", "0"): 10, ("E", "1"): 10, ("EB", "0"): 20, ("EB", "1"): 20}
 STEP = re.compile(r"stage ([01]): (E|F|B|EB)[0-3], (\d+) to (\d+)")
-COSTS = re.compile(r"^cost f=(\d+),b=(\d+),e=(\d+),eb=(\d+),head=(\d+)$", re.M)
+MEASURED = re.compile(r"^cost (f=(\d+),b=(\d+),i=\d+,w=\d+,e=(\d+),eb=(\d+),head=(\d+))$", re.M)
 
 
 def costs_of(steps):
-    """What the line of costs must say of the steps of a picture."""
+    """What the line of costs must say of the steps of a picture: f, b, e, eb, head."""
     def mean(kind, stages):
         times = [int(step[4]) - int(step[3]) for step in steps if step[2] == kind and step[1] in stages]
         return sum(times) // len(times)
@@ -22,21 +25,35 @@ def costs_of(steps):
     return [*plain, mean("E", "01"), mean("EB", "01"), max(0, sum(last) - sum(plain)) // 3]
 
 
-def picture_faults(folder, printed):
-    """What is wrong with the two pictures of a pipeline of two stages and four micro-batches, in words."""
-    for name in ("schedule.svg", "schedule_run.svg"):
-        picture = xml.dom.minidom.parse(os.path.join(folder, name))
-        titles = [title.firstChild.data for title in picture.getElementsByTagName("title")]
-        steps = [STEP.fullmatch(title) for title in titles if title.startswith("stage")]
-        texts = " ".join(text.firstChild.data for text in picture.getElementsByTagName("text"))
-        if len(steps) != 32 or None in steps or any(int(step[3]) > int(step[4]) for step in steps):
-            yield f"{name}: {titles}"
-            return
-        if not re.search(r"pp 2, 4 micro-batches: time \d+" + (" us," if "run" in name else ","), texts):
-            yield f"{name}: {texts}"
-    costs = COSTS.search(printed)
-    if not costs or [int(cost) for cost in costs.groups()] != costs_of(steps):
-        yield f"other costs than {costs_of(steps)}: {printed}"
+def drawn_steps(folder, name, unit=""):
+    """The steps of a picture of two stages and four micro-batches, and what is wrong with it in words."""
+    picture = xml.dom.minidom.parse(os.path.join(folder, name))
+    titles = [title.firstChild.data for title in picture.getElementsByTagName("title")]
+    steps = [STEP.fullmatch(title) for title in titles if title.startswith("stage")]
+    texts = " ".join(text.firstChild.data for text in picture.getElementsByTagName("text"))
+    faults = []
+    if len(steps) != 32 or None in steps or any(int(step[3]) > int(step[4]) for step in steps):
+        faults.append(f"{name}: {titles}")
+    if not re.search(rf"pp 2, 4 micro-batches: time \d+{unit},", texts):
+        faults.append(f"{name}: {texts}")
+    return [step for step in steps if step], faults
+
+
+def schedule_faults(captioner, folder, printed):
+    """What is wrong with the pictures of a pipeline and with its line of costs, in words."""
+    planned, faults = drawn_steps(folder, "schedule.svg")
+    for stage, kind, begin, end in (step.groups() for step in planned):
+        if int(end) - int(begin) != LENGTHS.get((kind, stage), int(end) - int(begin)):
+            faults.append(f"schedule.svg: a {kind} from {begin} to {end} with {COSTS}")
+    steps, more = drawn_steps(folder, "schedule_run.svg", " us")
+    costs = MEASURED.search(printed)
+    if faults + more:
+        return faults + more
+    if not costs or [int(cost) for cost in costs.groups()[1:]] != costs_of(steps):
+        return [f"other costs than {costs_of(steps)}: {printed}"]
+    if captioner.launch(1, "--cost", costs[1], "--help").returncode != 0:
+        return [f"--cost does not take {costs[1]}"]
+    return []
 
 
 def main():
@@ -53,9 +70,9 @@ def main():
         for topology in TOPOLOGIES[1:]:
             seen = captioner.train(topology, *SMALL, "--steps", "5")
             wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
-        done, seen = captioner.run(PIPELINE, *SMALL, "--steps", "5")
+        done, seen = captioner.run(PIPELINE, *SMALL, *COSTS, "--steps", "5")
         wrong += compare("in stages", seen, reference, 1e-4)
-        for fault in picture_faults(folder, done.stdout):
+        for fault in schedule_faults(captioner, folder, done.stdout):
             print(fault)
             wrong += 1
         # One micro-batch instead of four: the same sums in another order.

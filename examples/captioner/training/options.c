@@ -15,6 +15,7 @@
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "nn/ops/nn_order.h"
+#include "schedule/step_costs.h"
 
 #define PROGRAM "captioner"
 
@@ -46,6 +47,7 @@ enum option_key {
     KEY_SCHEDULE,
     KEY_ENCODER_GROUP,
     KEY_ENCODER_ALIVE,
+    KEY_COST,
     KEY_SEED,
     KEY_LR,
     KEY_WEIGHT_DECAY,
@@ -96,6 +98,7 @@ static const struct options defaults = {
     .micro_batches = 1,
     .chunks = 1,
     .encoder_alive = -1,
+    .costs = MIMO_STEP_COSTS_INIT,
     .seed = 1,
     .lr = 2e-3,
     .decay = 0.01,
@@ -163,6 +166,9 @@ static const struct argp_option rows[] = {
     FLAG("encoder-alive", KEY_ENCODER_ALIVE, "L",
          "Groups of which a rank holds the encoder's activations at once; 0: no limit (default: as "
          "few as keep no stage waiting for each group)"),
+    FLAG("cost", KEY_COST, "LIST",
+         "What steps take, for the lists of a pipeline, in whole numbers of any unit, as "
+         "f=412,b=830,e=90,eb=170,head=40. A pipelined run prints its own at its end"),
     FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
     FLAG("weight-decay", KEY_WEIGHT_DECAY, "X",
@@ -459,6 +465,14 @@ static mimo_status parse_schedule(struct options *o, const char *text)
     return MIMO_OK;
 }
 
+static mimo_status parse_cost(struct options *o, const char *text)
+{
+    o->costs = defaults.costs;
+    TRY(parse_text(&o->cost, "--cost", text));
+    mimo_status status = mimo_step_costs_parse(&o->costs, text);
+    return status == MIMO_OK ? MIMO_OK : fail_prefix(status, "--");
+}
+
 static mimo_status parse_training_flag(struct options *o, int key, const char *text)
 {
     int choice = 0;
@@ -475,6 +489,8 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return parse_int(&o->encoder_group, "--encoder-group", text, 1, 1 << 20);
     case KEY_ENCODER_ALIVE:
         return parse_int(&o->encoder_alive, "--encoder-alive", text, 0, 1 << 20);
+    case KEY_COST:
+        return parse_cost(o, text);
     case KEY_SEED:
         return parse_seed(&o->seed, "--seed", text);
     case KEY_LR:

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include <mimo/dtype.h>
+#include <mimo/schedule.h>
 
 enum options_action {
     OPTIONS_TRAIN,   /* the ordinary run */
@@ -71,6 +72,8 @@ struct options {
     int64_t chunks;                 /* of each stage: interleaved has several */
     int64_t encoder_group;          /* micro-batches; 0: not given */
     int64_t encoder_alive;          /* groups; 0: no limit; -1: not given */
+    const char *cost;               /* what steps take; NULL: not given */
+    mimo_step_costs costs;          /* the same, over the library's */
     uint64_t seed;
     double lr;
     double decay;           /* of AdamW */

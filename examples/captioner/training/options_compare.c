@@ -61,6 +61,7 @@ static void add_training(option_list *list, const struct options *o)
     add_int(list, "--schedule interleaved", o->chunks);
     add_int(list, "--encoder-group", o->encoder_group);
     add_int(list, "--encoder-alive", o->encoder_alive);
+    add_text(list, "--cost", o->cost);
     snprintf(text, sizeof text, "%" PRIu64, o->seed);
     add_text(list, "--seed", text);
     snprintf(text, sizeof text, "%.17g", o->lr);

@@ -6,6 +6,7 @@
 #include "captioner/support/atomic_file.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "schedule/step_costs.h"
 
 enum { PATH_CAPACITY = 4096, NANOSECONDS = 1000 /* in a microsecond */ };
 static const char planned_file[] = "schedule.svg", run_file[] = "schedule_run.svg";
@@ -96,6 +97,19 @@ static int64_t mean_of(const stage_times *times, mimo_step_kind kind, int64_t fi
     return found > 0 ? sum / found : 0;
 }
 
+/* A list has backwards whole or in halves. The next run may choose the other kind. */
+static void fill_backward(mimo_step_costs *costs)
+{
+    int64_t *whole = &costs->of[MIMO_STEP_B];
+    int64_t *input = &costs->of[MIMO_STEP_I], *weights = &costs->of[MIMO_STEP_W];
+    if (*whole == 0)
+        *whole = *input + *weights;
+    if (*input + *weights == 0) {
+        *weights = *whole / 2;
+        *input = *whole - *weights;
+    }
+}
+
 /* The head is what the last stage takes more: once for a forward, and once for each half of a
  * backward. */
 static mimo_step_costs measure_costs(const stage_times *times)
@@ -110,25 +124,13 @@ static mimo_step_costs measure_costs(const stage_times *times)
         costs.of[llm[i]] = mean_of(times, llm[i], 0, others);
         more += mean_of(times, llm[i], stages - 1, stages) - costs.of[llm[i]];
     }
+    fill_backward(&costs);
     costs.head = others < stages && more > 0 ? more / 3 : 0;
     costs.of[MIMO_STEP_E] =
         mean_of(times, MIMO_STEP_E, 0, stages) / times->pass->sizes.encoder_group;
     costs.of[MIMO_STEP_EB] =
         mean_of(times, MIMO_STEP_EB, 0, stages) / times->pass->sizes.encoder_group;
     return costs;
-}
-
-static void print_costs(FILE *stream, const mimo_step_costs *costs)
-{
-    static const char *const names[MIMO_STEP_KINDS] = {
-        [MIMO_STEP_F] = "f", [MIMO_STEP_B] = "b", [MIMO_STEP_I] = "i",
-        [MIMO_STEP_W] = "w", [MIMO_STEP_E] = "e", [MIMO_STEP_EB] = "eb",
-    };
-    fputs("cost ", stream);
-    for (int kind = 0; kind < MIMO_STEP_KINDS; kind++)
-        if (names[kind] && costs->of[kind] > 0)
-            fprintf(stream, "%s=%" PRId64 ",", names[kind], costs->of[kind]);
-    fprintf(stream, "head=%" PRId64 "\n", costs->head);
 }
 
 /* --------------------------------------------- pictures --------------------------------------- */
@@ -158,24 +160,34 @@ static mimo_status write_picture(const char *folder, const char *file,
     return status;
 }
 
-static mimo_status draw(const stage_times *times, const char *folder, FILE *stream)
+static mimo_status draw(const stage_times *times, const mimo_step_costs *costs, const char *folder,
+                        FILE *stream)
 {
     const mimo_schedule *schedule = times->pass->schedule;
-    const mimo_step_costs costs = measure_costs(times);
     mimo_schedule_run run = MIMO_SCHEDULE_RUN_INIT;
     run.begin = times->begin;
     run.end = times->end;
-    run.costs = &costs;
+    run.costs = costs;
     run.unit = "us";
     TRY(write_picture(folder, planned_file, schedule, NULL));
     TRY(write_picture(folder, run_file, schedule, &run));
     fprintf(stream, "schedule: %s/%s, and its last step in microseconds: %s\n", folder,
             planned_file, run_file);
-    print_costs(stream, &costs);
     return MIMO_OK;
 }
 
-mimo_status run_schedule_draw(const model_pass *pass, const char *folder, FILE *stream)
+static mimo_status report(const stage_times *times, const char *folder, FILE *stream)
+{
+    const mimo_step_costs costs = measure_costs(times);
+    if (folder)
+        TRY(draw(times, &costs, folder, stream));
+    fputs("cost ", stream);
+    mimo_step_costs_print(stream, &costs);
+    fputc('\n', stream);
+    return MIMO_OK;
+}
+
+mimo_status run_schedule_report(const model_pass *pass, const char *folder, FILE *stream)
 {
     const rank_topology *topology = pass->model->topology;
     stage_times times = {.pass = pass, .stages = topology->stages};
@@ -183,7 +195,7 @@ mimo_status run_schedule_draw(const model_pass *pass, const char *folder, FILE *
     if (status == MIMO_OK)
         status = gather_times(&times);
     if (status == MIMO_OK && mimo_comm_rank(topology->world) == 0)
-        status = draw(&times, folder, stream);
+        status = report(&times, folder, stream);
     release_times(&times);
     return mimo_comm_agree(topology->world, status);
 }

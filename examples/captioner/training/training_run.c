@@ -62,7 +62,8 @@ static schedule_choice choose_schedule(const struct options *options, int64_t mi
     schedule_choice choice = {.kind = kinds[options->schedule],
                               .chunks = options->chunks,
                               .group = options->encoder_group,
-                              .alive = options->encoder_alive};
+                              .alive = options->encoder_alive,
+                              .costs = options->cost ? &options->costs : NULL};
     if (options->encoder_alive <= 0)
         choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
     if (options->schedule == OPTIONS_THREE_PHASES || choice.group > micro_batches)
@@ -357,7 +358,7 @@ static int64_t steps_taken(const run_state *run)
     return run->first_step > run->options->steps ? run->first_step : run->options->steps;
 }
 
-static mimo_status draw_pictures(run_state *run)
+static mimo_status draw_pictures(const run_state *run)
 {
     if (!run->options->out)
         return MIMO_OK;
@@ -370,10 +371,14 @@ static mimo_status draw_pictures(run_state *run)
                              .loads = &run->loads,
                              .first_step = run->first_step + 1};
     mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
-    TRY(mimo_comm_agree(run->world, status));
-    if (run->topology.stages == 1 || pictures.count == 0)
+    return mimo_comm_agree(run->world, status);
+}
+
+static mimo_status report_schedule(const run_state *run)
+{
+    if (run->topology.stages == 1 || steps_of_run(run) == 0)
         return MIMO_OK;
-    return run_schedule_draw(&run->trainer.pass, run->options->out, stdout);
+    return run_schedule_report(&run->trainer.pass, run->options->out, stdout);
 }
 
 static mimo_status finish(run_state *run)
@@ -388,6 +393,7 @@ static mimo_status finish(run_state *run)
         expert_loads_print(&run->loads, stdout);
     }
     TRY(draw_pictures(run));
+    TRY(report_schedule(run));
     if (run->lead && options->log)
         printf("log: %s\n", options->log);
     if (run->lead && options->save)

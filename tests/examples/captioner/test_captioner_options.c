@@ -7,6 +7,7 @@
 #include "captioner/model/augment.h"
 #include "captioner/training/options.h"
 #include "core/check.h"
+#include "schedule/step_costs.h"
 
 enum { MOST_WORDS = 32 };
 
@@ -36,6 +37,7 @@ Test(options, defaults)
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32 && !o.recompute);
     cr_assert(o.decay == 0.01 && o.augment == 0 && o.evaluate_every == 0 && o.save_every == 0);
+    cr_assert(!o.cost && o.costs.of[MIMO_STEP_F] == 4 && o.costs.head == 0);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
@@ -105,6 +107,26 @@ Test(options, every_flag)
     cr_assert_str_eq(o.names, "n.txt");
 }
 
+/* As a run prints them. */
+Test(options, costs)
+{
+    struct options o;
+    char *text = NULL;
+    size_t size = 0;
+    char some[] = "--cost B=9 --cost f=412,b=830,hop=3,head=40";
+    cr_assert_eq(parse(&o, some), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.costs.of[MIMO_STEP_F] == 412 && o.costs.of[MIMO_STEP_B] == 830);
+    cr_assert(o.costs.head == 40 && o.costs.hop == 3 && o.costs.of[MIMO_STEP_EB] == 2);
+    FILE *stream = open_memstream(&text, &size);
+    mimo_step_costs_print(stream, &o.costs);
+    fclose(stream);
+    cr_assert_str_eq(text, "f=412,b=830,i=4,w=4,e=1,eb=2,head=40");
+    mimo_step_costs read = MIMO_STEP_COSTS_INIT;
+    cr_assert_eq(mimo_step_costs_parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(memcmp(read.of, o.costs.of, sizeof read.of) == 0 && read.head == 40);
+    free(text);
+}
+
 static const struct {
     const char *line, *part;
 } refusals[] = {
@@ -159,6 +181,15 @@ static const struct {
     {"--experts 2,3", "--experts \"2,3\": a token can't have 3 of 2 experts"},
     {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
     {"--expert-grid=", "--expert-grid needs a value"},
+    {"--cost=", "--cost needs a value"},
+    {"--cost f=4,x=1", "--cost has 'x=1', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"},
+    {"--cost f=4,", "--cost has '', and takes"},
+    {"--cost f=4,b", "--cost has 'b', and takes"},
+    {"--cost f=1.5", "--cost f '1.5' is not a whole number"},
+    {"--cost f=99999999999999999999", "is not a whole number"},
+    {"--cost b=-1", "--cost b is -1, and must be at least 0"},
+    {"--cost f=11111111111111111111111111111111111111111111111111111111111111111111111111111111",
+     "which is too long"},
     {"--encoder=", "--encoder needs a value"},
     {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
     {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
@@ -231,6 +262,7 @@ Test(options, help_explains_each_flag)
         "--layers=E,L",
         "--encoder-layers=N",
         "--llm-layers=N",
+        "--cost=LIST",
         "--experts=E,K",
         "--expert-grid=SPEC",
         "--samples=FILE",
