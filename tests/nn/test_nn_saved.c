@@ -417,6 +417,82 @@ Test(nn_saved, a_stack_takes_blocks_of_several_kinds)
     nn_sequence_release(&sequence);
 }
 
+/* What a stack gives: its output, the gradient of its input and those of its parameters. */
+typedef struct stack_results {
+    nn_real y[N * HIDDEN], dx[N * HIDDEN];
+    nn_real grads[MOST_PARAMETERS][MOST_ELEMENTS];
+} stack_results;
+
+/* Of a stack with the values of `from`, or its own where that is NULL. */
+static void run_stack(stack_results *out, const nn_stack *stack, nn_params *params, nn_params *from)
+{
+    nn_sequence_desc shape = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
+    nn_sequence sequence;
+    nn_stack_saved saved;
+    nn_room room = {0};
+    nn_real numbers[MOST_ELEMENTS];
+    memset(out, 0, sizeof *out);
+    NN_OK(nn_sequence_init(&sequence, &shape));
+    NN_OK(nn_stack_saved_init(&saved, stack));
+    NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
+    for (int i = 0; from && i < nn_params_count(params); i++) {
+        NN_OK(nn_params_read(from, i, NN_VALUE, numbers));
+        NN_OK(nn_params_write(params, i, NN_VALUE, numbers));
+    }
+    nn_test_fill(numbers, N * HIDDEN, "x");
+    nn_test_write(saved.x[0], numbers, N * HIDDEN);
+    NN_OK(nn_stack_forward(stack, &saved, &sequence));
+    nn_test_read(out->y, saved.x[stack->count], N * HIDDEN);
+    nn_test_fill(numbers, N * HIDDEN, "dy");
+    nn_test_write(saved.x[stack->count], numbers, N * HIDDEN);
+    NN_OK(nn_stack_backward_input(stack, &saved));
+    NN_OK(nn_stack_backward_params(stack, &saved));
+    nn_test_read(out->dx, saved.x[0], N * HIDDEN);
+    for (int i = 0; i < nn_params_count(params); i++)
+        NN_OK(nn_params_read(params, i, NN_GRAD, out->grads[i]));
+    nn_stack_saved_release(&saved);
+    nn_room_release(&room);
+    nn_sequence_release(&sequence);
+}
+
+/* Attention and MLP as blocks of their own: the same parameters, in the same order. */
+Test(nn_saved, halves_one_behind_the_other_are_whole_blocks)
+{
+    static const nn_block_kind *const kinds[] = {&nn_block_attention, &nn_block_mlp,
+                                                 &nn_block_attention, &nn_block_mlp};
+    static stack_results got[2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        nn_params *params[2];
+        nn_stack stacks[2];
+        for (int halves = 0; halves < 2; halves++) {
+            nn_stack_desc desc = {.name = "block",
+                                  .count = halves ? 4 : 2,
+                                  .kinds = halves ? kinds : NULL,
+                                  .recompute = recompute == 1,
+                                  .block = {.hidden = HIDDEN,
+                                            .heads = HEADS,
+                                            .inner = INNER,
+                                            .max_rows = S,
+                                            .max_batch = B,
+                                            .std = 0.3,
+                                            .out_std = 0.3}};
+            params[halves] = nn_test_store(0, 1);
+            NN_OK(nn_stack_init(&stacks[halves], params[halves], NULL, &desc));
+            NN_OK(nn_params_seal(params[halves]));
+            run_stack(&got[halves], &stacks[halves], params[halves], halves ? params[0] : NULL);
+        }
+        cr_assert_eq(nn_params_count(params[0]), nn_params_count(params[1]));
+        EXPECT_BITS(bits_of(&got[1], &got[0], sizeof got[0], sizeof(nn_real), 0),
+                    "halves, recompute %d", recompute);
+        cr_assert(nn_params_find(params[1], "block0.mlp.up.weight") < 0 &&
+                  nn_params_find(params[1], "block1.mlp.up.weight") >= 0);
+        for (int halves = 0; halves < 2; halves++) {
+            nn_stack_release(&stacks[halves]);
+            nn_params_destroy(params[halves]);
+        }
+    }
+}
+
 /* ------------------------------------------- memory ------------------------------------------ */
 
 static int64_t room_of(int64_t elements)

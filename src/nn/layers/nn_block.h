@@ -1,6 +1,8 @@
 /* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). In place of the
- * MLP may be a mixture of experts. The sequence makes it an encoder's or an LLM's (causal or not,
- * cp or not). Parameters: NAME.norm1.*, NAME.attention.*, NAME.norm2.*, NAME.mlp.*. */
+ * MLP may be a mixture of experts. A block may also be one of its halves alone: models of other
+ * patterns have both in any order, and two halves one behind the other give the bits of a whole
+ * block. The sequence makes it an encoder's or an LLM's (causal or not, cp or not). Parameters:
+ * NAME.norm1.*, NAME.attention.*, NAME.norm2.*, NAME.mlp.*, of a half its own. */
 #ifndef MIMO_NN_NN_BLOCK_H
 #define MIMO_NN_NN_BLOCK_H
 
@@ -8,6 +10,8 @@
 #include "nn/layers/nn_mlp.h"
 #include "nn/layers/nn_moe.h"
 #include "nn/layers/nn_norm.h"
+
+typedef enum nn_block_half { NN_BLOCK_BOTH, NN_BLOCK_ATTENTION, NN_BLOCK_MLP } nn_block_half;
 
 typedef struct nn_block_desc {
     const char *name;
@@ -18,6 +22,7 @@ typedef struct nn_block_desc {
     bool sp;        /* sequence parallelism: outside of the products, each tp rank has its rows */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none */
     const nn_mixture *mixture; /* in place of the MLP; NULL: none. Its cp is the sequence's */
+    nn_block_half half;        /* that the block has */
 } nn_block_desc;
 
 typedef struct nn_block {
@@ -27,7 +32,9 @@ typedef struct nn_block {
     nn_mlp mlp;
     nn_moe moe;
     bool mixed;               /* moe is there, and not mlp */
+    nn_block_half half;       /* the other one is zeroed */
     int64_t hidden, max_rows; /* max_rows: of all samples */
+    int64_t share;            /* under sp a rank has a share-th of the rows; otherwise 1 */
     nn_real *d_normed;        /* [max_rows, H], workspace of backward */
 } nn_block;
 
@@ -37,7 +44,7 @@ typedef struct nn_block_saved {
     nn_mlp_saved mlp;
     nn_moe_saved moe;
     nn_real *normed1, *normed2; /* [max_rows, H] */
-    nn_real *middle;            /* a; in backward its gradient, which is attention's dy */
+    nn_real *middle; /* a, of a whole block; in backward its gradient, which is attention's dy */
 } nn_block_saved;
 
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,

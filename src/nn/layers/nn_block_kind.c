@@ -2,12 +2,31 @@
 
 #include "core/check.h"
 
+static mimo_status init_plain(void *layer, nn_params *params, mimo_comm *tp,
+                              const nn_block_desc *desc, nn_block_half half)
+{
+    nn_block_desc plain = *desc;
+    plain.mixture = NULL;
+    plain.half = half;
+    return nn_block_init(layer, params, tp, &plain);
+}
+
 static mimo_status init_dense(void *layer, nn_params *params, mimo_comm *tp,
                               const nn_block_desc *desc)
 {
-    nn_block_desc dense = *desc;
-    dense.mixture = NULL;
-    return nn_block_init(layer, params, tp, &dense);
+    return init_plain(layer, params, tp, desc, NN_BLOCK_BOTH);
+}
+
+static mimo_status init_attention(void *layer, nn_params *params, mimo_comm *tp,
+                                  const nn_block_desc *desc)
+{
+    return init_plain(layer, params, tp, desc, NN_BLOCK_ATTENTION);
+}
+
+static mimo_status init_mlp(void *layer, nn_params *params, mimo_comm *tp,
+                            const nn_block_desc *desc)
+{
+    return init_plain(layer, params, tp, desc, NN_BLOCK_MLP);
 }
 
 static mimo_status init_mixed(void *layer, nn_params *params, mimo_comm *tp,
@@ -57,3 +76,5 @@ static mimo_status visit(void *layer, nn_lora_visit *each)
 
 const nn_block_kind nn_block_dense = KIND(init_dense);
 const nn_block_kind nn_block_mixed = KIND(init_mixed);
+const nn_block_kind nn_block_attention = KIND(init_attention);
+const nn_block_kind nn_block_mlp = KIND(init_mlp);

@@ -18,8 +18,8 @@ typedef struct nn_block_kind {
     mimo_status (*visit)(void *layer, nn_lora_visit *visit);
 } nn_block_kind;
 
-/** nn_block.h: attention and an MLP that all tokens go through; or a mixture of experts, that of
- *  the descriptor, which the first one does not read. */
-extern const nn_block_kind nn_block_dense, nn_block_mixed;
+/** nn_block.h: attention and an MLP that all tokens go through, or a mixture of experts, that of
+ *  the descriptor, which the others do not read; attention alone; an MLP alone. */
+extern const nn_block_kind nn_block_dense, nn_block_mixed, nn_block_attention, nn_block_mlp;
 
 #endif
