@@ -152,7 +152,7 @@ int plan_pattern_command(int argc, char **argv)
     else
         (request.json ? print_json : print_text)(&placed);
     mimo_pattern_destroy(placed.pattern);
-    mimo_release(placed.segments);
+    mimo_pattern_release_cut(placed.segments);
     mimo_release(placed.keys);
     return status;
 }

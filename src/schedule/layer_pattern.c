@@ -301,3 +301,8 @@ fail:
     mimo_release(segments);
     return status;
 }
+
+void mimo_pattern_release_cut(mimo_pattern_segment *segments)
+{
+    mimo_release(segments);
+}

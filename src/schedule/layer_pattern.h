@@ -58,9 +58,11 @@ mimo_status mimo_pattern_create(mimo_pattern **out, const char *text);
 void mimo_pattern_destroy(mimo_pattern *pattern);
 
 /* How the pattern lies on pp stages. *chunks: V. Segment v * pp + p of the result is chunk v of
- * stage p; the caller releases *out. Without '|' and with pp > 1 the layers are dealt out evenly.
- * MIMO_ERR_ARGUMENT: segments or layers do not divide, or a group would be cut. */
+ * stage p; the caller releases *out by mimo_pattern_release_cut. Without '|' and with pp > 1 the
+ * layers are dealt out evenly. MIMO_ERR_ARGUMENT: segments or layers do not divide, or a group
+ * would be cut. */
 mimo_status mimo_pattern_cut(mimo_pattern_segment **out, int64_t *chunks,
                              const mimo_pattern *pattern, int64_t pp);
+void mimo_pattern_release_cut(mimo_pattern_segment *segments);
 
 #endif

@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 
@@ -124,6 +125,27 @@ class Report:
         self.names = [line[:(ends or [start])[0]].strip() for line in lines]
         self.base = [line[ends[0]:start].strip() for line in lines] if ends else []
         self.generated = [line[start:] for line in lines]
+
+
+def read_tensors(path):
+    """The metadata of a safetensors file, and its tensors by name: dtype, shape and bytes."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    metadata = header.pop("__metadata__", {})
+    return metadata, {name: (row["dtype"], row["shape"], data[slice(*row["data_offsets"])])
+                      for name, row in header.items()}
+
+
+def write_tensors(path, metadata, tensors):
+    header, end = {"__metadata__": metadata}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}
+        end += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
 
 
 def compare(name, seen, expected, tolerance):

@@ -2,10 +2,12 @@
 and without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
 sentence."""
 import filecmp
+import os
+import re
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Checks
+from captioner_runs import Captioner, Checks, read_tensors, write_tensors
 
 ONE_EMOJI_IN = 60
 STEPS = "20"
@@ -22,15 +24,20 @@ TOPOLOGIES = [
     ("tp=1,dp=8", "tp=8,cp=1,dp=1", 8, ["--sp", "--micro-batches", "3"]),
     ("tp=4,dp=2", "tp=2,cp=2,dp=2", 8, ["--sp", "--recompute"]),
 ]
-# Stages of a pipeline, by every schedule. The LLM has 2 layers: of 4 stages, two have none.
+# Stages of a pipeline, by every schedule. The LLM has 2 layers: of 4 stages, two have none. A pattern may cut
+# elsewhere: then it is still the usual model.
 PIPELINES = [
     ("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2,
-     ["--micro-batches", "4", "--schedule", "interleaved", "--encoder-alive", "0"]),
-    ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", 8, ["--micro-batches", "4", "--schedule", "zero-bubble", "--sp"]),
+     ["--micro-batches", "4", "--schedule", "interleaved", "--encoder-alive", "0", "--llm-pattern", "|[*-]|[*-]|"]),
+    ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", 8,
+     ["--micro-batches", "4", "--schedule", "zero-bubble", "--sp", "--llm-pattern", "[*-][*-]|"]),
     ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8,
      ["--micro-batches", "5", "--schedule", "three-phases", "--recompute"]),
     ("tp=1,dp=8", "pp=4,tp=1,cp=1,dp=2", 8, ["--micro-batches", "7", "--encoder-group", "2"]),
 ]
+# The same layers as blocks of their own, unevenly cut.
+HALVES = ("tp=1,dp=2", "pp=2,tp=1,cp=1,dp=1", 2,
+          ["--micro-batches", "3", "--llm-layers", "4", "--llm-pattern", "*|-*-", "--schedule", "zero-bubble"])
 ADAPTED = [TOPOLOGIES[0], TOPOLOGIES[6], PIPELINES[0]]
 ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
 REFUSED = [
@@ -54,6 +61,10 @@ REFUSED = [
      "--schedule interleaved:3 cuts stages, and --llm has none: give it pp"),
     (["--llm", "tp=1,cp=1,dp=1,pp=2", "--encoder", "tp=2,dp=1"], 2,
      "its tp joins ranks 0 and 1, which --llm tp=1,cp=1,dp=1,pp=2 puts on stages 0 and 1"),
+    (["--llm-pattern", "*-", "--lora-rank", "4", "--lora-targets", "llm.block0.mlp.up"], 1,
+     "no linear layer ends with \".llm.block0.mlp.up\""),
+    (["--llm", "tp=1,cp=1,dp=1,pp=2", "--micro-batches", "4", "--llm-pattern", "[*-]||[*-]"], 2,
+     "--llm-pattern [*-]||[*-]: pattern: 3 segments over pp=2"),
     (["--llm", "tp=1,cp=1,dp=1,pp=2", "--micro-batches", "4", "--encoder-alive", "1"], 2,
      "schedule: encoder_alive 1: stage 0 needs 2 groups before the first one is done"),
 ]
@@ -105,6 +116,26 @@ class SameBits(Checks):
             self.expect(f"was saved with --same-bits 8,4, but this run has {said}" in complaint,
                         f"resumed with --same-bits {said}: {complaint.strip()[:200]}")
 
+    def expect_halves(self):
+        """A checkpoint moved to the names that its layers have as blocks of their own, and gone on with in
+        stages, against the whole blocks' that was compared last."""
+        def halves_name(name):
+            block = re.match(r"llm\.block(\d)\.", name)
+            second = ".norm2." in name or ".mlp." in name
+            return name.replace(block[0], f"llm.block{2 * int(block[1]) + second}.") if block else name
+
+        moved = {}
+        for name in ("half", "one"):
+            metadata, tensors = read_tensors(self.path(name))
+            metadata.update({"llm_layers": "4", "llm_pattern": "*-*-"})
+            moved[name] = metadata, {halves_name(tensor): value for tensor, value in tensors.items()}
+        write_tensors(self.path("moved"), *moved["half"])
+        self.train("other", HALVES, "--same-bits=8,4", "--steps", STEPS, "--resume", self.path("moved"))
+        self.expect(read_tensors(self.path("other")) == moved["one"], "layers as blocks of their own")
+        complaint = self.refused(PIPELINES[0], "--same-bits=8,4", "--resume", self.path("moved"))
+        self.expect("was saved with --llm-pattern *-*-, but this run has none" in complaint,
+                    f"resumed with other blocks: {complaint.strip()[:200]}")
+
     def expect_refused(self, flags, ranks, sentence):
         grids = (f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}", ranks, [])
         complaint = self.refused(grids, *flags, "--steps", "1")
@@ -119,6 +150,7 @@ def main():
         test = SameBits(captioner)
         test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
         test.expect_resumed()
+        test.expect_halves()
         test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "8")
         test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
         for row in REFUSED:

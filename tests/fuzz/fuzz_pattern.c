@@ -22,7 +22,7 @@ static void walk_segments(const mimo_pattern *pattern, int64_t pp)
         item = segments[i].end_item;
     }
     FUZZ_EXPECT(layer == pattern->count && item == pattern->items, "%" PRId64 " layers", layer);
-    mimo_release(segments);
+    mimo_pattern_release_cut(segments);
 }
 
 /* A name that came back from a form goes to the same name there. */

@@ -76,9 +76,10 @@ MAY_INCLUDE = {
 FREE_PARTS = {"tests", "examples", "bench"}
 # Tests and benches may include anything. Examples are what others copy: public headers and their own,
 # directly and through what they include. The captioner may include the layers as well, and what it shares
-# with mimo-plan: how costs of steps are written.
+# with mimo-plan: patterns of layers, keys of their tensors, and how costs of steps are written.
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
-LAYERED_MAY_REACH = ("src/nn/", "src/schedule/step_costs.h")
+LAYERED_MAY_REACH = ("src/nn/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
+                     "src/schedule/step_costs.h")
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [

@@ -22,6 +22,7 @@ enum {
 typedef struct staged_language {
     nn_runtime runtime;
     mimo_partition *partition;
+    layer_layout layout;
     language_model language;
     language_text texts[MICRO_BATCHES];
     int stage, stages;
@@ -35,8 +36,11 @@ static mimo_status build(staged_language *own)
     coords.cp_size = coords.tp_size = 1;
     MIMO_TRY(nn_runtime_init(&own->runtime, &order));
     MIMO_TRY(mimo_partition_create(&own->partition, &rule, &coords));
+    MIMO_TRY(layer_layout_create(
+        &own->layout, &(layer_layout_desc){.layers = LAYERS, .stages = own->stages, .chunks = 1}));
     const language_desc desc = {.stage = own->stage,
                                 .stages = own->stages,
+                                .layout = &own->layout,
                                 .states = (const int64_t[]){MICRO_BATCHES},
                                 .runtime = &own->runtime,
                                 .partition = own->partition,
@@ -46,7 +50,6 @@ static mimo_status build(staged_language *own)
                                 .sentences = SENTENCES,
                                 .hidden = HIDDEN,
                                 .heads = 8,
-                                .layers = LAYERS,
                                 .shards = 8,
                                 .pairs = 1};
     MIMO_TRY(language_create(&own->language, &desc));
@@ -60,6 +63,7 @@ static void release(staged_language *own)
     for (int m = 0; m < MICRO_BATCHES; m++)
         language_text_destroy(&own->texts[m]);
     language_destroy(&own->language);
+    layer_layout_release(&own->layout);
     mimo_partition_destroy(own->partition);
     nn_runtime_release(&own->runtime);
 }

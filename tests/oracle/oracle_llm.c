@@ -109,7 +109,7 @@ static mimo_status add_blocks(oracle_llm *out)
                                 .replay = out->replay.context ? &out->replay : NULL,
                                 .traced = out->replay.context != NULL};
     const nn_block_kind *kinds[MOST_BLOCKS];
-    nn_block_desc block = block_of(sizes->hidden, sizes->heads, sizes->llm_layers);
+    nn_block_desc block = block_of(sizes->hidden, sizes->heads, 2 * sizes->llm_layers);
     for (int i = 0; i < MOST_BLOCKS; i++)
         kinds[i] = sizes->experts > 0 && i % 2 == 1 ? &nn_block_mixed : &nn_block_dense;
     block.max_rows = out->share;

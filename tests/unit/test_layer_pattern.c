@@ -104,7 +104,7 @@ static void expect_stages(const char *text, int64_t pp, const char *expected)
                  (int)(segments[i].end - segments[i].begin), (int)segments[i].first_item,
                  (int)(segments[i].end_item - segments[i].first_item));
     cr_assert_str_eq(found, expected);
-    mimo_release(segments);
+    mimo_pattern_release_cut(segments);
     mimo_pattern_destroy(pattern);
 }
 

@@ -26,12 +26,24 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
     return nn_order_check_ranks("the LLM's cp", topology->llm_cp, desc->pairs);
 }
 
+/* Blocks that a mixture may stand in have an MLP, which it replaces. */
+static mimo_status check_mixtures(const layer_layout *layout)
+{
+    int64_t items = layout->pattern->items;
+    CHECK(items > 1, MIMO_ERR_SHAPE,
+          "--experts: blocks 1, 3, ... are mixtures, and the LLM has %" PRId64, items);
+    for (int64_t i = 1; i < items; i += 2)
+        CHECK(layer_layout_kind(layout, i) == &nn_block_dense, MIMO_ERR_ARGUMENT,
+              "--experts: blocks 1, 3, ... are mixtures, and block %" PRId64
+              " of --llm-pattern is no [*-]",
+              i);
+    return MIMO_OK;
+}
+
 static mimo_status check_experts(const model_desc *desc, const rank_topology *topology)
 {
     const nn_expert_place *place = &topology->experts.place;
     int64_t width = 4 * desc->hidden;
-    CHECK(desc->llm_layers > 1, MIMO_ERR_SHAPE,
-          "--experts: blocks 1, 3, ... are mixtures, and the LLM has %" PRId64, desc->llm_layers);
     CHECK(desc->experts % place->ep_size == 0, MIMO_ERR_SHAPE,
           "--experts %" PRId64 ",%" PRId64 ": they do not divide over ep=%d", desc->experts,
           desc->top_k, place->ep_size);
@@ -134,7 +146,7 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
                               .cp = topology->llm_cp_group,
                               .stage = topology->stage,
                               .stages = topology->stages,
-                              .chunks = desc->schedule.chunks,
+                              .layout = &out->layout,
                               .states = needs->states,
                               .runtime = desc->runtime,
                               .partition = topology->partition,
@@ -145,7 +157,6 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
                               .sentences = out->batch.sentences,
                               .hidden = desc->hidden,
                               .heads = desc->heads,
-                              .layers = desc->llm_layers,
                               .frozen = desc->adapters != NULL,
                               .adapters = desc->adapters,
                               .dispatch = out->dispatch,
@@ -227,6 +238,19 @@ static mimo_status find_owners(captioner_model *out)
     return MIMO_OK;
 }
 
+/* The same answer on every rank. */
+static mimo_status create_layout(captioner_model *out)
+{
+    model_desc *desc = &out->desc;
+    const layer_layout_desc layout = {.pattern = desc->llm_pattern,
+                                      .layers = desc->llm_layers,
+                                      .stages = out->topology->stages,
+                                      .chunks = desc->schedule.chunks};
+    TRY(mimo_comm_agree(out->topology->world, layer_layout_create(&out->layout, &layout)));
+    desc->llm_layers = out->layout.pattern->items;
+    return desc->experts > 0 ? check_mixtures(&out->layout) : MIMO_OK;
+}
+
 mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
@@ -239,6 +263,7 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     if (out->desc.schedule.chunks < 1)
         out->desc.schedule.chunks = 1;
     out->topology = topology;
+    TRY(create_layout(out));
     const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group};
     TRY(mimo_comm_agree(topology->world, batch_create(&out->batch, topology, &batch)));
     TRY(mimo_comm_agree(topology->world, create_dispatch(out)));
@@ -257,6 +282,7 @@ void model_destroy(captioner_model *model)
     nn_dispatch_destroy(model->dispatch);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
+    layer_layout_release(&model->layout);
     *model = (captioner_model){0};
 }
 

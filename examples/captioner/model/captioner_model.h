@@ -15,7 +15,8 @@ enum { MODEL_STORES = 2 }; /* the encoder's and the LLM's, in this order */
 typedef struct model_desc {
     int64_t hidden, heads; /* of both modules */
     int64_t encoder_layers, llm_layers;
-    int64_t side, seq;     /* picture side in pixels; S */
+    const char *llm_pattern; /* of the LLM's layers, which it counts; borrowed; NULL: the usual */
+    int64_t side, seq;       /* picture side in pixels; S */
     int64_t micro_batch;   /* most samples of a micro-batch over all ranks; dp need not divide it */
     int64_t micro_batches; /* most micro-batches of a pass; 0 counts as 1 */
     schedule_choice schedule;
@@ -32,6 +33,7 @@ typedef struct model_desc {
 typedef struct captioner_model {
     model_desc desc;
     const rank_topology *topology;
+    layer_layout layout; /* of the LLM's layers */
     vision_encoder encoder;
     language_model language;
     nn_dispatch *dispatch;          /* of the LLM's mixtures; NULL: there are none */

@@ -41,7 +41,7 @@ static mimo_status add_blocks(vision_encoder *out, const encoder_desc *desc)
     nn_stack_desc blocks = {.name = "encoder.block",
                             .count = desc->layers,
                             .recompute = desc->recompute,
-                            .block = block_of(desc->hidden, desc->heads, desc->layers)};
+                            .block = block_of(desc->hidden, desc->heads, 2 * desc->layers)};
     blocks.block.max_rows = desc->tokens;
     blocks.block.max_batch = desc->pictures;
     blocks.block.adapters = desc->adapters;

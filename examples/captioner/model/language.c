@@ -90,16 +90,14 @@ static mimo_status reserve_rooms(language_model *out, const int64_t *states)
                               sizeof *out->d_normed);
 }
 
-/* The blocks of a chunk of the model: as even as possible, and some chunks have none where there
- * are fewer. */
+/* The blocks of a chunk of the model. */
 static nn_stack_desc blocks_in(const language_model *out, const language_desc *desc, int64_t chunk)
 {
-    int64_t chunks = out->chunks * nn_params_pp_size(out->params);
-    int64_t first = chunk * desc->layers / chunks, end = (chunk + 1) * desc->layers / chunks;
+    const layer_layout *layout = desc->layout;
     nn_stack_desc blocks = {.name = "llm.block",
-                            .first = first,
-                            .count = end - first,
-                            .block = block_of(desc->hidden, desc->heads, desc->layers)};
+                            .first = layout->bounds[chunk],
+                            .count = layout->bounds[chunk + 1] - layout->bounds[chunk],
+                            .block = block_of(desc->hidden, desc->heads, layout->pattern->count)};
     blocks.block.max_rows = out->share;
     blocks.block.max_batch = desc->sentences;
     blocks.block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
@@ -113,14 +111,14 @@ static bool is_mixture(int64_t block)
     return block % 2 == 1;
 }
 
-/* The kinds of all blocks, where some are mixtures; `kinds` stays NULL where none is. */
+/* The kinds of all blocks. */
 static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc *desc)
 {
-    if (!desc->dispatch)
-        return MIMO_OK;
-    TRY(memory_reserve(kinds, desc->layers, sizeof **kinds));
-    for (int64_t i = 0; i < desc->layers; i++)
-        (*kinds)[i] = is_mixture(i) ? &nn_block_mixed : &nn_block_dense;
+    int64_t count = desc->layout->pattern->items;
+    TRY(memory_reserve(kinds, count, sizeof **kinds));
+    for (int64_t i = 0; i < count; i++)
+        (*kinds)[i] =
+            desc->dispatch && is_mixture(i) ? &nn_block_mixed : layer_layout_kind(desc->layout, i);
     return MIMO_OK;
 }
 
@@ -134,12 +132,12 @@ static mimo_status add_stages(language_model *out, const language_desc *desc,
         int stage = (int)(chunk % stages);
         nn_stack_desc blocks = blocks_in(out, desc, chunk);
         nn_stack other = {0};
-        if (kinds) {
+        blocks.kinds = kinds + blocks.first;
+        if (desc->dispatch) {
             int64_t top_k = nn_dispatch_sizes(desc->dispatch)->top_k;
             mixture = mixture_of(desc->dispatch, blocks.block.inner, top_k);
             mixture.cp = desc->cp;
             blocks.block.mixture = &mixture;
-            blocks.kinds = kinds + blocks.first;
         }
         bool own = stage == nn_params_pp_rank(out->params);
         blocks.recompute = own && desc->recompute;
@@ -241,7 +239,7 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     TRY(nn_params_create(&out->params, &store));
     out->first = desc->stage == 0;
     out->last = desc->stage == nn_params_pp_size(out->params) - 1;
-    out->chunks = desc->chunks > 0 ? desc->chunks : 1;
+    out->chunks = desc->layout->chunks;
     TRY(memory_reserve(&out->blocks, out->chunks, sizeof *out->blocks));
     TRY(find_positions(out, desc));
     TRY(add_layers(out, desc));

@@ -8,7 +8,8 @@
  *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
  *   cross-entropy
  *
- * The MLP of blocks 1, 3, ... may be a mixture of experts. Padding and masked samples go to none.
+ * A block may be attention or an MLP alone (layer_layout.h). The MLP of blocks 1, 3, ... may be a
+ * mixture of experts. Padding and masked samples go to none.
  *
  * Over pipeline stages the model is cut into chunks: chunk c of stage p is number c * pp + p. The
  * first one has what comes before the blocks, the last one what comes behind them, and each some of
@@ -21,22 +22,23 @@
 #include "nn/nn.h"
 
 #include "captioner/model/batch.h"
+#include "captioner/model/layer_layout.h"
 
 /* The vocabulary with room to spare, so that tp divides it. It must not depend on tp: rows that are
  * never right still take part in the softmax, and every topology shall compute the same loss. */
 enum { PADDED_VOCABULARY = 288 };
 
 typedef struct language_desc {
-    mimo_comm *tp, *cp;    /* NULL: one rank */
-    int stage, stages;     /* of the pipeline; 0 stages count as 1 */
-    int64_t chunks;        /* of a stage; 0 counts as 1 */
+    mimo_comm *tp, *cp;         /* NULL: one rank */
+    int stage, stages;          /* of the pipeline; 0 stages count as 1 */
+    const layer_layout *layout; /* of the layers on these stages; not kept */
     const int64_t *states; /* [chunks] micro-batches in flight at most; NULL: 1 each; not kept */
     const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     const mimo_partition *partition;
     bool sp; /* as the partition's; only where tp is larger than 1 */
     uint64_t seed;
     int64_t image_tokens, seq, sentences; /* P, S, B */
-    int64_t hidden, heads, layers;
+    int64_t hidden, heads;
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
     nn_dispatch *dispatch;             /* of the mixtures' rows; NULL: no block is one */

@@ -15,15 +15,16 @@ static inline double fan_in_std(int64_t in)
 }
 
 /* A block of the usual proportions: an mlp four times as wide, and projections back to the residual
- * that are smaller the more of them add up. The caller fills in the upper limits. */
-static inline nn_block_desc block_of(int64_t hidden, int64_t heads, int64_t layers)
+ * that are smaller the more of them add up, two of each whole block. The caller fills in the upper
+ * limits. */
+static inline nn_block_desc block_of(int64_t hidden, int64_t heads, int64_t projections)
 {
     nn_block_desc block = {0};
     block.hidden = hidden;
     block.heads = heads;
     block.inner = 4 * hidden;
     block.std = 0.5 * fan_in_std(hidden);
-    block.out_std = block.std / sqrt(2.0 * (double)layers);
+    block.out_std = block.std / sqrt((double)projections);
     return block;
 }
 

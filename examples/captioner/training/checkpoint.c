@@ -85,7 +85,7 @@ static void release_entries(entry_list *list)
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
-enum { SIZES = 7, FACTS = 15, VALUE_CAPACITY = 256 };
+enum { SIZES = 8, FACTS = 16, VALUE_CAPACITY = 256 };
 #define ABSENT "none" /* the value of a fact that the file does not mention */
 typedef struct fact {
     const char *key, *words;
@@ -108,6 +108,15 @@ static void add_pair(fact *facts, int *count, const char *key, const char *words
     *added = (fact){.key = key, .words = words, .value = ABSENT};
     if (first > 0)
         snprintf(added->value, sizeof added->value, "%" PRId64 ",%" PRId64, first, second);
+}
+
+/* A run of the usual blocks has their number alone. */
+static void add_pattern(fact *facts, int *count, const layer_layout *layout)
+{
+    fact *added = &facts[(*count)++];
+    *added = (fact){.key = "llm_pattern", .words = "--llm-pattern", .value = ABSENT};
+    if (!layout->usual)
+        layer_layout_spell(added->value, sizeof added->value, layout);
 }
 
 /* The names, or where these are too long their hash: lists that only begin alike differ. */
@@ -151,6 +160,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
     add_number(facts, &n, "hidden", "--hidden", (uint64_t)desc->hidden);
     add_number(facts, &n, "heads", "--heads", (uint64_t)desc->heads);
     add_number(facts, &n, "encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers);
+    add_pattern(facts, &n, &trainer->model->layout);
     add_number(facts, &n, "llm_layers", "--llm-layers", (uint64_t)desc->llm_layers);
     add_number(facts, &n, "image_size", "--image-size", (uint64_t)desc->side);
     add_number(facts, &n, "seq", "--seq", (uint64_t)desc->seq);

@@ -10,6 +10,7 @@
 #include "captioner/formats/lora_v1_file.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "schedule/layer_pattern.h"
 
 #define ALL "all"
 static const char *const default_targets = "qkv,out,up,down";
@@ -86,26 +87,52 @@ __attribute__((format(printf, 2, 3))) static void visit_layer(layer_walk *walk, 
     walk->found = walk->found || nn_lora_for(walk->choice, walk->name);
 }
 
+static void visit_attention(layer_walk *walk, const char *module, int64_t block)
+{
+    visit_layer(walk, "%s.block%" PRId64 ".attention.qkv", module, block);
+    visit_layer(walk, "%s.block%" PRId64 ".attention.out", module, block);
+}
+
 /* An MLP's layers, or those of each expert in its place. */
+static void visit_mlp(layer_walk *walk, const char *module, int64_t block, int64_t experts)
+{
+    bool mixture = experts > 0 && block % 2 == 1;
+    for (int64_t e = 0; e < experts && mixture && !walk->found; e++) {
+        visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".up", module, block, e);
+        visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".down", module, block, e);
+    }
+    if (mixture)
+        return;
+    visit_layer(walk, "%s.block%" PRId64 ".mlp.up", module, block);
+    visit_layer(walk, "%s.block%" PRId64 ".mlp.down", module, block);
+}
+
 static void visit_blocks(layer_walk *walk, const char *module, int64_t blocks, int64_t experts)
 {
     for (int64_t i = 0; i < blocks && !walk->found; i++) {
-        bool mixture = experts > 0 && i % 2 == 1;
-        visit_layer(walk, "%s.block%" PRId64 ".attention.qkv", module, i);
-        visit_layer(walk, "%s.block%" PRId64 ".attention.out", module, i);
-        for (int64_t e = 0; e < experts && mixture && !walk->found; e++) {
-            visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".up", module, i, e);
-            visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".down", module, i, e);
-        }
-        if (mixture)
-            continue;
-        visit_layer(walk, "%s.block%" PRId64 ".mlp.up", module, i);
-        visit_layer(walk, "%s.block%" PRId64 ".mlp.down", module, i);
+        visit_attention(walk, module, i);
+        visit_mlp(walk, module, i, experts);
     }
 }
 
+/* Blocks of a pattern may have one half alone. */
+static mimo_status visit_pattern(layer_walk *walk, const char *text, int64_t experts)
+{
+    mimo_pattern *pattern;
+    TRY(mimo_pattern_create(&pattern, text));
+    for (int64_t i = 0; i < pattern->count && !walk->found; i++) {
+        const mimo_pattern_layer *layer = &pattern->layers[i];
+        if (layer->symbol == '*')
+            visit_attention(walk, "llm", layer->item);
+        if (layer->symbol == '-')
+            visit_mlp(walk, "llm", layer->item, experts);
+    }
+    mimo_pattern_destroy(pattern);
+    return MIMO_OK;
+}
+
 /* Whether any linear layer of the two modules gets an adapter by this target. */
-static bool has_layer(const char *target, const struct options *options)
+static mimo_status find_layer(bool *found, const char *target, const struct options *options)
 {
     const char *const targets[] = {target};
     const nn_lora_selection choice = {.targets = targets, .n_targets = 1};
@@ -114,19 +141,25 @@ static bool has_layer(const char *target, const struct options *options)
     visit_layer(&walk, "encoder.project");
     visit_layer(&walk, "llm.head");
     visit_blocks(&walk, "encoder", options->encoder_layers, 0);
-    visit_blocks(&walk, "llm", options->llm_layers, options->experts);
-    return walk.found;
+    if (options->llm_pattern)
+        TRY(visit_pattern(&walk, options->llm_pattern, options->experts));
+    else
+        visit_blocks(&walk, "llm", options->llm_layers, options->experts);
+    *found = walk.found;
+    return MIMO_OK;
 }
 
 static mimo_status check_targets(const struct adapter_config *config, const struct options *options)
 {
     for (int64_t i = 0; i < config->target_count; i++) {
+        bool found = false;
         if (strcmp(config->targets[i], ADAPTER_ALL_LINEAR) == 0) {
             CHECK(config->target_count == 1, MIMO_ERR_ARGUMENT,
                   "--lora-targets: \"%s\" is there beside other targets", ADAPTER_ALL_LINEAR);
             continue;
         }
-        CHECK(has_layer(config->targets[i], options), MIMO_ERR_ARGUMENT,
+        TRY(find_layer(&found, config->targets[i], options));
+        CHECK(found, MIMO_ERR_ARGUMENT,
               "%s \"%s\": no linear layer ends with \".%s\"; there are: patch, project, "
               "attention.qkv, attention.out, mlp.up, mlp.down%s, head",
               options->adapter ? options->adapter : "--lora-targets", config->targets[i],

@@ -24,6 +24,7 @@ enum {
     LARGEST_IMAGE = 136, /* what the emoji font holds */
     USUAL_SHARDS = 8,    /* V and C of --same-bits without a value */
     USUAL_PAIRS = 1,
+    USUAL_LLM_LAYERS = 4,
     MOST_DECAY = 100,
 };
 
@@ -38,6 +39,7 @@ enum option_key {
     KEY_HEADS,
     KEY_EXPERTS,
     KEY_EXPERT_GRID,
+    KEY_LLM_PATTERN,
     KEY_LAYERS,
     KEY_ENCODER_LAYERS,
     KEY_LLM_LAYERS,
@@ -92,7 +94,6 @@ static const struct options defaults = {
     .hidden = 128,
     .heads = 8,
     .encoder_layers = 2,
-    .llm_layers = 4,
     .steps = 2000,
     .global_batch = 16,
     .micro_batches = 1,
@@ -141,6 +142,10 @@ static const struct argp_option rows[] = {
     FLAG("layers", KEY_LAYERS, "E,L", "Layers of the encoder and of the LLM (default 2,4)"),
     FLAG("encoder-layers", KEY_ENCODER_LAYERS, "N", "Layers of the encoder alone"),
     FLAG("llm-layers", KEY_LLM_LAYERS, "N", "Layers of the LLM alone"),
+    FLAG("llm-pattern", KEY_LLM_PATTERN, "TEXT",
+         "The LLM's layers in their order: * is attention, - an MLP, [*-] a block of both, as "
+         "--llm-layers has them. | cuts the list into the stages of a pipeline, as many layers as "
+         "there are between: \"[*-]|[*-][*-]\". With interleaved:V there are V segments a stage"),
     FLAG("experts", KEY_EXPERTS, "E,K",
          "In place of the MLP of the LLM's blocks 1, 3, ... a mixture of E experts, of which each "
          "token has K: together they are as wide as the MLP"),
@@ -438,6 +443,8 @@ static mimo_status parse_model_flag(struct options *o, int key, const char *text
         return parse_experts(o, text);
     case KEY_EXPERT_GRID:
         return parse_text(&o->expert_grid, "--expert-grid", text);
+    case KEY_LLM_PATTERN:
+        return parse_text(&o->llm_pattern, "--llm-pattern", text);
     case KEY_LAYERS:
         return parse_layers(o, text);
     case KEY_ENCODER_LAYERS:
@@ -790,6 +797,8 @@ mimo_status options_parse(struct options *out, int argc, char **argv)
             parse.options.log && parse.options.shards > 0 ? OPTIONS_HASHES : OPTIONS_NO_HASHES;
     if (parse.options.action == OPTIONS_TRAIN || parse.options.action == OPTIONS_PREPARE)
         TRY(check_together(&parse.options));
+    if (parse.options.llm_layers == 0 && !parse.options.llm_pattern)
+        parse.options.llm_layers = USUAL_LLM_LAYERS;
     *out = parse.options;
     return MIMO_OK;
 }

@@ -61,7 +61,8 @@ struct options {
     int64_t hidden;
     int64_t heads; /* divides hidden */
     int64_t encoder_layers;
-    int64_t llm_layers;
+    int64_t llm_layers;      /* 0: llm_pattern alone says it */
+    const char *llm_pattern; /* NULL: not given */
     int64_t experts, top_k;  /* of the LLM's mixtures, in blocks 1, 3, ...; 0: there are none */
     const char *expert_grid; /* which ranks share them; NULL: not given */
 

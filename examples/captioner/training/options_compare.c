@@ -46,6 +46,7 @@ static void add_model(option_list *list, const struct options *o)
     add_int(list, "--heads", o->heads);
     add_int(list, "--encoder-layers", o->encoder_layers);
     add_int(list, "--llm-layers", o->llm_layers);
+    add_text(list, "--llm-pattern", o->llm_pattern);
     add_int(list, "--experts (E)", o->experts);
     add_int(list, "--experts (K)", o->top_k);
     add_text(list, "--expert-grid", o->expert_grid);

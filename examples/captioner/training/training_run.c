@@ -80,6 +80,7 @@ static mimo_status build_model(run_state *run)
                        .heads = options->heads,
                        .encoder_layers = options->encoder_layers,
                        .llm_layers = options->llm_layers,
+                       .llm_pattern = options->llm_pattern,
                        .side = options->image_size,
                        .seq = options->seq,
                        .micro_batch = most,

@@ -37,6 +37,7 @@ Test(options, defaults)
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32 && !o.recompute);
     cr_assert(o.decay == 0.01 && o.augment == 0 && o.evaluate_every == 0 && o.save_every == 0);
+    cr_assert(!o.llm_pattern);
     cr_assert(!o.cost && o.costs.of[MIMO_STEP_F] == 4 && o.costs.head == 0);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
@@ -69,6 +70,12 @@ Test(options, every_flag)
     cr_assert(o.device == OPTIONS_CUDA);
     cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16 && o.recompute);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
+    char pattern[] = "--llm-pattern [*-]|*-", both[] = "--layers 1,3 --llm-pattern [*-]|*-";
+    cr_assert_eq(parse(&o, pattern), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_str_eq(o.llm_pattern, "[*-]|*-");
+    cr_assert_eq(o.llm_layers, 0);
+    cr_assert_eq(parse(&o, both), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.llm_layers, 3);
     char mixtures[] = "--experts 16,4", shared[] = "--experts 16,4 --expert-grid etp=2,ep=2";
     cr_assert_eq(parse(&o, mixtures), MIMO_OK, "%s", mimo_last_error());
     cr_assert(o.experts == 16 && o.top_k == 4);
@@ -181,6 +188,7 @@ static const struct {
     {"--experts 2,3", "--experts \"2,3\": a token can't have 3 of 2 experts"},
     {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
     {"--expert-grid=", "--expert-grid needs a value"},
+    {"--llm-pattern=", "--llm-pattern needs a value"},
     {"--cost=", "--cost needs a value"},
     {"--cost f=4,x=1", "--cost has 'x=1', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"},
     {"--cost f=4,", "--cost has '', and takes"},
@@ -262,6 +270,7 @@ Test(options, help_explains_each_flag)
         "--layers=E,L",
         "--encoder-layers=N",
         "--llm-layers=N",
+        "--llm-pattern=TEXT",
         "--cost=LIST",
         "--experts=E,K",
         "--expert-grid=SPEC",
