@@ -2,7 +2,6 @@
 and without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
 sentence."""
 import filecmp
-import os
 import re
 import sys
 import tempfile
@@ -70,6 +69,37 @@ REFUSED = [
 ]
 
 
+# What Megatron calls the tensors of a layer, and those of none. An item of the pattern is a layer, whose final norm
+# has another name where no item is a group.
+KEYS = {"norm1.scale": "input_layernorm.weight", "norm1.shift": "input_layernorm.bias",
+        "attention.qkv.weight": "self_attention.linear_qkv.weight",
+        "attention.qkv.bias": "self_attention.linear_qkv.bias",
+        "attention.out.weight": "self_attention.linear_proj.weight",
+        "attention.out.bias": "self_attention.linear_proj.bias",
+        "norm2.scale": "pre_mlp_layernorm.weight", "norm2.shift": "pre_mlp_layernorm.bias",
+        "mlp.up.weight": "mlp.linear_fc1.weight", "mlp.up.bias": "mlp.linear_fc1.bias",
+        "mlp.down.weight": "mlp.linear_fc2.weight", "mlp.down.bias": "mlp.linear_fc2.bias"}
+OTHER_KEYS = {"llm.text.weight": "embedding.word_embeddings.weight",
+              "llm.position.weight": "embedding.position_embeddings.weight",
+              "llm.norm.scale": "decoder.{norm}.weight", "llm.norm.shift": "decoder.{norm}.bias",
+              "llm.head.weight": "output_layer.weight"}
+
+
+def megatron_tensors(path, norm="final_layernorm"):
+    """A checkpoint with the captioner's keys, as one with Megatron's."""
+    metadata, tensors = read_tensors(path)
+    renamed = {}
+    for name, value in tensors.items():
+        whole, moment = re.fullmatch(r"(.*?)(\.adam_[mv])?", name).groups()
+        block = re.fullmatch(r"llm\.block(\d+)\.(.*)", whole)
+        if block:
+            whole = f"decoder.layers.{block[1]}.{KEYS[block[2]]}"
+        elif not name.startswith("encoder."):
+            whole = OTHER_KEYS[whole].format(norm=norm)
+        renamed[whole + (moment or "")] = value
+    return {**metadata, "keys": "megatron"}, renamed
+
+
 class SameBits(Checks):
     def flags_of(self, topology, flags):
         encoder, llm, _, more = topology
@@ -106,11 +136,13 @@ class SameBits(Checks):
         must be those of the first half."""
         self.train("half", TOPOLOGIES[3], "--same-bits=8,4", "--steps", "10")
         self.train("two thirds", PIPELINES[0], "--same-bits=8,4", "--steps", "14", "--resume",
-                   self.path("half"))
+                   self.path("half"), "--keys", "megatron")
         self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume",
                    self.path("two thirds"))
         self.expect(filecmp.cmp(self.path("one"), self.path("other"), shallow=False),
                     "resumed twice, on other topologies")
+        self.expect(read_tensors(self.path("two thirds"))[1].keys() == {*megatron_tensors(self.path("one"))[1]},
+                    "keys of Megatron, from stages")
         for order, said in ((["--same-bits=8,2"], "8,2"), ([], "none")):
             complaint = self.refused(ONE, *order, "--steps", STEPS, "--resume", self.path("half"))
             self.expect(f"was saved with --same-bits 8,4, but this run has {said}" in complaint,
@@ -130,11 +162,25 @@ class SameBits(Checks):
             metadata.update({"llm_layers": "4", "llm_pattern": "*-*-"})
             moved[name] = metadata, {halves_name(tensor): value for tensor, value in tensors.items()}
         write_tensors(self.path("moved"), *moved["half"])
-        self.train("other", HALVES, "--same-bits=8,4", "--steps", STEPS, "--resume", self.path("moved"))
-        self.expect(read_tensors(self.path("other")) == moved["one"], "layers as blocks of their own")
+        write_tensors(self.path("one moved"), *moved["one"])
+        self.train("other", HALVES, "--same-bits=8,4", "--steps", STEPS, "--resume", self.path("moved"),
+                   "--keys", "megatron")
+        self.expect(read_tensors(self.path("other")) == megatron_tensors(self.path("one moved"), "final_norm"),
+                    "layers as blocks of their own, with Megatron's keys")
         complaint = self.refused(PIPELINES[0], "--same-bits=8,4", "--resume", self.path("moved"))
         self.expect("was saved with --llm-pattern *-*-, but this run has none" in complaint,
                     f"resumed with other blocks: {complaint.strip()[:200]}")
+
+    def expect_keys(self):
+        """Megatron's keys are the same tensors. Cut over tp it is the file that stages write."""
+        self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume", self.path("two thirds"),
+                   "--keys", "megatron")
+        self.expect(read_tensors(self.path("other")) == megatron_tensors(self.path("one")), "keys of Megatron")
+        metadata, tensors = read_tensors(self.path("one"))
+        write_tensors(self.path("other"), {**metadata, "keys": "hf"}, tensors)
+        complaint = self.refused(ONE, "--same-bits=8,4", "--resume", self.path("other"))
+        self.expect("other has keys \"hf\", and not those of the captioner or of megatron" in complaint,
+                    f"keys of nobody: {complaint.strip()[:200]}")
 
     def expect_refused(self, flags, ranks, sentence):
         grids = (f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}", ranks, [])
@@ -150,6 +196,7 @@ def main():
         test = SameBits(captioner)
         test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
         test.expect_resumed()
+        test.expect_keys()
         test.expect_halves()
         test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "8")
         test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)

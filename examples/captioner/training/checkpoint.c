@@ -24,11 +24,12 @@ static const struct {
 typedef struct saved_tensor {
     const nn_param *param;
     nn_param_part place;
-    char name[160];
+    const char *name; /* in `keys` of the list */
 } saved_tensor;
 
 typedef struct entry_list {
     saved_tensor *entries;
+    mimo_pattern_key *keys; /* [count] */
     int64_t count;
     int64_t largest; /* elements of the largest whole tensor */
     nn_real *whole;  /* [largest] */
@@ -53,25 +54,32 @@ static void list_store(entry_list *list, const nn_owners *owners, selection what
             const nn_param *param = nn_params_at(params, i);
             if (!is_selected(param, parts[part].part, what))
                 continue;
+            mimo_pattern_key *key = &list->keys[list->count];
             saved_tensor *entry = &list->entries[list->count++];
             int64_t elements = nn_placement_elements(&param->placement);
             entry->param = param;
             entry->place = (nn_param_part){owners, i, parts[part].part};
-            snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
+            entry->name = key->text;
+            key->place = -1;
+            snprintf(key->text, sizeof key->text, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;
         }
 }
 
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
-static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what)
+static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what,
+                                checkpoint_keys keys)
 {
     int64_t count = 0;
     for (int s = 0; s < MODEL_STORES; s++)
         count += PARTS * (int64_t)nn_params_count(model->owners[s].params);
     TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
+    TRY(memory_reserve(&out->keys, count, sizeof *out->keys));
     for (int s = 0; s < MODEL_STORES; s++)
         list_store(out, &model->owners[s], what);
+    if (keys == CHECKPOINT_KEYS_MEGATRON)
+        TRY(checkpoint_keys_rename(out->keys, out->count, &model->layout));
     TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
     return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
@@ -79,6 +87,7 @@ static mimo_status list_entries(entry_list *out, const captioner_model *model, s
 static void release_entries(entry_list *list)
 {
     memory_release(list->entries);
+    memory_release(list->keys);
     memory_release(list->slice);
     memory_release(list->whole);
 }
@@ -86,7 +95,8 @@ static void release_entries(entry_list *list)
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
 enum { SIZES = 8, FACTS = 16, VALUE_CAPACITY = 256 };
-#define ABSENT "none" /* the value of a fact that the file does not mention */
+static const char keys_key[] = "keys"; /* how the tensors are called; absent: by their own names */
+#define ABSENT "none"                  /* the value of a fact that the file does not mention */
 typedef struct fact {
     const char *key, *words;
     char value[VALUE_CAPACITY];
@@ -181,13 +191,16 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
                               const step_trainer *trainer, int64_t step, selection what)
 {
     char digits[24];
-    struct safetensors_text metadata[FACTS + 1];
+    struct safetensors_text metadata[FACTS + 2];
     fact facts[FACTS];
     int count = list_facts(facts, trainer, what);
     int said = 0;
     for (int i = 0; i < count; i++)
         if (strcmp(facts[i].value, ABSENT) != 0)
             metadata[said++] = (struct safetensors_text){facts[i].key, facts[i].value};
+    if (trainer->desc.keys != CHECKPOINT_KEYS_OWN)
+        metadata[said++] =
+            (struct safetensors_text){keys_key, checkpoint_keys_name(trainer->desc.keys)};
     snprintf(digits, sizeof digits, "%" PRId64, step);
     metadata[said++] = (struct safetensors_text){"step", digits};
 
@@ -218,7 +231,7 @@ static mimo_status prepare_save(save_state *save, const char *path, const step_t
                                 int64_t step, selection what)
 {
     entry_list *list = &save->list;
-    TRY(list_entries(list, trainer->model, what));
+    TRY(list_entries(list, trainer->model, what, trainer->desc.keys));
     save->runtime = trainer->model->desc.runtime;
     TRY(nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
     if (mimo_comm_rank(trainer->model->topology->world) != 0)
@@ -378,14 +391,28 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     return nn_params_write(params, entry->place.index, entry->place.part, list->slice);
 }
 
+/* Whichever names a file has, it is read. */
+static mimo_status read_keys(checkpoint_keys *out, const safetensors_file *file, const char *path)
+{
+    const char *text = safetensors_metadata(file, keys_key);
+    const char *megatron = checkpoint_keys_name(CHECKPOINT_KEYS_MEGATRON);
+    CHECK(!text || strcmp(text, megatron) == 0, MIMO_ERR_IO,
+          "%s has keys \"%s\", and not those of the captioner or of %s", path, text, megatron);
+    *out = text ? CHECKPOINT_KEYS_MEGATRON : CHECKPOINT_KEYS_OWN;
+    return MIMO_OK;
+}
+
 /* What the file says of the selected, into what this rank holds of them. Local. */
 static mimo_status read_file(const safetensors_file *file, const char *path,
                              const step_trainer *trainer, selection what)
 {
     entry_list list = {0};
+    checkpoint_keys keys = CHECKPOINT_KEYS_OWN;
     mimo_status status = check_facts(file, path, trainer, what);
     if (status == MIMO_OK)
-        status = list_entries(&list, trainer->model, what);
+        status = read_keys(&keys, file, path);
+    if (status == MIMO_OK)
+        status = list_entries(&list, trainer->model, what, keys);
     for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
         status = read_entry(file, path, &list.entries[i], &list);
     release_entries(&list);

@@ -5,6 +5,9 @@
  *   encoder.block0.mlp.up.weight          [512, 128] F32
  *   encoder.block0.mlp.up.weight.adam_m   the same shape, as is .adam_v
  *
+ * With the keys of Megatron-LM the LLM's tensors have other names (checkpoint_keys.h), and the
+ * metadata say so: either kind is read.
+ *
  * Of a frozen parameter there is its value alone. A run with adapters has them among its
  * parameters, and their rank, alpha and targets as metadata.
  *

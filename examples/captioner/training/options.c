@@ -69,6 +69,7 @@ enum option_key {
     KEY_LOG,
     KEY_LOG_HASHES,
     KEY_SAVE,
+    KEY_KEYS,
     KEY_SAVE_EVERY,
     KEY_RESUME,
     KEY_PROGRESS,
@@ -219,6 +220,10 @@ static const struct argp_option rows[] = {
     FLAG("save", KEY_SAVE, "FILE",
          "Write a checkpoint (safetensors) at the end, and when SIGTERM or SIGINT ends the run, or "
          "a full disk under --log"),
+    FLAG("keys", KEY_KEYS, "own|megatron",
+         "What checkpoints call the LLM's tensors (default own): with megatron "
+         "decoder.layers.0.self_attention.linear_qkv.weight and so on, where each item of "
+         "--llm-pattern is a layer. The tensors are the same, and --resume and --base read both"),
     FLAG("save-every", KEY_SAVE_EVERY, "N", "Write it every N steps as well"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
@@ -553,6 +558,10 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
+    case KEY_KEYS:
+        TRY(parse_choice(&choice, "--keys", text, "own|megatron"));
+        o->megatron_keys = choice == 1;
+        return MIMO_OK;
     case KEY_SAVE_EVERY:
         return parse_int(&o->save_every, "--save-every", text, 1, OPTIONS_MOST_STEPS);
     case KEY_RESUME:

@@ -95,6 +95,7 @@ struct options {
     const char *log;        /* NULL: no log */
     enum options_hashes log_hashes;
     const char *save;   /* checkpoint to write at the end; NULL: none */
+    bool megatron_keys; /* of the LLM's tensors in checkpoints that are written */
     int64_t save_every; /* steps between two checkpoints; 0: at the end alone */
     const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;

@@ -96,6 +96,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--log", o->log);
     add_int(list, "--log-hashes", o->log_hashes);
     add_text(list, "--save", o->save);
+    add_text(list, "--keys", o->megatron_keys ? "megatron" : NULL);
     add_int(list, "--save-every", o->save_every);
     add_text(list, "--resume", o->resume);
     add_text(list, "--base", o->base);

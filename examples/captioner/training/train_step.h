@@ -4,6 +4,7 @@
 
 #include "captioner/formats/adapter_config.h"
 #include "captioner/model/model_pass.h"
+#include "captioner/training/checkpoint_keys.h"
 
 typedef struct trainer_desc {
     const batch_item *items; /* the training samples; borrowed */
@@ -15,6 +16,7 @@ typedef struct trainer_desc {
     double decay;                          /* of AdamW */
     unsigned augment;                      /* kinds of changes to the samples */
     const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
+    checkpoint_keys keys;                  /* that checkpoints are written with */
 } trainer_desc;
 
 typedef struct step_trainer {

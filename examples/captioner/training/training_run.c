@@ -97,6 +97,8 @@ static mimo_status build_model(run_state *run)
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
+                            .keys = options->megatron_keys ? CHECKPOINT_KEYS_MEGATRON
+                                                           : CHECKPOINT_KEYS_OWN,
                             .items = run->data.training,
                             .samples = run->data.training_count,
                             .steps = options->steps,

@@ -90,6 +90,11 @@ Test(options, every_flag)
     char none[] = "--weight-decay 0 --augment shift --augment none";
     cr_assert_eq(parse(&o, none), MIMO_OK, "%s", mimo_last_error());
     cr_assert(o.decay == 0 && o.augment == 0);
+    char keys[] = "--save s --keys megatron", own[] = "--save s";
+    cr_assert_eq(parse(&o, keys), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.megatron_keys);
+    cr_assert_eq(parse(&o, own), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(!o.megatron_keys);
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
     cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
@@ -189,6 +194,7 @@ static const struct {
     {"--expert-grid ep=2", "--expert-grid needs experts: give --experts with it"},
     {"--expert-grid=", "--expert-grid needs a value"},
     {"--llm-pattern=", "--llm-pattern needs a value"},
+    {"--save s --keys hf", "--keys must be one of own|megatron, not \"hf\""},
     {"--cost=", "--cost needs a value"},
     {"--cost f=4,x=1", "--cost has 'x=1', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"},
     {"--cost f=4,", "--cost has '', and takes"},
@@ -272,6 +278,7 @@ Test(options, help_explains_each_flag)
         "--llm-layers=N",
         "--llm-pattern=TEXT",
         "--cost=LIST",
+        "--keys=own|megatron",
         "--experts=E,K",
         "--expert-grid=SPEC",
         "--samples=FILE",
