@@ -5,9 +5,10 @@
 #
 #   scripts/oracle.sh [part...]     default: small every every-adapters every-experts every-stages
 #                                   same-bits every-same-bits curves mutations self-test arguments
-#                                   captioner-experts
+#                                   captioner-experts captioner-images
 #
 # captioner-experts: the captioner's mixtures of experts on more topologies than its test has.
+# captioner-images: its samples of several pictures on many, with --balance and without.
 # Five more parts run only by name: eight, adapters, experts and stages (parts of the others), and
 # effects (what each mutation does to training).
 #
@@ -24,7 +25,7 @@ configure_and_build "$build" --werror
 use_local_mpi
 [ $# -gt 0 ] ||
     set -- small every every-adapters every-experts every-stages same-bits every-same-bits \
-        curves mutations self-test arguments captioner-experts
+        curves mutations self-test arguments captioner-experts captioner-images
 cd "$build"
 parts=()
 failed=0
@@ -32,6 +33,8 @@ for part in "$@"; do
     if [ "$part" = captioner-experts ]; then
         python3 "$root/tests/examples/test_captioner_experts.py" mpirun examples/captioner/captioner \
             every || failed=$?
+    elif [ "$part" = captioner-images ]; then
+        python3 "$root/tests/examples/captioner_images.py" mpirun examples/captioner/captioner || failed=$?
     else
         parts+=("$part")
     fi

@@ -61,6 +61,8 @@ static mimo_status build(small_run *run)
                         .seq = SEQ,
                         .micro_batch = 3,
                         .micro_batches = 2,
+                        .most_images = options->most_images,
+                        .balanced = options->balance,
                         .seed = 1,
                         .bridge_dtype = MIMO_F32};
     MIMO_TRY(options_compare(options, world));
@@ -209,7 +211,11 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
                               .llm_layers = 1,
                               .samples = samples,
                               .save = saved};
+    options.most_images = 2; /* other runs have no lists of pictures */
+    options.balance = true;
     each_fails(&options, 1);
+    options.most_images = 0;
+    options.balance = false;
     MPI_EXPECT_OK(live_and_end(&options));
     options.lora_rank = 2;
     options.base = saved;

@@ -111,15 +111,16 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
     micro_batch batch = whole_batch(2, patches[0][0], ids[0], labels[0]);
     batch_item items[] = {{.picture = picture[0], .name = "a", .length = 1},
                           {.picture = picture[1], .name = "b", .length = 1}};
-    batch_fill_pictures(&batch, items, 2);
+    const batch_item *turns[] = {&items[0], &items[1]};
+    batch_fill_pictures(&batch, turns, 2);
     for (int p = 0; p < P; p++)
         for (int b = 0; b < 2; b++)
             for (int i = 0; i < PATCH_VALUES; i++)
                 cr_assert_eq(patches[p][b][i], (float)(b * 100 + p) / 127.5f - 1.0f,
                              "value %d of patch %d, picture %d", i, p, b);
 
-    batch_fill_pictures(&batch, items,
-                        1); /* overwrites the batch; its second sample is now masked */
+    turns[1] = &(batch_item){0}; /* masked */
+    batch_fill_pictures(&batch, turns, 2);
     for (int p = 0; p < P; p++)
         for (int i = 0; i < PATCH_VALUES; i++)
             cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i, p);
@@ -151,7 +152,7 @@ Test(captioner_batch, a_picture_moves_and_is_mirrored)
                                  .name = "a",
                                  .length = 1,
                                  .change = {.right = 3, .down = -2, .flip = flip}};
-        batch_fill_pictures(&batch, &item, 1);
+        batch_fill_pictures(&batch, &(const batch_item *){&item}, 1);
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++) {
                 int patch = y / PATCH * (SIDE / PATCH) + x / PATCH;

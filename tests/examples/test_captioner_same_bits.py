@@ -1,6 +1,6 @@
 """With --same-bits the checkpoint after 20 steps is one file from every topology and every schedule, with adapters
-and without, and where blocks are recomputed. Elsewhere two topologies' differ. What can't have the same bits is refused with a
-sentence."""
+and without, where blocks are recomputed, and where any rank encodes any picture. Elsewhere two topologies' differ.
+What can't have the same bits is refused with a sentence."""
 import filecmp
 import re
 import sys
@@ -37,6 +37,9 @@ PIPELINES = [
 # The same layers as blocks of their own, unevenly cut.
 HALVES = ("tp=1,dp=2", "pp=2,tp=1,cp=1,dp=1", 2,
           ["--micro-batches", "3", "--llm-layers", "4", "--llm-pattern", "*|-*-", "--schedule", "zero-bubble"])
+# Samples of several pictures, which any encoder lane encodes; one rank has one lane.
+BALANCED = ("tp=2,dp=4", "tp=2,cp=2,dp=2", 8,
+            ["--sp", "--micro-batches", "3", "--encoder-group", "2", "--balance"])
 ADAPTED = [TOPOLOGIES[0], TOPOLOGIES[6], PIPELINES[0]]
 ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
 REFUSED = [
@@ -120,6 +123,7 @@ class SameBits(Checks):
         done = self.launch(topology, "--save", self.path(name), *flags)
         if done.returncode != 0:
             sys.exit(f"{topology}: exit {done.returncode}\n{done.stderr}")
+        self.said = done.stdout
 
     def compare(self, topologies, same, *flags):
         """Every topology's checkpoint against that of one rank."""
@@ -130,6 +134,12 @@ class SameBits(Checks):
             self.expect(equal == same, f"{topology[0]} -> {topology[1]} {' '.join(topology[3])} "
                         f"{'is one file with' if equal else 'differs from'} one rank's "
                         f"({' '.join(flags)})")
+
+    def expect_dealt_out(self):
+        """The run that was compared last has moved pictures."""
+        said = re.search(r"^balance: .* had (\S+) times the mean if .*, and (\S+) as dealt out; (\d+)% of the "
+                         r"pictures moved$", self.said, re.M)
+        self.expect(said and float(said[1]) > float(said[2]) >= 1 and int(said[3]) > 0, said and said[0])
 
     def expect_resumed(self):
         """Half of the steps on another topology, against the one rank that was compared last; V and C
@@ -199,6 +209,8 @@ def main():
         test.expect_keys()
         test.expect_halves()
         test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "8")
+        test.compare([BALANCED], True, "--same-bits=8,4", "--steps", "8", "--images", "0-4")
+        test.expect_dealt_out()
         test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
         for row in REFUSED:
             test.expect_refused(*row)

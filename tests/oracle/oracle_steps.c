@@ -231,7 +231,7 @@ static mimo_status encode(oracle_candidate *candidate, const pipeline_task *task
     MIMO_TRY(load_patches(candidate, task->index, task->place));
     MIMO_TRY(encoder_forward(&candidate->encoder, task->place,
                              candidate->tiles[task->place].tile[MIMO_SRC],
-                             patches_of(candidate, task->place)));
+                             patches_of(candidate, task->place), candidate->pictures));
     if (candidate->capture && !candidate->logits)
         capture_encoder(candidate, task->index, task->place);
     return MIMO_OK;

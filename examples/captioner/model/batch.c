@@ -24,8 +24,11 @@ mimo_status batch_create(micro_batch *out, const rank_topology *topology, const 
     out->seq = desc->seq;
     out->group = desc->group;
     out->total = total;
+    out->most_images = desc->most_images;
     TRY(topology_samples(topology, MIMO_SRC, desc->group * total, &out->first_picture,
                          &out->pictures));
+    if (desc->most_images > 0)
+        out->pictures *= desc->most_images;
     TRY(topology_samples(topology, MIMO_DST, total, &out->first_sentence, &out->sentences));
     TRY(memory_reserve(&out->patches, out->tokens * out->pictures * PATCH_VALUES,
                        sizeof *out->patches));
@@ -61,36 +64,56 @@ static void cut_patch(float *row, const batch_item *item, int64_t side, int64_t 
             augment_pixel(row, &item->change, item->picture, side, y0 + y, x0 + x);
 }
 
-void batch_fill_pictures(micro_batch *batch, const batch_item *items, int64_t count)
+void batch_fill_pictures(micro_batch *batch, const batch_item *const *turns, int64_t count)
 {
     for (int64_t p = 0; p < batch->tokens; p++)
-        for (int64_t b = 0; b < batch->pictures; b++)
-            cut_patch(batch->patches + (p * batch->pictures + b) * PATCH_VALUES,
-                      item_at(items, count, batch->first_picture + b), batch->side, p);
+        for (int64_t b = 0; b < count; b++)
+            cut_patch(batch->patches + (p * count + b) * PATCH_VALUES, turns[b], batch->side, p);
 }
 
-/* Token i of a sentence. */
-static int64_t token_at(const batch_item *item, int64_t tokens, int64_t i)
+/* Image tokens of a turn. */
+static int64_t image_tokens(const micro_batch *batch, const batch_item *turn)
 {
-    int64_t letter = i - tokens;
+    return turn->picture || batch->most_images == 0 ? batch->tokens : 0;
+}
+
+/* Where in its sample a sentence is being read. */
+typedef struct sentence_place {
+    const batch_item *turn; /* NULL: in the padding */
+    int64_t at;             /* token of the turn */
+} sentence_place;
+
+/* The next token of a sentence. */
+static int64_t read_token(const micro_batch *batch, sentence_place *place)
+{
+    const batch_item *turn = place->turn;
+    if (!turn)
+        return TOKEN_PAD;
+    int64_t letter = place->at++ - image_tokens(batch, turn);
     if (letter < 0)
         return TOKEN_IMAGE;
-    if (!item->name || letter > item->length)
-        return TOKEN_PAD;
-    if (letter < item->length)
-        return (unsigned char)item->name[letter];
-    return item->open ? TOKEN_PAD : TOKEN_END;
+    if (turn->name && letter < turn->length)
+        return (unsigned char)turn->name[letter];
+    *place = (sentence_place){turn->next, 0};
+    return turn->name && !turn->open ? TOKEN_END : TOKEN_PAD;
 }
 
 /* Labels are shifted here, on the whole sequence: once cp has split it, the next position may be on
  * another rank. */
 static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, const batch_item *item)
 {
+    sentence_place place = {item, 0};
+    int64_t next = read_token(batch, &place);
     for (int64_t i = 0; i < batch->seq; i++) {
-        int64_t next = token_at(item, batch->tokens, i + 1);
-        ids[i] = token_at(item, batch->tokens, i);
+        ids[i] = next;
+        next = read_token(batch, &place);
         labels[i] = next <= TOKEN_END ? next : LABEL_IGNORED;
     }
+}
+
+int64_t batch_turn_tokens(const batch_item *turn, int64_t tokens)
+{
+    return (turn->picture ? tokens : 0) + turn->length + 1;
 }
 
 void batch_fill_sentences(micro_batch *batch, const batch_item *items, int64_t count)

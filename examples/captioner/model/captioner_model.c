@@ -152,7 +152,7 @@ static mimo_status create_language(captioner_model *out, const model_needs *need
                               .partition = topology->partition,
                               .sp = topology->sp,
                               .seed = desc->seed,
-                              .image_tokens = out->batch.tokens,
+                              .image_tokens = desc->most_images > 0 ? 0 : out->batch.tokens,
                               .seq = desc->seq,
                               .sentences = out->batch.sentences,
                               .hidden = desc->hidden,
@@ -201,7 +201,8 @@ static mimo_status connect_model(captioner_model *out)
                                   .rows = out->language.own_rows,
                                   .width = out->desc.hidden,
                                   .ring = out->desc.schedule.chunks > 1};
-    TRY(image_rows_connect(&out->images));
+    if (out->desc.most_images == 0)
+        TRY(image_rows_connect(&out->images));
     TRY(stage_hops_create(&out->hops, &hops));
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
@@ -264,7 +265,8 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
         out->desc.schedule.chunks = 1;
     out->topology = topology;
     TRY(create_layout(out));
-    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group};
+    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group,
+                              desc->most_images};
     TRY(mimo_comm_agree(topology->world, batch_create(&out->batch, topology, &batch)));
     TRY(mimo_comm_agree(topology->world, create_dispatch(out)));
     TRY(mimo_comm_agree(topology->world, reserve_model(out)));

@@ -19,6 +19,8 @@ typedef struct model_desc {
     int64_t side, seq;       /* picture side in pixels; S */
     int64_t micro_batch;   /* most samples of a micro-batch over all ranks; dp need not divide it */
     int64_t micro_batches; /* most micro-batches of a pass; 0 counts as 1 */
+    int64_t most_images;   /* pictures of a sample; 0: each has one */
+    bool balanced;         /* any rank encodes any picture; only with `most_images` */
     schedule_choice schedule;
     uint64_t seed;
     const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */

@@ -116,17 +116,21 @@ void encoder_destroy(vision_encoder *encoder)
 }
 
 mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
-                            const nn_real *patches)
+                            const nn_real *patches, int64_t pictures)
 {
     encoder_saved *saved = &encoder->saved[state];
     nn_real *first = saved->blocks.x[0], *last = saved->blocks.x[encoder->blocks.count];
-    int64_t tokens = encoder->sequence.rows, pictures = encoder->sequence.batch;
-    TRY(nn_linear_forward(&encoder->patch, &saved->patch, first, patches, encoder->rows, pictures));
+    int64_t tokens = encoder->sequence.rows, count = tokens * pictures;
+    saved->sequence = encoder->sequence;
+    saved->sequence.batch = pictures;
+    if (pictures == 0)
+        return MIMO_OK;
+    TRY(nn_linear_forward(&encoder->patch, &saved->patch, first, patches, count, pictures));
     TRY(nn_embedding_add(&encoder->position, &saved->position, first, encoder->places, tokens,
                          pictures));
-    TRY(nn_stack_forward(&encoder->blocks, &saved->blocks, &encoder->sequence));
-    TRY(nn_norm_forward(&encoder->norm, &saved->norm, saved->normed, last, encoder->rows));
-    return nn_linear_forward(&encoder->project, &saved->project, rows, saved->normed, encoder->rows,
+    TRY(nn_stack_forward(&encoder->blocks, &saved->blocks, &saved->sequence));
+    TRY(nn_norm_forward(&encoder->norm, &saved->norm, saved->normed, last, count));
+    return nn_linear_forward(&encoder->project, &saved->project, rows, saved->normed, count,
                              pictures);
 }
 

@@ -23,7 +23,8 @@ typedef struct encoder_desc {
 
 /** What a forward leaves for its backward. */
 typedef struct encoder_saved {
-    nn_room room; /* of all below */
+    nn_sequence sequence; /* the encoder's, of the forward's pictures; not released */
+    nn_room room;         /* of all below */
     nn_linear_saved patch, project;
     nn_embedding_saved position;
     nn_stack_saved blocks;
@@ -52,10 +53,11 @@ typedef struct vision_encoder {
 mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc);
 void encoder_destroy(vision_encoder *encoder);
 
-/** rows [P, b, H] from patches [P, b, 192], which stay where they are until backward of the state.
- */
+/** rows [P, pictures, H] from patches [P, pictures, 192], which stay where they are until backward
+ *  of the state. All tp ranks have the same pictures, at most those of the descriptor; of none
+ *  there is no backward. */
 mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
-                            const nn_real *patches);
+                            const nn_real *patches, int64_t pictures);
 
 /** Gradients of the parameters from the gradient of the rows of a state's forward, which is gone
  *  after it; a picture needs none. */

@@ -10,9 +10,9 @@ static const nn_runtime *runtime_of(const image_rows *rows)
 }
 
 /* Rows of this rank's pictures. */
-static int64_t count_rows(const image_rows *rows)
+static int64_t count_rows(const image_rows *rows, const image_place *place)
 {
-    return rows->desc.batch->tokens * rows->desc.batch->pictures;
+    return rows->desc.batch->tokens * place->deal->count;
 }
 
 /* Rows of a micro-batch in the LLM's tile. */
@@ -28,12 +28,11 @@ static bool is_first(const image_rows *rows)
 
 /* --------------------------------------------- life ------------------------------------------- */
 
-/* Rows of `samples` samples of `positions` positions in two orders. A merge of samples that are all
- * image rows puts those that lie position after position in the order of the samples, or the other
- * way round, and its split puts them back. */
-static mimo_status create_order(mimo_alignment **out, const image_rows *rows, int64_t samples,
-                                int64_t positions)
+/* Rows of a tile in two orders. A merge of samples that are all image rows puts those that lie
+ * sample after sample in the order of the positions, and its split puts them back. */
+static mimo_status create_parts(mimo_alignment **out, const image_rows *rows)
 {
+    int64_t samples = rows->desc.batch->sentences, positions = rows->desc.own;
     int64_t image = 0, *ids;
     mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
     desc.modalities = 1;
@@ -51,10 +50,10 @@ static mimo_status reserve_place(image_place *place, const image_rows *rows)
 {
     const nn_runtime *runtime = rows->desc.runtime;
     bool half = rows->desc.dtype == MIMO_BF16;
-    int64_t hidden = rows->desc.hidden, src = count_rows(rows) * hidden;
+    int64_t most = rows->desc.batch->tokens * rows->desc.batch->pictures;
+    int64_t hidden = rows->desc.hidden, src = most * hidden;
     int64_t dst = is_first(rows) ? rows->desc.batch->group * part_rows(rows) * hidden : 0;
-    TRY(nn_runtime_reserve(runtime, &place->patches, count_rows(rows) * PATCH_VALUES,
-                           sizeof *place->patches));
+    TRY(nn_runtime_reserve(runtime, &place->patches, most * PATCH_VALUES, sizeof *place->patches));
     TRY(nn_runtime_reserve(runtime, &place->encoded, src, sizeof *place->encoded));
     TRY(nn_runtime_reserve(runtime, &place->src_tile, src, sizeof *place->src_tile));
     TRY(nn_runtime_reserve(runtime, &place->dst_tile, dst, sizeof *place->dst_tile));
@@ -65,8 +64,7 @@ static mimo_status reserve_place(image_place *place, const image_rows *rows)
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
 {
     out->desc = *desc;
-    TRY(create_order(&out->order, out, desc->batch->pictures, desc->batch->tokens));
-    TRY(create_order(&out->parts, out, desc->batch->sentences, desc->own));
+    TRY(create_parts(&out->parts, out));
     TRY(memory_reserve(&out->places, desc->encoder->states, sizeof *out->places));
     for (int64_t i = 0; i < desc->encoder->states; i++)
         TRY(reserve_place(&out->places[i], out));
@@ -89,7 +87,6 @@ void image_rows_destroy(image_rows *rows)
         release_place(&rows->places[i], rows->desc.runtime);
     memory_release(rows->places);
     mimo_alignment_destroy(rows->parts);
-    mimo_alignment_destroy(rows->order);
     *rows = (image_rows){0};
 }
 
@@ -118,6 +115,29 @@ mimo_status image_rows_connect(image_rows *rows)
     if (status == MIMO_OK)
         status = mimo_bridge_update(topology->bridge, &desc, 1);
     memory_release(spans);
+    return status;
+}
+
+static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **items,
+                                  const picture_deal *deals, int64_t groups)
+{
+    TRY(memory_reserve(descs, groups, sizeof **descs));
+    TRY(memory_reserve(items, groups, sizeof **items));
+    for (int64_t g = 0; g < groups; g++)
+        (*descs)[g] = picture_deal_batch(&(*items)[g], &deals[g]);
+    return MIMO_OK;
+}
+
+mimo_status image_rows_update(image_rows *rows, const picture_deal *deals, int64_t groups)
+{
+    mimo_bridge *bridge = rows->desc.topology->bridge;
+    mimo_batch_desc *descs = NULL;
+    mimo_batch_items *items = NULL;
+    mimo_status status = describe_deals(&descs, &items, deals, groups);
+    status = status == MIMO_OK ? mimo_bridge_update(bridge, descs, (int)groups)
+                               : mimo_bridge_refuse_update(bridge, status);
+    memory_release(items);
+    memory_release(descs);
     return status;
 }
 
@@ -151,7 +171,7 @@ static void view_tiles(const image_rows *rows, const image_place *place, mimo_te
     bool half = rows->desc.dtype == MIMO_BF16;
     int64_t samples = is_first(rows) ? batch->group * batch->sentences : 0;
     *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
-                          rows->desc.dtype, "th", count_rows(rows), rows->desc.hidden);
+                          rows->desc.dtype, "th", count_rows(rows, place), rows->desc.hidden);
     *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
                           rows->desc.dtype, "bsh", samples, rows->desc.own, rows->desc.hidden);
     if (samples == 0)
@@ -181,8 +201,10 @@ mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int
     mimo_tensor src, dst;
     *out = NULL;
     view_tiles(rows, own, &src, &dst);
+    if (rows->desc.batch->most_images > 0)
+        TRY(mimo_bridge_select(bridge, (int)own->group));
     if (!backward)
-        TRY(to_bridge(rows, own->src_half, own->src_tile, count_rows(rows)));
+        TRY(to_bridge(rows, own->src_half, own->src_tile, count_rows(rows, own)));
     if (stream)
         return backward ? mimo_bridge_backward(bridge, &src, &dst, 1, stream)
                         : mimo_bridge_forward(bridge, &dst, &src, 1, stream);
@@ -213,17 +235,23 @@ static order_views view_orders(const image_rows *rows, nn_real *by_position, nn_
 static order_views encoder_orders(const image_rows *rows, const image_place *place)
 {
     const micro_batch *batch = rows->desc.batch;
-    return view_orders(rows, place->encoded, place->src_tile, batch->pictures, batch->tokens);
+    return view_orders(rows, place->encoded, place->src_tile, place->deal->count, batch->tokens);
 }
 
-mimo_status image_rows_encode(image_rows *rows, int64_t place)
+mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
+                              int64_t group)
 {
     image_place *own = &rows->places[place];
+    own->deal = deal;
+    own->group = group;
     order_views order = encoder_orders(rows, own);
-    int64_t bytes = count_rows(rows) * PATCH_VALUES * (int64_t)sizeof *own->patches;
+    int64_t bytes = count_rows(rows, own) * PATCH_VALUES * (int64_t)sizeof *own->patches;
+    batch_fill_pictures(rows->desc.batch, deal->own, deal->count);
     TRY(nn_runtime_write(runtime_of(rows), own->patches, rows->desc.batch->patches, bytes));
-    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, own->patches));
-    return mimo_alignment_merge(rows->order, &order.by_sample, &order.by_position, &order.text,
+    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, own->patches, deal->count));
+    if (deal->count == 0)
+        return MIMO_OK;
+    return mimo_alignment_merge(deal->order, &order.by_sample, &order.by_position, &order.text,
                                 runtime_of(rows)->stream);
 }
 
@@ -231,10 +259,12 @@ mimo_status image_rows_encode_backward(image_rows *rows, int64_t place)
 {
     image_place *own = &rows->places[place];
     order_views order = encoder_orders(rows, own);
-    int64_t count = count_rows(rows);
+    int64_t count = count_rows(rows, own);
+    if (count == 0)
+        return MIMO_OK;
     TRY(from_bridge(rows, own->src_tile, own->src_half, count));
     TRY(nn_plain_zeros(runtime_of(rows), own->src_tile, count * rows->desc.hidden));
-    TRY(mimo_alignment_split(rows->order, &order.by_position, &order.text, &order.by_sample,
+    TRY(mimo_alignment_split(own->deal->order, &order.by_position, &order.text, &order.by_sample,
                              runtime_of(rows)->stream));
     return encoder_backward(rows->desc.encoder, place, own->encoded);
 }

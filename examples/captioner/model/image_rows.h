@@ -3,7 +3,7 @@
  * over the bridge to the LLM's first stage, and their gradients back. Several groups may be on
  * their way, each in a place of its own. The caller says in which order all of that happens.
  *
- *   encode          patches of the batch -> encoder -> rows, sample after sample
+ *   encode          a deal's pictures -> encoder -> rows, picture after picture
  *   begin           rows of all encoders -> tile of the first stage: a call of all ranks
  *   take            a micro-batch's part of that tile -> the LLM's input
  *   ...
@@ -14,14 +14,16 @@
 #ifndef CAPTIONER_IMAGE_ROWS_H
 #define CAPTIONER_IMAGE_ROWS_H
 
-#include "captioner/model/batch.h"
 #include "captioner/model/encoder.h"
+#include "captioner/model/picture_deal.h"
 
-/** What a group takes. P image tokens, b pictures of this rank, G micro-batches, B sentences. */
+/** What a group takes. P image tokens, n pictures of this rank, G micro-batches, B sentences. */
 typedef struct image_place {
-    nn_real *patches;  /* [P, b, PATCH_VALUES] where the model computes */
-    nn_real *encoded;  /* [P, b, H] out of the encoder; in backward its gradient */
-    nn_real *src_tile; /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */
+    const picture_deal *deal; /* of the pictures below; borrowed */
+    int64_t group;            /* of the pass: the micro-batch of the bridge */
+    nn_real *patches;         /* [P, n, PATCH_VALUES] where the model computes */
+    nn_real *encoded;         /* [P, n, H] out of the encoder; in backward its gradient */
+    nn_real *src_tile; /* [n * P, H] the same, picture after picture, as a ragged bridge takes it */
     nn_real *dst_tile; /* [G * B, own, H] on the first stage, elsewhere NULL; in backward its
                           gradient */
     uint16_t *src_half, *dst_half; /* both tiles in bf16, where that crosses the bridge */
@@ -31,14 +33,13 @@ typedef struct image_rows_desc {
     const rank_topology *topology;
     const nn_runtime *runtime; /* where the model computes; borrowed; NULL: on the host */
     vision_encoder *encoder;   /* borrowed; its states are the places */
-    micro_batch *batch;        /* borrowed: sizes, and the pictures that encode takes */
+    micro_batch *batch;        /* borrowed: sizes, and room for the patches of a group */
     mimo_dtype dtype;          /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
     int64_t hidden, own;       /* H; positions of a sequence in this rank's tile */
 } image_rows_desc;
 
 typedef struct image_rows {
     image_rows_desc desc;
-    mimo_alignment *order; /* between `encoded` and `src_tile` */
     mimo_alignment *parts; /* between the LLM's tile and a part of `dst_tile` */
     image_place *places;   /* [encoder->states] */
 } image_rows;
@@ -47,11 +48,18 @@ typedef struct image_rows {
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc);
 void image_rows_destroy(image_rows *rows);
 
-/** Tell the bridge what its calls move. Collective over the world. */
+/** Tell the bridge what its calls move, where each sample has one picture: once. Collective over
+ *  the world. */
 mimo_status image_rows_connect(image_rows *rows);
 
-/** The pictures of the batch, into a place. Collective over the encoder's tp, as its backward. */
-mimo_status image_rows_encode(image_rows *rows, int64_t place);
+/** The same where samples have several, for a pass over groups: the deals of all of them. Nothing
+ *  is on its way. Collective over the world. */
+mimo_status image_rows_update(image_rows *rows, const picture_deal *deals, int64_t groups);
+
+/** The pictures of a group's deal, into a place, until the group's backward is over. Collective
+ *  over the encoder's tp, as its backward. */
+mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
+                              int64_t group);
 mimo_status image_rows_encode_backward(image_rows *rows, int64_t place);
 
 /**

@@ -324,12 +324,13 @@ static mimo_stream stream_of(const language_model *language)
     return nn_runtime_or_host(language->runtime)->stream;
 }
 
-static language_views views_of(const language_model *language, const language_saved *saved)
+static language_views views_of(const language_model *language, const language_text *text,
+                               const language_saved *saved)
 {
-    int64_t count = language->sentences, width = language->hidden, text = text_count(language);
+    int64_t count = language->sentences, width = language->hidden;
     language_views views;
-    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text, width);
-    views.text = mimo_tensor_2d(saved->text_rows, NN_DTYPE, "th", text, width);
+    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text->count, width);
+    views.text = mimo_tensor_2d(saved->text_rows, NN_DTYPE, "th", text->count, width);
     views.tile = mimo_tensor_3d(saved->blocks.x[0], NN_DTYPE, "sbh", language->own, count, width);
     views.image.memory = views.text.memory = views.tile.memory =
         nn_runtime_or_host(language->runtime)->memory;
@@ -404,7 +405,7 @@ mimo_status language_read(language_model *language, language_text *text, const m
 /* Text rows come between the image rows of this rank's tile. */
 static mimo_status embed(language_model *language, const language_text *text, language_saved *saved)
 {
-    language_views views = views_of(language, saved);
+    language_views views = views_of(language, text, saved);
     TRY(nn_embedding_forward(&language->text, &saved->text, saved->text_rows, text->ids,
                              text->count));
     TRY(mimo_alignment_merge(text->alignment, &views.tile, &views.image, &views.text,
@@ -451,7 +452,7 @@ static mimo_status predict_backward_input(language_model *language, language_sav
 static mimo_status embed_backward_params(language_model *language, const language_text *text,
                                          language_saved *saved)
 {
-    language_views views = views_of(language, saved);
+    language_views views = views_of(language, text, saved);
     TRY(nn_embedding_backward_params(&language->position, &saved->position, saved->blocks.x[0]));
     TRY(mimo_alignment_split(text->alignment, &views.image, &views.text, &views.tile,
                              stream_of(language)));

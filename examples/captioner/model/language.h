@@ -37,7 +37,8 @@ typedef struct language_desc {
     const mimo_partition *partition;
     bool sp; /* as the partition's; only where tp is larger than 1 */
     uint64_t seed;
-    int64_t image_tokens, seq, sentences; /* P, S, B */
+    int64_t image_tokens;   /* positions that are image rows in every sentence: the first ones */
+    int64_t seq, sentences; /* S, B */
     int64_t hidden, heads;
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
@@ -51,8 +52,8 @@ typedef struct language_desc {
  *  the first of them goes forward. */
 typedef struct language_text {
     mimo_alignment *alignment; /* where image rows stand, and text rows */
-    int64_t *ids;              /* [B * own_text] ids of the text, in the order of alignment */
-    int64_t count;             /* of them */
+    int64_t *ids;              /* [count] ids of the text, in the order of alignment */
+    int64_t count;             /* at most B * own_text */
     int64_t *labels;           /* [share, B]: in the order of the rows */
     const nn_runtime *runtime; /* of `masked` */
     uint8_t *masked;           /* [share, B], where the layers compute; NULL: no mixtures */
@@ -68,7 +69,7 @@ typedef struct language_saved {
     nn_norm_saved norm;
     nn_linear_saved head;
     nn_loss_saved loss;
-    nn_real *text_rows; /* [B * own_text, H]; in backward their gradient */
+    nn_real *text_rows; /* [the text's count, H]; in backward their gradient */
     nn_real *normed;    /* [own_rows, H]: out of the norm */
     nn_real *logits;    /* [rows, vocabulary / tp]; in backward their gradient */
 } language_saved;
@@ -93,7 +94,7 @@ typedef struct language_model {
     int64_t pairs;          /* C */
     int64_t share, rows;    /* positions of this rank, S/cp, and rows, S/cp * B */
     int64_t own, own_rows;  /* positions of its tile, and rows */
-    int64_t own_text;       /* those of its own positions that are text: of every sample as many */
+    int64_t own_text;       /* those of its own positions that may be text */
     int64_t *positions;     /* [share] global position of each local one */
     int64_t *own_positions; /* [own] */
     int64_t *own_ids;       /* [B, own], while a text is read */

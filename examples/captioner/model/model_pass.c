@@ -23,21 +23,31 @@ static part part_at(const model_pass *pass, int64_t index)
 /* The samples of all micro-batches of a group, in the group's order. */
 static void pick_group(const model_pass *pass, int64_t group)
 {
+    static const batch_item masked = {0};
     const micro_batch *batch = &pass->model->batch;
     int64_t each = batch->sentences, lane = batch->group * each;
     for (int64_t i = 0; i < batch->group * batch->total; i++) {
         int64_t in_group = i % lane / each, sample = i / lane * each + i % each;
         part own = part_at(pass, group * pass->sizes.encoder_group + in_group);
         bool there = in_group < pass->sizes.encoder_group && sample < own.count;
-        pass->picked[i] = there ? own.items[sample] : (batch_item){0};
+        pass->picked[i] = there ? &own.items[sample] : &masked;
     }
 }
 
-/* Reading is what may fail on one rank alone. */
-static mimo_status read_texts(model_pass *pass)
+static mimo_status deal_pictures(model_pass *pass)
+{
+    for (int64_t g = 0; g < pass->groups; g++) {
+        pick_group(pass, g);
+        TRY(picture_deal_make(&pass->deals[g], pass->picked));
+    }
+    return MIMO_OK;
+}
+
+/* Reading and dealing are what may fail on one rank alone. */
+static mimo_status read_samples(model_pass *pass)
 {
     captioner_model *model = pass->model;
-    mimo_status status = MIMO_OK;
+    mimo_status status = deal_pictures(pass);
     for (int64_t i = 0; status == MIMO_OK && i < pass->desc.micro_batches; i++) {
         part own = part_at(pass, i);
         batch_fill_sentences(&model->batch, own.items, own.count);
@@ -50,10 +60,8 @@ static mimo_status read_texts(model_pass *pass)
 
 static mimo_status encode(model_pass *pass, const pipeline_task *task)
 {
-    micro_batch *batch = &pass->model->batch;
-    pick_group(pass, task->index);
-    batch_fill_pictures(batch, pass->picked, batch->group * batch->total);
-    return image_rows_encode(&pass->model->images, task->place);
+    return image_rows_encode(&pass->model->images, task->place, &pass->deals[task->index],
+                             task->index);
 }
 
 static mimo_status forward(model_pass *pass, const pipeline_task *task)
@@ -125,6 +133,20 @@ static nn_real *output(void *context, const pipeline_task *task)
 
 /* --------------------------------------------- life ------------------------------------------- */
 
+static mimo_status create_deals(model_pass *out)
+{
+    captioner_model *model = out->model;
+    int64_t each = out->sizes.encoder_group, groups = (out->desc.micro_batches + each - 1) / each;
+    const picture_deal_desc desc = {.topology = model->topology,
+                                    .runtime = model->desc.runtime,
+                                    .batch = &model->batch,
+                                    .balanced = model->desc.balanced};
+    TRY(memory_reserve(&out->deals, groups, sizeof *out->deals));
+    while (out->groups < groups)
+        TRY(picture_deal_create(&out->deals[out->groups++], &desc)); /* released also on failure */
+    return MIMO_OK;
+}
+
 static mimo_status reserve_all(model_pass *out)
 {
     const captioner_model *model = out->model;
@@ -139,6 +161,7 @@ static mimo_status reserve_all(model_pass *out)
           desc->micro_batches, model->desc.micro_batches);
     TRY(schedule_choose(&out->schedule, &out->sizes, &model->desc.schedule, &need));
     TRY(memory_reserve(&out->picked, model->batch.group * model->batch.total, sizeof *out->picked));
+    TRY(create_deals(out));
     TRY(memory_reserve(&out->texts, desc->micro_batches, sizeof *out->texts));
     for (int64_t i = 0; i < desc->micro_batches; i++)
         TRY(language_text_create(&out->texts[i], &model->language));
@@ -167,6 +190,9 @@ void model_pass_destroy(model_pass *pass)
     for (int64_t i = 0; pass->texts && i < pass->desc.micro_batches; i++)
         language_text_destroy(&pass->texts[i]);
     memory_release(pass->texts);
+    while (pass->groups > 0)
+        picture_deal_destroy(&pass->deals[--pass->groups]);
+    memory_release(pass->deals);
     memory_release(pass->picked);
     mimo_schedule_destroy(pass->schedule);
     *pass = (model_pass){0};
@@ -176,6 +202,16 @@ mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t co
 {
     pass->items = items;
     pass->count = count;
-    TRY(read_texts(pass));
+    TRY(read_samples(pass));
+    if (pass->model->batch.most_images > 0)
+        TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
     return pipeline_run(&pass->pipeline);
+}
+
+lane_rows model_pass_lanes(const model_pass *pass)
+{
+    lane_rows sums = {0};
+    for (int64_t g = 0; g < pass->groups; g++)
+        picture_deal_count(&sums, &pass->deals[g]);
+    return sums;
 }

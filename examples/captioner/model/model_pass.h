@@ -19,9 +19,11 @@ typedef struct model_pass {
     mimo_schedule *schedule;
     mimo_schedule_desc sizes; /* of the schedule */
     stage_pipeline pipeline;
-    language_text *texts;    /* [micro_batches], all read before the first one goes forward */
-    batch_item *picked;      /* [G * total]: the samples of a group */
-    const batch_item *items; /* of a run */
+    language_text *texts; /* [micro_batches], all read before the first one goes forward */
+    picture_deal *deals;  /* [groups], all dealt before the first one is encoded */
+    int64_t groups;
+    const batch_item **picked; /* [G * total]: the samples of a group */
+    const batch_item *items;   /* of a run */
     int64_t count;
 } model_pass;
 
@@ -35,7 +37,11 @@ void model_pass_destroy(model_pass *pass);
 /** Run the pass over items[count], count <= micro_batches * samples; what they do not fill is
  *  masked. Losses add up in language_losses; gradients in both stores. Where nothing of the encoder
  *  is trained, no gradient crosses the bridge. Collective over the world; the ranks agree once,
- *  when all texts are read. Errors: those of pipeline_run. */
+ *  when all texts are read and all pictures dealt, and where samples have several pictures, once
+ *  more in the bridge's update. Errors: those of pipeline_run. */
 mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count);
+
+/** What the deals of the last run gave the encoder's lanes. Local. */
+lane_rows model_pass_lanes(const model_pass *pass);
 
 #endif

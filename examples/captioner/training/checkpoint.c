@@ -94,7 +94,7 @@ static void release_entries(entry_list *list)
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
-enum { SIZES = 8, FACTS = 16, VALUE_CAPACITY = 256 };
+enum { SIZES = 8, FACTS = 17, VALUE_CAPACITY = 256 };
 static const char keys_key[] = "keys"; /* how the tensors are called; absent: by their own names */
 #define ABSENT "none"                  /* the value of a fact that the file does not mention */
 typedef struct fact {
@@ -127,6 +127,15 @@ static void add_pattern(fact *facts, int *count, const layer_layout *layout)
     *added = (fact){.key = "llm_pattern", .words = "--llm-pattern", .value = ABSENT};
     if (!layout->usual)
         layer_layout_spell(added->value, sizeof added->value, layout);
+}
+
+/* Samples of one picture are those of a run that was not told how many they have. */
+static void add_images(fact *facts, int *count, int64_t least, int64_t most)
+{
+    fact *added = &facts[(*count)++];
+    *added = (fact){.key = "images", .words = "--images", .value = ABSENT};
+    if (most > 1 || (most == 1 && least == 0))
+        snprintf(added->value, sizeof added->value, "%" PRId64 "-%" PRId64, least, most);
 }
 
 /* The names, or where these are too long their hash: lists that only begin alike differ. */
@@ -179,6 +188,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
     add_number(facts, &n, "global_batch", "--global-batch", (uint64_t)training->global_batch);
     add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
     add_pair(facts, &n, "same_bits", "--same-bits", desc->shards, desc->pairs);
+    add_images(facts, &n, training->least_images, desc->most_images);
     if (training->adapters && what == SELECT_ALL)
         add_adapters(facts, &n, training->adapters);
     return n;

@@ -26,6 +26,7 @@ enum {
     USUAL_PAIRS = 1,
     USUAL_LLM_LAYERS = 4,
     MOST_DECAY = 100,
+    MOST_IMAGES = 64,
 };
 
 /* Keys past the characters: every flag is a long one. */
@@ -54,6 +55,8 @@ enum option_key {
     KEY_LR,
     KEY_WEIGHT_DECAY,
     KEY_AUGMENT,
+    KEY_IMAGES,
+    KEY_BALANCE,
     KEY_EVALUATE_EVERY,
     KEY_DEVICE,
     KEY_DTYPE,
@@ -182,6 +185,13 @@ static const struct argp_option rows[] = {
     FLAG("augment", KEY_AUGMENT, "LIST",
          "Change training pictures each time, the same on every topology: \"shift\", \"flip\" "
          "(where the English name stays right), \"colour\" (default none)"),
+    FLAG("images", KEY_IMAGES, "A-B",
+         "Give training samples A to B pictures, or A alone, that take turns with their names, and "
+         "fewer where --seq holds no more; without a picture a sample is a name. Held-out pictures "
+         "come one at a time (default 1)"),
+    FLAG("balance", KEY_BALANCE, NULL,
+         "Let any rank encode any picture, so that those with many of them have no more to do; "
+         "with --same-bits the same bits"),
     FLAG("evaluate-every", KEY_EVALUATE_EVERY, "N",
          "Measure the held-out loss every N steps as well, and end with the model of the step at "
          "which it was lowest"),
@@ -226,10 +236,9 @@ static const struct argp_option rows[] = {
          "--llm-pattern is a layer. The tensors are the same, and --resume and --base read both"),
     FLAG("save-every", KEY_SAVE_EVERY, "N", "Write it every N steps as well"),
     FLAG("resume", KEY_RESUME, "FILE",
-         "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
-         "be those of the run that wrote it; --steps, --lr, --micro-batches, --dtype and "
-         "--precision "
-         "may change, for the steps to come"),
+         "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch, --images and "
+         "samples must be those of the run that wrote it; --steps, --lr, --micro-batches, "
+         "--balance, --dtype and --precision may change, for the steps to come"),
     FLAG("progress", KEY_PROGRESS, "auto|bar|lines",
          "How to show progress on stderr (default auto: a bar on a terminal)"),
     HEADING("Low-rank adapters (LoRA), with the rest of the model frozen:", 6),
@@ -412,6 +421,24 @@ static mimo_status parse_experts(struct options *options, const char *text)
     return MIMO_OK;
 }
 
+/* "4", or "0-4". */
+static mimo_status parse_images(struct options *options, const char *text)
+{
+    const char *dash = strchr(text, '-');
+    char *least;
+    TRY(parse_int(&options->most_images, dash ? "--images (B)" : "--images", dash ? dash + 1 : text,
+                  1, MOST_IMAGES));
+    options->least_images = options->most_images;
+    if (!dash)
+        return MIMO_OK;
+    TRY(memory_copy_string(&least, text));
+    least[dash - text] = '\0';
+    mimo_status status =
+        parse_int(&options->least_images, "--images (A)", least, 0, options->most_images);
+    memory_release(least);
+    return status;
+}
+
 static mimo_status parse_same_bits(struct options *options, const char *text)
 {
     static const char *const flags[] = {"--same-bits", "--same-bits (V)", "--same-bits (C)"};
@@ -511,6 +538,11 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return parse_decay(&o->decay, "--weight-decay", text);
     case KEY_AUGMENT:
         return parse_augment(&o->augment, text);
+    case KEY_IMAGES:
+        return parse_images(o, text);
+    case KEY_BALANCE:
+        o->balance = true;
+        return MIMO_OK;
     case KEY_EVALUATE_EVERY:
         return parse_int(&o->evaluate_every, "--evaluate-every", text, 1, OPTIONS_MOST_STEPS);
     case KEY_DEVICE:
@@ -766,6 +798,8 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
+    CHECK(!o->balance || o->most_images > 0, MIMO_ERR_ARGUMENT,
+          "--balance needs samples of several pictures: give --images with it");
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
           "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
           o->encoder_group, o->micro_batches);

@@ -79,6 +79,9 @@ struct options {
     double lr;
     double decay;           /* of AdamW */
     unsigned augment;       /* kinds of changes to training samples (model/augment.h) */
+    int64_t least_images;   /* pictures of a training sample */
+    int64_t most_images;    /* 0: not given, each has one */
+    bool balance;           /* any rank encodes any picture */
     int64_t evaluate_every; /* steps from one look at the held-out samples to the next; 0: none */
     enum options_device device;
     mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */

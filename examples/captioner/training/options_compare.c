@@ -70,6 +70,9 @@ static void add_training(option_list *list, const struct options *o)
     snprintf(text, sizeof text, "%.17g", o->decay);
     add_text(list, "--weight-decay", text);
     add_int(list, "--augment", o->augment);
+    add_int(list, "--images (A)", o->least_images);
+    add_int(list, "--images (B)", o->most_images);
+    add_text(list, "--balance", o->balance ? "given" : NULL);
     add_int(list, "--evaluate-every", o->evaluate_every);
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));

@@ -111,6 +111,14 @@ mimo_status train_log_begin(struct train_log *log, const struct train_log_start 
     return end_line(log, start->first_step);
 }
 
+static void write_balance(FILE *file, const struct train_log_balance *balance)
+{
+    number_text loaded, encoded, moved;
+    fprintf(file, ",\"balance\":{\"loaded\":%s,\"encoded\":%s,\"moved\":%s}",
+            spell(loaded, balance->loaded), spell(encoded, balance->encoded),
+            spell(moved, balance->moved));
+}
+
 mimo_status train_log_write(struct train_log *log, const struct train_log_line *line)
 {
     number_text loss, norm, ms, held_out;
@@ -121,6 +129,8 @@ mimo_status train_log_write(struct train_log *log, const struct train_log_line *
             spell(ms, line->ms));
     if (line->held_out)
         fprintf(log->file, ",\"held_out\":%s", spell(held_out, *line->held_out));
+    if (line->lanes)
+        write_balance(log->file, line->lanes);
     if (line->hashes)
         write_hashes(log->file, line->hashes);
     return end_line(log, line->step);

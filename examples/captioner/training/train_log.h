@@ -6,6 +6,10 @@
  *
  * A step after which the held-out samples were looked at has "held_out":0.71 as well.
  *
+ * With --balance it has how long the longest lane of the encoder was, as a multiple of the mean: if
+ * each lane had encoded the pictures that it loaded, and as they were dealt out; and the part of
+ * the rows that another lane encoded: "balance":{"loaded":1.6,"encoded":1,"moved":0.2}.
+ *
  * Numbers have the digits that give the same double back; a loss that is not finite is written as
  * null, as JSON has it. With hashes a line also has those of the parameters after the step and of
  * the gradients that the step used, as text of 16 hexadecimal digits, and may have them of each
@@ -62,6 +66,12 @@ struct train_log_start {
     const char *experts;                   /* the grid of experts; NULL: there are none */
 };
 
+/* How the encoder's lanes were balanced in a step. */
+struct train_log_balance {
+    double loaded, encoded; /* the longest lane, as multiples of the mean */
+    double moved;           /* of the rows, encoded by another lane than loaded them */
+};
+
 struct train_log_line {
     int64_t step;                          /* from 1 */
     double loss;                           /* mean over the tokens */
@@ -70,6 +80,7 @@ struct train_log_line {
     double ms;                             /* wall clock of the step */
     const struct train_log_hashes *hashes; /* NULL: none */
     const double *held_out;                /* loss of held-out samples; NULL: not looked at */
+    const struct train_log_balance *lanes; /* NULL: they were not balanced */
 };
 
 /** Open a log, from its beginning or, where a run is resumed, at its end. MIMO_ERR_IO. */

@@ -12,6 +12,8 @@ static mimo_status reserve_lists(step_trainer *out)
 {
     int64_t count = out->desc.global_batch;
     const language_model *language = &out->model->language;
+    int64_t most = out->model->desc.most_images;
+    TRY(memory_reserve(&out->further, most > 1 ? count * (most - 1) : 0, sizeof *out->further));
     TRY(memory_reserve(&out->chosen, count, sizeof *out->chosen));
     TRY(memory_reserve(&out->loads, language->mixtures * language->experts, sizeof *out->loads));
     return memory_reserve(&out->gathered, count, sizeof *out->gathered);
@@ -41,6 +43,7 @@ void trainer_destroy(step_trainer *trainer)
     model_pass_destroy(&trainer->pass);
     memory_release(trainer->chosen);
     memory_release(trainer->gathered);
+    memory_release(trainer->further);
     memory_release(trainer->loads);
     *trainer = (struct step_trainer){0};
 }
@@ -60,6 +63,7 @@ static mimo_status accumulate(step_trainer *trainer)
     double loss_sum;
     int64_t tokens;
     TRY(model_pass_run(&trainer->pass, trainer->gathered, trainer->desc.global_batch));
+    trainer->lanes = model_pass_lanes(&trainer->pass);
     TRY(language_losses(&trainer->model->language, &loss_sum, &tokens));
     return mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens);
 }
@@ -76,18 +80,24 @@ static mimo_status finish_gradients(const step_trainer *trainer, step_result *re
     return MIMO_OK;
 }
 
-/* The samples of a step, each as it is changed at its place in the run. */
+/* The samples of a step, each as its place in the run has it. */
 static void gather_samples(step_trainer *trainer, int64_t step)
 {
     const trainer_desc *desc = &trainer->desc;
-    uint64_t seed = hash_int(hash_mix(desc->seed), 1); /* batch_choose has the other one */
-    batch_choose(trainer->chosen, desc->global_batch, step, desc->seed, desc->samples);
-    for (int64_t i = 0; i < desc->global_batch; i++) {
-        batch_item *item = &trainer->gathered[i];
-        *item = desc->items[trainer->chosen[i]];
-        item->change = augment_choose(desc->augment, hash_int(seed, step * desc->global_batch + i),
-                                      trainer->model->desc.side, item->name, item->length);
-    }
+    const model_desc *model = &trainer->model->desc;
+    int64_t count = desc->global_batch, more = model->most_images > 1 ? model->most_images - 1 : 0;
+    const turn_choice choice = {.items = desc->items,
+                                .samples = desc->samples,
+                                .least = desc->least_images,
+                                .most = model->most_images,
+                                .side = model->side,
+                                .seq = model->seq,
+                                .augment = desc->augment,
+                                .seed = desc->seed};
+    batch_choose(trainer->chosen, count, step, desc->seed, desc->samples);
+    for (int64_t i = 0; i < count; i++)
+        trainer->gathered[i] =
+            turn_choose(&trainer->further[i * more], &choice, trainer->chosen[i], step * count + i);
 }
 
 mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)

@@ -5,6 +5,7 @@
 #include "captioner/formats/adapter_config.h"
 #include "captioner/model/model_pass.h"
 #include "captioner/training/checkpoint_keys.h"
+#include "captioner/training/turn_choice.h"
 
 typedef struct trainer_desc {
     const batch_item *items; /* the training samples; borrowed */
@@ -15,6 +16,7 @@ typedef struct trainer_desc {
     double lr;                             /* at its height */
     double decay;                          /* of AdamW */
     unsigned augment;                      /* kinds of changes to the samples */
+    int64_t least_images;                  /* pictures of a sample; at most the model's */
     const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
     checkpoint_keys keys;                  /* that checkpoints are written with */
 } trainer_desc;
@@ -25,8 +27,10 @@ typedef struct step_trainer {
     nn_gradients gradients; /* of both modules: one norm over both */
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
+    batch_item *further;    /* [global_batch, most_images - 1] turns that follow them */
     model_pass pass;        /* over the micro-batches of a step */
     int64_t *loads;         /* of the last step (language_adjust) */
+    lane_rows lanes;        /* likewise: what the encoder's lanes had to do */
     bool stepped;           /* it has changed the weights */
 } step_trainer;
 

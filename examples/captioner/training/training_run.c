@@ -18,6 +18,7 @@
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/expert_loads.h"
 #include "captioner/training/final_report.h"
+#include "captioner/training/lane_loads.h"
 #include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
 #include "captioner/training/run_pictures.h"
@@ -47,6 +48,7 @@ typedef struct run_state {
     double *held_out; /* the same of held-out samples; NAN after steps without a look at them */
     best_state best;  /* where --evaluate-every is given */
     expert_loads loads;
+    lane_rows lanes; /* of all steps of this run */
     final_report report;
 } run_state;
 
@@ -92,6 +94,8 @@ static mimo_status build_model(run_state *run)
                        .shards = options->shards,
                        .pairs = options->pairs,
                        .recompute = options->recompute,
+                       .most_images = options->most_images,
+                       .balanced = options->balance,
                        .experts = options->experts,
                        .top_k = options->top_k,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
@@ -106,7 +110,8 @@ static mimo_status build_model(run_state *run)
                             .seed = options->seed,
                             .lr = options->lr,
                             .decay = options->decay,
-                            .augment = options->augment};
+                            .augment = options->augment,
+                            .least_images = options->least_images};
     TRY(trainer_create(&run->trainer, &run->model, &trainer));
     return nn_gradients_prepare(&run->trainer.gradients); /* so that no step makes communicators */
 }
@@ -223,12 +228,14 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
 {
     struct train_log_hashes hashes;
     const double *held_out = &run->held_out[step - 1 - run->first_step];
+    const struct train_log_balance balance = lane_loads_balance(&run->trainer.lanes);
     struct train_log_line line = {.step = step,
                                   .loss = result->loss,
                                   .tokens = result->tokens,
                                   .grad_norm = result->grad_norm,
                                   .ms = ms,
-                                  .held_out = isnan(*held_out) ? NULL : held_out};
+                                  .held_out = isnan(*held_out) ? NULL : held_out,
+                                  .lanes = run->options->balance ? &balance : NULL};
     *logged = MIMO_OK;
     if (!run->options->log)
         return MIMO_OK;
@@ -308,6 +315,7 @@ static mimo_status step_by_step(run_state *run)
         run->losses[step - run->first_step] = result.loss;
         if (step >= run->options->steps - LOAD_STEPS)
             expert_loads_add(&run->loads, run->trainer.loads);
+        lane_loads_add(&run->lanes, &run->trainer.lanes);
         TRY(look_at_held_out(run, step + 1));
         TRY(log_step(run, step + 1, &result, end - start, &logged));
         TRY(save_points_pass(&run->saves, step + 1, logged));
@@ -394,6 +402,8 @@ static mimo_status finish(run_state *run)
         final_report_print(&run->report, stdout);
         putchar('\n');
         expert_loads_print(&run->loads, stdout);
+        if (options->balance)
+            lane_loads_print(&run->lanes, stdout);
     }
     TRY(draw_pictures(run));
     TRY(report_schedule(run));

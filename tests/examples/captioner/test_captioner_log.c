@@ -15,9 +15,9 @@
 #include "core/check.h"
 
 static const struct train_log_line lines[] = {
-    {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL, NULL},
-    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9, NULL, NULL},
-    {3, 2.0, 0, 0, DBL_MIN, NULL, NULL},
+    {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL, NULL, NULL},
+    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9, NULL, NULL, NULL},
+    {3, 2.0, 0, 0, DBL_MIN, NULL, NULL, NULL},
 };
 enum { LINES = sizeof lines / sizeof *lines };
 
@@ -77,7 +77,7 @@ Test(log, a_loss_that_is_not_finite_is_still_json)
     char path[] = "/tmp/captioner-log-XXXXXX", text[512] = "";
     close(mkstemp(path));
     struct train_log *log = NULL;
-    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL, NULL};
+    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL, NULL, NULL};
     cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
     cr_assert_eq(train_log_write(log, &line), MIMO_OK);
     cr_assert_eq(train_log_close(log), MIMO_OK);
@@ -138,7 +138,7 @@ Test(log, hashes)
     close(mkstemp(path));
     for (size_t i = 0; i < sizeof with_hashes / sizeof *with_hashes; i++) {
         struct train_log *log = NULL;
-        struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes, NULL};
+        struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes, NULL, NULL};
         struct train_log_start start = {
             8,   4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes,
             NULL};
@@ -163,12 +163,13 @@ Test(log, hashes)
     unlink(path);
 }
 
-Test(log, a_look_at_held_out_samples)
+Test(log, a_look_at_held_out_samples_and_at_lanes)
 {
     char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
     const double held_out = 0.625;
+    const struct train_log_balance balance = {1.75, 1, (double)NAN};
     struct train_log *log = NULL;
-    struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[0].hashes, &held_out};
+    struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[0].hashes, &held_out, &balance};
     close(mkstemp(path));
     cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
     cr_assert_eq(train_log_write(log, &line), MIMO_OK, "%s", mimo_last_error());
@@ -177,7 +178,9 @@ Test(log, a_look_at_held_out_samples)
     cr_assert(fgets(text, sizeof text, reader));
     fclose(reader);
     cr_assert_str_eq(text, "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,"
-                           "\"held_out\":0.625,\"params\":\"143c6f7ba8e5b069\","
+                           "\"held_out\":0.625,"
+                           "\"balance\":{\"loaded\":1.75,\"encoded\":1,\"moved\":null},"
+                           "\"params\":\"143c6f7ba8e5b069\","
                            "\"grads\":\"0000000000000001\"}\n");
     unlink(path);
 }
@@ -191,7 +194,7 @@ Test(log, a_full_disk_ends_a_long_line)
         many[i] = tensors[0];
     struct train_log_hashes hashes = {1, 2, MANY, many};
     struct train_log_start start = {1, 1, "dp=1", "dp=1", "8,4", &hashes, NULL};
-    struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes, NULL};
+    struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes, NULL, NULL};
     const char *sentence = "cannot write step %d to the log /dev/full: No space left on device";
     for (int i = 0; i < 2; i++) {
         struct train_log *log = NULL;

@@ -39,6 +39,7 @@ Test(options, defaults)
     cr_assert(o.decay == 0.01 && o.augment == 0 && o.evaluate_every == 0 && o.save_every == 0);
     cr_assert(!o.llm_pattern);
     cr_assert(!o.cost && o.costs.of[MIMO_STEP_F] == 4 && o.costs.head == 0);
+    cr_assert(o.least_images == 0 && o.most_images == 0 && !o.balance);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
@@ -95,6 +96,11 @@ Test(options, every_flag)
     cr_assert(o.megatron_keys);
     cr_assert_eq(parse(&o, own), MIMO_OK, "%s", mimo_last_error());
     cr_assert(!o.megatron_keys);
+    char images[] = "--images 0-4 --balance", number[] = "--images 3";
+    cr_assert_eq(parse(&o, images), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.least_images == 0 && o.most_images == 4 && o.balance);
+    cr_assert_eq(parse(&o, number), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.least_images == 3 && o.most_images == 3 && !o.balance);
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
     cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
@@ -173,6 +179,12 @@ static const struct {
     {"--augment shift,", "with commas, not \"shift,\""},
     {"--augment none,shift", "with commas, not \"none,shift\""},
     {"--augment=", "with commas, not \"\""},
+    {"--images 0", "--images must be from 1 to 64, not 0"},
+    {"--images 0-0", "--images (B) must be from 1 to 64, not 0"},
+    {"--images 3-2", "--images (A) must be from 0 to 2, not 3"},
+    {"--images -2", "--images (A) needs a whole number, not \"\""},
+    {"--images 1-2-3", "--images (B) needs a whole number, not \"2-3\""},
+    {"--balance", "--balance needs samples of several pictures: give --images with it"},
     {"--evaluate-every 0", "--evaluate-every must be from 1"},
     {"--save s --save-every 0", "--save-every must be from 1"},
     {"--save-every 5", "--save-every needs a file: give --save FILE with it"},

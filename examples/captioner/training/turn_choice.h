@@ -1,0 +1,28 @@
+/*
+ * The training samples of a run: which pictures a sample has, and how they are changed. Both are
+ * functions of the seed and of the place of the sample in the whole run, so that every topology
+ * trains on the same samples, and so does a run that is resumed.
+ */
+#ifndef CAPTIONER_TURN_CHOICE_H
+#define CAPTIONER_TURN_CHOICE_H
+
+#include "captioner/model/batch.h"
+
+typedef struct turn_choice {
+    const batch_item *items; /* training samples of one picture each; borrowed */
+    int64_t samples;
+    int64_t least, most; /* pictures of a sample of the run; `most` 0: one each */
+    int64_t side, seq;   /* of a picture in pixels; S */
+    unsigned augment;    /* kinds of changes to pictures */
+    uint64_t seed;
+} turn_choice;
+
+/**
+ * The sample at place `place` of the run, whose first turn is items[chosen]. Its further turns are
+ * of other items, in further[most - 1], and as many as S has room for. Where the sample has no
+ * picture, its one turn is a name alone. Pure.
+ */
+batch_item turn_choose(batch_item *further, const turn_choice *choice, int64_t chosen,
+                       int64_t place);
+
+#endif
