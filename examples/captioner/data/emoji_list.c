@@ -6,15 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "captioner/data/word_set.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/support/input_file.h"
 #include "captioner/support/utf8.h"
 
-#define SKIN_TONE " skin tone"
-
 enum {
-    HELD_OUT_ONE_IN = 20,
+    CANDIDATE_ONE_IN = 16,
     HIGHEST_CODE_POINT = 0x10ffff,
 };
 
@@ -29,47 +28,6 @@ struct list_reader {
     bool complete;    /* "#EOF" was seen */
     struct emoji_list list;
 };
-
-static bool ends_with(const char *text, size_t length, const char *tail)
-{
-    size_t bytes = strlen(tail);
-    return length >= bytes && memcmp(text + length - bytes, tail, bytes) == 0;
-}
-
-void emoji_base_name(char *base, const char *name)
-{
-    const char *colon = strstr(name, ": ");
-    size_t used = colon ? (size_t)(colon - name) : strlen(name);
-    memcpy(base, name, used);
-    bool first = true;
-    bool stripped = false;
-    size_t kept_from = used;
-    for (const char *part = colon ? colon + 2 : NULL; part;) {
-        const char *comma = strstr(part, ", ");
-        size_t length = comma ? (size_t)(comma - part) : strlen(part);
-        if (ends_with(part, length, SKIN_TONE)) {
-            stripped = true;
-        } else {
-            memcpy(base + used, first ? ": " : ", ", 2);
-            memcpy(base + used + 2, part, length);
-            used += 2 + length;
-            first = false;
-        }
-        part = comma ? comma + 2 : NULL;
-    }
-    base[used] = '\0';
-    /* Two tones spell out the pair that the plain emoji leaves unsaid: "kiss: person, person, ..."
-     * is the kiss. */
-    if (stripped && strcmp(base + kept_from, ": person, person") == 0)
-        base[kept_from] = '\0';
-}
-
-bool emoji_is_held_out(const char *name)
-{
-    char base[EMOJI_NAME_CAPACITY + 1];
-    emoji_base_name(base, name);
-    return hash_bytes(HASH_START, base, strlen(base)) % HELD_OUT_ONE_IN == 0;
-}
 
 static mimo_status push_code(struct list_reader *reader, uint32_t code)
 {
@@ -147,7 +105,6 @@ static mimo_status parse_data(struct list_reader *reader, const char *text)
     CHECK(emoji.code_count > 0, MIMO_ERR_IO, "%s, line %" PRId64 ": no code points", reader->path,
           reader->line);
     TRY(parse_name(reader, &emoji, hash + 1));
-    emoji.held_out = emoji_is_held_out(emoji.name);
     return push_emoji(reader, &emoji);
 }
 
@@ -200,6 +157,44 @@ static mimo_status check_complete(const struct list_reader *reader)
     return MIMO_OK;
 }
 
+/* Candidates by their names alone; the words of all other names go into the set. Returns how many
+ * candidates there are. */
+static int64_t choose_candidates(struct emoji_list *list, word_set *words)
+{
+    int64_t candidates = 0;
+    for (int64_t i = 0; i < list->count; i++) {
+        struct emoji *emoji = &list->emoji[i];
+        size_t length = strlen(emoji->name);
+        emoji->held_out = hash_bytes(HASH_START, emoji->name, length) % CANDIDATE_ONE_IN == 0;
+        candidates += emoji->held_out;
+        if (!emoji->held_out)
+            word_set_add(words, emoji->name, length);
+    }
+    word_set_sort(words);
+    return candidates;
+}
+
+static bool is_spellable(const struct emoji *emoji, const word_set *words)
+{
+    return word_set_covers(words, emoji->name, strlen(emoji->name));
+}
+
+/* Nobody can spell a word that they have never seen: where that leaves enough, candidates with such
+ * a word go back into training. */
+static mimo_status hold_out(struct emoji_list *list)
+{
+    word_set words = {0};
+    int64_t spellable = 0;
+    TRY(word_set_reserve(&words, list->count * EMOJI_NAME_CAPACITY));
+    int64_t candidates = choose_candidates(list, &words);
+    for (int64_t i = 0; i < list->count; i++)
+        spellable += list->emoji[i].held_out && is_spellable(&list->emoji[i], &words);
+    for (int64_t i = 0; 2 * spellable >= candidates && i < list->count; i++)
+        list->emoji[i].held_out = list->emoji[i].held_out && is_spellable(&list->emoji[i], &words);
+    word_set_release(&words);
+    return MIMO_OK;
+}
+
 mimo_status emoji_list_read(struct emoji_list *out, const char *path)
 {
     struct list_reader reader = {.path = path, .promised = -1};
@@ -209,6 +204,8 @@ mimo_status emoji_list_read(struct emoji_list *out, const char *path)
     fclose(file);
     if (status == MIMO_OK)
         status = check_complete(&reader);
+    if (status == MIMO_OK)
+        status = hold_out(&reader.list);
     if (status != MIMO_OK) {
         emoji_list_release(&reader.list);
         return status;

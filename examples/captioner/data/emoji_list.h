@@ -3,9 +3,10 @@
  * out from training.
  *
  * Only fully-qualified emoji are taken (3,655 in Unicode 15.0), in the order of the file. The split
- * is a fixed rule of the base name alone: the name without its skin tones ("woman: dark skin tone,
- * red hair" -> "woman: red hair"), so every skin-tone variant of an emoji lies on the same side, on
- * every machine, whatever else the list holds.
+ * is a fixed rule of the names, the same on every machine. A sixteenth of the names, by their hash,
+ * are candidates. A candidate is held out if each of its words is also in a name of training:
+ * picture and name are then new, the words are not. Most of them are figures that training has in
+ * other skin tones. In a list whose candidates mostly have words of their own, all are held out.
  */
 #ifndef CAPTIONER_EMOJI_LIST_H
 #define CAPTIONER_EMOJI_LIST_H
@@ -19,6 +20,9 @@
 
 /* The longest name that a sample may have, in bytes of UTF-8, without the terminator. */
 enum { EMOJI_NAME_CAPACITY = 80 };
+
+/* Another number with each change of the split, so that no cache keeps an old one. */
+enum { EMOJI_SPLIT = 2 };
 
 struct emoji {
     char name[EMOJI_NAME_CAPACITY + 1]; /* UTF-8 */
@@ -40,12 +44,5 @@ mimo_status emoji_list_read(struct emoji_list *out, const char *path);
 
 /* Release what a list holds; a zeroed list is fine. */
 void emoji_list_release(struct emoji_list *list);
-
-/* The name of an emoji without its skin tones, which the split is made by. `base` has room for
- * EMOJI_NAME_CAPACITY + 1 bytes; `name` is no longer than EMOJI_NAME_CAPACITY. */
-void emoji_base_name(char *base, const char *name);
-
-/* Whether the emoji of this name is held out from training: one base name in twenty. */
-bool emoji_is_held_out(const char *name);
 
 #endif

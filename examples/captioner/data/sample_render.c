@@ -45,10 +45,11 @@ static mimo_status hash_file(uint64_t *hash, const char *path)
     return MIMO_OK;
 }
 
-/* Which font, list and names these are, by path, size and time of change; never 0. */
+/* Which font, list and names these are, by path, size and time of change, and which rule holds out;
+ * never 0. */
 static mimo_status identify(uint64_t *out, const struct sample_source *source)
 {
-    uint64_t hash = HASH_START;
+    uint64_t hash = hash_int(HASH_START, EMOJI_SPLIT);
     TRY(hash_file(&hash, font_path(source)));
     TRY(hash_file(&hash, list_path(source)));
     if (source->names)

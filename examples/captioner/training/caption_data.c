@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "captioner/data/word_set.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
@@ -59,6 +60,23 @@ static mimo_status deal_out(caption_data *out)
     return MIMO_OK;
 }
 
+static mimo_status count_known(caption_data *out)
+{
+    word_set words = {0};
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < out->training_count; i++)
+        bytes += out->training[i].length;
+    TRY(word_set_reserve(&words, bytes));
+    for (int64_t i = 0; i < out->training_count; i++)
+        word_set_add(&words, out->training[i].name, (size_t)out->training[i].length);
+    word_set_sort(&words);
+    for (int64_t i = 0; i < out->held_out_count; i++)
+        out->known_count +=
+            word_set_covers(&words, out->held_out[i].name, (size_t)out->held_out[i].length);
+    word_set_release(&words);
+    return MIMO_OK;
+}
+
 static mimo_status check_samples(const caption_data *data, const struct options *options)
 {
     CHECK(data->samples.image_size == options->image_size, MIMO_ERR_SHAPE,
@@ -79,6 +97,7 @@ static mimo_status read_samples(caption_data *out, const char *path, const struc
 {
     TRY(sample_file_read(&out->samples, path));
     TRY(deal_out(out));
+    TRY(count_known(out));
     return check_samples(out, options);
 }
 

@@ -12,6 +12,7 @@ typedef struct caption_data {
     struct samples samples;
     batch_item *training, *held_out; /* views of the samples */
     int64_t training_count, held_out_count;
+    int64_t known_count;  /* held-out names each of whose words is in a name of training */
     int64_t longest_name; /* bytes */
 } caption_data;
 

@@ -39,9 +39,10 @@ static mimo_status compare_names(final_report *out, captioner_model *model,
 
 mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data)
 {
-    /* Half the list away: never the same picture, seldom a variant of it. */
+    /* Half the list away: never the same picture, seldom a figure like it. */
     int64_t rotation = data->held_out_count / 2;
     pick_items(out, data);
+    out->known = data->known_count;
     TRY(evaluate_loss(model, data->held_out, data->held_out_count, 0, &out->right_loss));
     TRY(evaluate_loss(model, data->held_out, data->held_out_count, rotation, &out->shuffled_loss));
     TRY(accuracy_measure(&out->accuracy, model, data->held_out, data->held_out_count));
@@ -88,6 +89,8 @@ void final_report_print(const final_report *report, FILE *stream)
     fprintf(stream, "\nheld-out loss with the right images    %.4f\n", report->right_loss);
     fprintf(stream, "held-out loss with images shuffled     %.4f\n", report->shuffled_loss);
     char sentence[REPORT_SENTENCE];
+    fprintf(stream, "of %" PRId64 " held-out names, training has seen each word of %" PRId64 "\n",
+            report->accuracy.names, report->known);
     fprintf(stream, "held out: %s\n", final_report_sentence(sentence, report));
     int width = sizeof name_title - 1, base_width = sizeof base_title - 1;
     for (int64_t i = 0; i < report->count; i++) {

@@ -16,6 +16,7 @@ enum { REPORT_NAMES = 10, REPORT_GUESSES = 5, REPORT_CHOICE = 60 };
 typedef struct final_report {
     double right_loss, shuffled_loss;
     caption_accuracy accuracy;      /* over all held-out samples */
+    int64_t known;                  /* held-out names each of whose words training has seen */
     int64_t choice;                 /* names that each picture of `items` was compared with */
     int64_t guessed;                /* of the items: their own name is among the best guesses */
     int64_t count;                  /* names: REPORT_NAMES, or fewer held-out samples */

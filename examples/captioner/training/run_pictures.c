@@ -5,7 +5,7 @@
 #include "captioner/pictures/pictures.h"
 #include "captioner/support/captioner_support.h"
 
-enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 160, MOST_BARS = 6 };
+enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 256, MOST_BARS = 6 };
 static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
 
 static mimo_status join_path(char *path, const char *folder, const char *file)
@@ -53,18 +53,20 @@ static mimo_status draw_curve(const run_pictures *pictures)
 static mimo_status draw_sheet(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
-    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY], sentence[REPORT_SENTENCE];
+    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY], note[LINE_CAPACITY];
+    char sentence[REPORT_SENTENCE];
     TRY(join_path(path, pictures->folder, sheet_file));
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
                                          report->names[i].bytes,
                                          report->has_base ? report->base_names[i].bytes : NULL};
-    snprintf(
-        subtitle, sizeof subtitle,
-        "Training has seen neither these pictures nor their names. Loss a byte: %.3f, and %.3f "
-        "with the pictures shuffled.",
-        report->right_loss, report->shuffled_loss);
+    snprintf(subtitle, sizeof subtitle,
+             "New to the model: these pictures and their names. Known to it: each word of %" PRId64
+             " of the %" PRId64 " held-out names, and often the figure in another skin tone.",
+             report->known, report->accuracy.names);
+    snprintf(note, sizeof note, "%s. Loss a byte: %.3f, and %.3f with the pictures shuffled.",
+             final_report_sentence(sentence, report), report->right_loss, report->shuffled_loss);
     struct contact_sheet sheet = {.title = report->has_base
                                                ? "Held-out emoji, and what the base and the "
                                                  "adapted model call them"
@@ -73,7 +75,7 @@ static mimo_status draw_sheet(const run_pictures *pictures)
                                   .image_size = (int)pictures->image_size,
                                   .count = (int)report->count,
                                   .cells = cells,
-                                  .note = final_report_sentence(sentence, report)};
+                                  .note = note};
     return picture_contact_sheet(path, &sheet, NULL);
 }
 

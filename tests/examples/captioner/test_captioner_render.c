@@ -76,7 +76,7 @@ Test(render, every_emoji_once_and_the_same_again)
     cr_assert_eq(samples_render(&s, &installed), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(samples_render(&again, &installed), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(s.count, 3655, "%lld", (long long)s.count);
-    cr_assert_eq(s.held_out_count, 196, "%lld", (long long)s.held_out_count);
+    cr_assert_eq(s.held_out_count, 141, "%lld", (long long)s.held_out_count);
     const size_t bytes = 32 * 32 * 3;
     EXPECT_BITS(bits_of(again.images, s.images, (int64_t)bytes * s.count, 1, (int64_t)bytes),
                 "images rendered again (a row is an image)");
@@ -247,7 +247,7 @@ Test(render, other_names_for_the_same_pictures)
         .module_folder = MODULE_FOLDER, .image_size = 8, .emoji_test = list};
     struct samples english = {0}, german = {0};
     write_text(list, "1F600 ; fully-qualified # x E1.0 one\n1F98A ; fully-qualified # x E1.0 two\n"
-                     "1F431 ; fully-qualified # x E1.0 three\n#EOF\n");
+                     "1F431 ; fully-qualified # x E1.0 three two\n#EOF\n");
     write_text(names, "1F431\tK\xc3\xa4tzchen\n1F600\tGesicht\n");
     cr_assert_eq(samples_render(&english, &source), MIMO_OK, "%s", mimo_last_error());
     source.names = names;
@@ -255,7 +255,7 @@ Test(render, other_names_for_the_same_pictures)
     cr_assert(english.count == 3 && german.count == 2);
     cr_assert_str_eq(sample_name(&german, 1), "K\xc3\xa4tzchen");
     cr_assert_eq(german.name_length[1], 9);
-    cr_assert_eq(german.held_out[1], english.held_out[2]);
+    cr_assert(german.held_out[1] && english.held_out[2] && english.held_out_count == 1);
     EXPECT_BITS(bits_of(sample_image(&german, 1), sample_image(&english, 2), 8 * 8 * 3, 1, 0),
                 "the cat is drawn where its name is");
     samples_release(&english);
