@@ -18,7 +18,7 @@ import xml.etree.ElementTree as ET
 RENAMED = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "LICENSE": "license.md"}
 # Pages in the order of the contents. Sphinx finds one that is in neither list.
 GUIDE = ["tutorial", "concepts", "torch", "gpu", "errors", "speed", "correctness"]
-INSIDE = ["routing", "architecture", "versions", "contributing", "changes", "license"]
+INSIDE = ["routing", "architecture", "demo", "versions", "contributing", "changes", "license"]
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "c++", ".py": "python", ".sh": "bash"}
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"(?<![\[`])`([^`]+)`(?![\]`])")
