@@ -65,7 +65,7 @@ static mimo_status draw_sheet(const run_pictures *pictures)
              "New to the model: these pictures and their names. Known to it: each word of %" PRId64
              " of the %" PRId64 " held-out names, and often the figure in another skin tone.",
              report->known, report->accuracy.names);
-    snprintf(note, sizeof note, "%s. Loss a byte: %.3f, and %.3f with the pictures shuffled.",
+    snprintf(note, sizeof note, "%s. Loss a byte: %.3f; pictures shuffled: %.3f.",
              final_report_sentence(sentence, report), report->right_loss, report->shuffled_loss);
     struct contact_sheet sheet = {.title = report->has_base
                                                ? "Held-out emoji, and what the base and the "
