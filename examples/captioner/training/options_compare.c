@@ -5,7 +5,7 @@
 
 #include "captioner/support/captioner_support.h"
 
-enum { MOST_OPTIONS = 64, VALUE_CAPACITY = 96 };
+enum { MOST_OPTIONS = 96, VALUE_CAPACITY = 96 };
 
 /* As it travels: of a long path the beginning, for the sentence, and a hash of all of it. */
 typedef struct option_value {
