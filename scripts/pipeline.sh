@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs what takes too long for the suites on pipelines: checkpoints of the captioner on 8 ranks under pp 2 and
-# 4 by every schedule, each against the one of one rank; a stage that dies before each of its steps; 200
-# launches of four stages. The exit status is 0 only where all was right.
+# 4 by every schedule, with experts and without, each against the one of one rank; a stage that dies before each
+# of its steps; 200 launches of four stages. The exit status is 0 only where all was right.
 #
 #   scripts/pipeline.sh [part...]    default: bits deaths launches
 #

@@ -1,6 +1,6 @@
 """Mixtures of experts in the captioner. With --same-bits one checkpoint comes from every grid of experts,
-whatever else a topology is, on 1, 2, 4 and 8 ranks, also with adapters and where a run goes on elsewhere.
-In the fast order losses agree where ranks share an expert. Adapters are one file from every grid.
+whatever else a topology is, on 1, 2, 4 and 8 ranks, also in pipeline stages, with adapters and where a run goes
+on elsewhere. In the fast order losses agree where ranks share an expert. Adapters are one file from every grid.
 
     test_captioner_experts.py MPIRUN CAPTIONER [every]     every: more topologies (scripts/oracle.sh)
 """
@@ -14,7 +14,7 @@ from captioner_runs import Captioner, Checks, Report, compare
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
-SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "80", "--lr", "0.01",
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,4", "--seq", "80", "--lr", "0.01",
          "--global-batch", "13", "--seed", "7", "--experts", "8,2"]
 SAME_BITS = ["--same-bits=8,4", "--steps", "6"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
@@ -25,7 +25,17 @@ SAME = [
     (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
     (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3"]),
 ]
+# In stages. The second one has the mixtures, blocks 1 and 3, in the second chunks; one chunk has no block.
+STAGED = [
+    (("tp=1,dp=4", "tp=2,cp=1,dp=1,pp=2", 4), "ep=2",
+     ["--sp", "--micro-batches", "4", "--schedule", "zero-bubble"]),
+    (("tp=1,dp=8", "pp=2,tp=1,cp=2,dp=2", 8), "ep=2",
+     ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]"]),
+]
 EVERY_SAME = [
+    (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "5", "--recompute"]),
+    (("tp=2,dp=4", "tp=2,pp=2,cp=2,dp=1", 8), "ep=2", ["--micro-batches", "3", "--schedule", "three-phases"]),
+    (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2", ["--micro-batches", "7", "--encoder-group", "2"]),
     (("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "ep=1", []),
     (("tp=1,dp=3", "tp=1,cp=1,dp=3", 3), "ep=1", []),
     (("tp=1,dp=4", "tp=4,cp=1,dp=1", 4), "ep=2", ["--micro-batches", "2", "--recompute"]),
@@ -33,10 +43,11 @@ EVERY_SAME = [
     (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "ep=8", ["--sp", "--recompute"]),
     (("tp=1,dp=8", "tp=8,cp=1,dp=1", 8), "ep=2", ["--micro-batches", "3"]),
 ]
-ADAPTED = [SAME[1]]
+ADAPTED = [STAGED[0]]
 ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
 SHARED = (("tp=2,dp=2", "tp=2,cp=2,dp=1", 4), "etp=2,ep=2", ["--micro-batches", "3"])
 EVERY_SHARED = [
+    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "etp=2", ["--micro-batches", "3"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "etp=2", ["--sp"]),
     (("tp=1,dp=4", "tp=1,cp=1,dp=4", 4), "etp=4", []),
     (("tp=2,dp=4", "tp=2,cp=2,dp=2", 8), "etp=2,ep=4", ["--micro-batches", "3"]),
@@ -46,11 +57,12 @@ EVERY_SHARED = [
 GRIDS = [(ONE, "etp=1", []), (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "etp=2", ["--sp"]), SHARED]
 EVERY_GRIDS = [(("tp=1,dp=2", "tp=1,cp=1,dp=2", 2), "ep=2", []),
                (("tp=1,dp=4", "tp=4,cp=1,dp=1", 4), "ep=2", []),
+               (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "etp=2", []),
                (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "etp=2,ep=2", [])]
 # Ranks, flags behind those of SIZES, words of the refusal.
 REFUSED = [
-    (2, ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=1,dp=1,pp=2"],
-     "--experts: an LLM with pp=2 has no mixtures of experts"),
+    (2, ["--expert-grid", "ep=2", "--llm", "tp=1,cp=1,dp=1,pp=2"],
+     "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 of a stage leave a rest"),
     (1, ["--experts", "8,3"], "the inner width of 128 does not divide over the 3 experts of a token"),
     (1, ["--llm-layers", "1"], "blocks 1, 3, ... are mixtures, and the LLM has 1"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
@@ -72,6 +84,10 @@ def words(case):
     return f"{encoder} -> {llm}, experts {grid} {' '.join(flags)}"
 
 
+def loads_of(printed):
+    return [line for line in printed.splitlines() if line.startswith("load of the experts, ")]
+
+
 class Experts(Checks):
     def flags_of(self, case, flags):
         (encoder, llm, _), grid, more = case
@@ -90,17 +106,19 @@ class Experts(Checks):
     def one_checkpoint(self, cases, *flags):
         """Of all cases, against one rank with one micro-batch: so gradients are sums over all samples of
         the step, divided by the tokens of all, and masked samples count nowhere."""
-        self.launch((ONE, "etp=1", []), *SAME_BITS, *flags, "--save", self.path("one"))
+        one = self.launch((ONE, "etp=1", []), *SAME_BITS, *flags, "--save", self.path("one"))
         for case in cases:
-            self.launch(case, *SAME_BITS, *flags, "--save", self.path("other"))
+            other = self.launch(case, *SAME_BITS, *flags, "--save", self.path("other"))
             self.expect(self.same_file("one", "other"),
                         f"{words(case)} {' '.join(flags)} has another checkpoint than one rank")
+            self.expect(loads_of(one) and loads_of(one) == loads_of(other),
+                        f"{words(case)} says {loads_of(other)}, and one rank {loads_of(one)}")
 
     def goes_on_elsewhere(self):
         """Half of the steps, on another grid of experts than the second half; after one_checkpoint."""
         self.launch(SAME[2], "--same-bits=8,4", "--steps", "3", "--save", self.path("half"))
-        self.launch(SAME[1], *SAME_BITS, "--resume", self.path("half"), "--save", self.path("other"))
-        self.expect(self.same_file("one", "other"), "a run that went on under another grid of experts")
+        self.launch(STAGED[0], *SAME_BITS, "--resume", self.path("half"), "--save", self.path("other"))
+        self.expect(self.same_file("one", "other"), "a run that went on under another grid of experts, in stages")
         for flags, said in ((["--experts", "4,2"], "4,2"), (["--experts", "8,1"], "8,1")):
             self.expect_refused(1, [*flags, *SAME_BITS, "--resume", self.path("half")],
                                 f"was saved with --experts 8,2, but this run has {said}")
@@ -168,7 +186,7 @@ def main():
         captioner = Captioner(mpirun, program, folder)
         captioner.prepare(16, ONE_EMOJI_IN)
         test = Experts(captioner)
-        test.one_checkpoint([*SAME, *(EVERY_SAME if every else [])])
+        test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
         test.goes_on_elsewhere()
         test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
         test.one_curve([SHARED, *(EVERY_SHARED if every else [])])

@@ -5,7 +5,8 @@
 
 #include "captioner/support/captioner_support.h"
 
-enum { DIMS = 3 };
+/* etp, ep and edp, and where there are stages pp among them. */
+enum { EXPERT_DIMS = 3, MOST_DIMS = EXPERT_DIMS + 1, GRID_TEXT = 256 };
 
 static mimo_status check_dims(const mimo_grid *grid, const char *spec)
 {
@@ -19,9 +20,10 @@ static mimo_status check_dims(const mimo_grid *grid, const char *spec)
     return MIMO_OK;
 }
 
-static mimo_status read_dims(mimo_dim dims[DIMS], const char *spec, int64_t ranks)
+static mimo_status read_dims(mimo_dim dims[EXPERT_DIMS], const char *spec, const mimo_grid *llm)
 {
     mimo_grid *grid;
+    int64_t stages = mimo_grid_dim_size(llm, "pp"), ranks = mimo_grid_size(llm) / stages;
     TRY(mimo_grid_create_text(&grid, spec, 0));
     int64_t etp = mimo_grid_dim_size(grid, "etp"), ep = mimo_grid_dim_size(grid, "ep");
     mimo_status status = check_dims(grid, spec);
@@ -29,11 +31,39 @@ static mimo_status read_dims(mimo_dim dims[DIMS], const char *spec, int64_t rank
     TRY(status);
     CHECK(ranks % (etp * ep) == 0, MIMO_ERR_GRID,
           "--expert-grid %s: %" PRId64 " ranks share experts, and the LLM's %" PRId64
-          " leave a rest",
-          spec, etp * ep, ranks);
+          "%s leave a rest",
+          spec, etp * ep, ranks, stages > 1 ? " of a stage" : "");
     dims[0] = (mimo_dim){"etp", etp};
     dims[1] = (mimo_dim){"ep", ep};
     dims[2] = (mimo_dim){"edp", ranks / (etp * ep)};
+    return MIMO_OK;
+}
+
+/* Of one stage, one behind the other. */
+static int64_t ranks_in_a_row(const mimo_grid *llm)
+{
+    int64_t ranks = 1;
+    for (int i = 0; i < mimo_grid_find(llm, "pp"); i++)
+        ranks *= mimo_grid_dim(llm, i).size;
+    return ranks;
+}
+
+/* A view has pp where the LLM's grid has it: behind as many ranks. */
+static mimo_status insert_stages(mimo_dim dims[MOST_DIMS], const char *spec, const mimo_grid *llm)
+{
+    char text[GRID_TEXT];
+    int64_t wanted = ranks_in_a_row(llm), ranks = 1;
+    int at = 0;
+    while (at < EXPERT_DIMS && ranks < wanted)
+        ranks *= dims[at++].size;
+    CHECK(ranks == wanted, MIMO_ERR_GRID,
+          "--expert-grid %s: a stage of --llm %s has %" PRId64
+          " ranks in a row, and etp and ep make groups of %" PRId64 " and %" PRId64
+          ": give pp first or last",
+          spec, mimo_grid_text(text, sizeof text, llm), wanted, dims[0].size,
+          dims[0].size * dims[1].size);
+    memmove(&dims[at + 1], &dims[at], (size_t)(EXPERT_DIMS - at) * sizeof *dims);
+    dims[at] = (mimo_dim){"pp", mimo_grid_dim_size(llm, "pp")};
     return MIMO_OK;
 }
 
@@ -49,13 +79,19 @@ static mimo_status find_place(nn_expert_place *out, const mimo_grid *view, int r
 
 mimo_status expert_grid_add(expert_grid *out, mimo_grid *llm, const char *spec, int rank)
 {
-    mimo_dim dims[DIMS];
-    CHECK(mimo_grid_dim_size(llm, "pp") == 1, MIMO_ERR_UNSUPPORTED,
-          "--experts: an LLM with pp=%" PRId64 " has no mixtures of experts",
-          mimo_grid_dim_size(llm, "pp"));
-    TRY(read_dims(dims, spec, mimo_grid_size(llm)));
-    TRY(mimo_grid_create_view(&out->view, llm, NN_EXPERT_GRID, dims, DIMS));
+    mimo_dim dims[MOST_DIMS];
+    bool staged = mimo_grid_dim_size(llm, "pp") > 1;
+    TRY(read_dims(dims, spec, llm));
+    if (staged)
+        TRY(insert_stages(dims, spec, llm));
+    TRY(mimo_grid_create_view(&out->view, llm, NN_EXPERT_GRID, dims,
+                              staged ? MOST_DIMS : EXPERT_DIMS));
     return find_place(&out->place, out->view, rank);
+}
+
+static bool is_staged(const expert_grid *experts)
+{
+    return mimo_grid_find(experts->view, "pp") >= 0;
 }
 
 mimo_status expert_grid_connect(const expert_grid *experts, mimo_gradient *gradient)
@@ -63,10 +99,18 @@ mimo_status expert_grid_connect(const expert_grid *experts, mimo_gradient *gradi
     if (!experts->view)
         return MIMO_OK;
     TRY(mimo_grid_create_group(experts->view, "etp,ep"));
+    if (is_staged(experts))
+        TRY(mimo_grid_create_group(experts->view, "etp,ep,edp"));
     return mimo_gradient_add_grid(gradient, NN_EXPERT_GRID, experts->view, "edp", "ep");
 }
 
-mimo_status expert_grid_find_group(expert_grid *experts)
+mimo_status expert_grid_find_groups(expert_grid *experts)
 {
-    return experts->view ? mimo_grid_group(&experts->group, experts->view, "etp,ep") : MIMO_OK;
+    if (!experts->view)
+        return MIMO_OK;
+    TRY(mimo_grid_group(&experts->group, experts->view, "etp,ep"));
+    if (is_staged(experts))
+        return mimo_grid_group(&experts->stage, experts->view, "etp,ep,edp");
+    experts->stage = mimo_grid_comm(experts->view);
+    return MIMO_OK;
 }

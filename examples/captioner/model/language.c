@@ -111,6 +111,12 @@ static bool is_mixture(int64_t block)
     return block % 2 == 1;
 }
 
+/* Of `blocks` those that are one. */
+static int64_t count_mixtures(int64_t blocks)
+{
+    return blocks / 2;
+}
+
 /* The kinds of all blocks. */
 static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc *desc)
 {
@@ -140,6 +146,8 @@ static mimo_status add_stages(language_model *out, const language_desc *desc,
             blocks.block.mixture = &mixture;
         }
         bool own = stage == nn_params_pp_rank(out->params);
+        if (own)
+            out->first_block[chunk / stages] = blocks.first;
         blocks.recompute = own && desc->recompute;
         TRY(nn_params_set_stage(out->params, stage));
         mimo_status status = nn_stack_init(own ? &out->blocks[chunk / stages] : &other, out->params,
@@ -157,10 +165,10 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
     if (status == MIMO_OK)
         status = add_stages(out, desc, kinds);
     memory_release(kinds);
-    for (int64_t c = 0; c < out->chunks && status == MIMO_OK; c++)
-        for (int64_t i = 0; i < out->blocks[c].count; i++)
-            out->mixtures += out->blocks[c].kinds[i] == &nn_block_mixed;
-    out->experts = desc->dispatch ? nn_dispatch_sizes(desc->dispatch)->experts : 0;
+    if (!desc->dispatch)
+        return status;
+    out->mixtures = count_mixtures(desc->layout->pattern->items);
+    out->experts = nn_dispatch_sizes(desc->dispatch)->experts;
     return status;
 }
 
@@ -241,6 +249,7 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->last = desc->stage == nn_params_pp_size(out->params) - 1;
     out->chunks = desc->layout->chunks;
     TRY(memory_reserve(&out->blocks, out->chunks, sizeof *out->blocks));
+    TRY(memory_reserve(&out->first_block, out->chunks, sizeof *out->first_block));
     TRY(find_positions(out, desc));
     TRY(add_layers(out, desc));
     return reserve_rooms(out, desc->states);
@@ -298,6 +307,7 @@ void language_destroy(language_model *language)
     for (int64_t c = 0; language->blocks && c < language->chunks; c++)
         nn_stack_release(&language->blocks[c]);
     memory_release(language->blocks);
+    memory_release(language->first_block);
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
     for (int64_t i = 0; i < language->states; i++)
@@ -477,15 +487,15 @@ mimo_status language_backward_params(language_model *language, const language_te
     return begins(language, saved) ? embed_backward_params(language, text, saved) : MIMO_OK;
 }
 
-static mimo_status adjust_blocks(const language_model *language, const nn_stack *blocks,
-                                 mimo_comm *ranks, int64_t **loads)
+static mimo_status adjust_chunk(const language_model *language, int64_t chunk, mimo_comm *ranks,
+                                int64_t *loads)
 {
+    const nn_stack *blocks = &language->blocks[chunk];
     for (int64_t i = 0; i < blocks->count; i++) {
         nn_block *block = blocks->layers[i]; /* of both kinds */
-        if (blocks->kinds[i] != &nn_block_mixed)
-            continue;
-        TRY(nn_router_adjust(&block->moe.router, ranks, *loads));
-        *loads += language->experts;
+        int64_t mixture = count_mixtures(language->first_block[chunk] + i);
+        if (blocks->kinds[i] == &nn_block_mixed)
+            TRY(nn_router_adjust(&block->moe.router, ranks, loads + mixture * language->experts));
     }
     return MIMO_OK;
 }
@@ -493,7 +503,7 @@ static mimo_status adjust_blocks(const language_model *language, const nn_stack 
 mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads)
 {
     for (int64_t c = 0; c < language->chunks; c++)
-        TRY(adjust_blocks(language, &language->blocks[c], ranks, &loads));
+        TRY(adjust_chunk(language, c, ranks, loads));
     return MIMO_OK;
 }
 

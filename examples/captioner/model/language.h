@@ -100,8 +100,9 @@ typedef struct language_model {
     int64_t *own_ids;       /* [B, own], while a text is read */
     int64_t *labels_share;  /* [B, share], likewise */
     uint8_t *masked_rows;   /* [share, B], likewise */
-    int64_t mixtures;       /* blocks that are one; numbered in the order of the blocks */
+    int64_t mixtures;       /* blocks of the model that are one, numbered in their order */
     int64_t experts;        /* of each */
+    int64_t *first_block;   /* [chunks] the model's number of a chunk's first block */
     nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
@@ -140,9 +141,10 @@ mimo_status language_forward(language_model *language, const language_text *text
  *  these are: on other stages than the last one 0. It waits for the work enqueued before it. */
 mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens);
 
-/** Begin the next step of all routers: their biases move, and loads[mixtures, experts] say how
- *  often each expert was chosen in the micro-batches that went backward, over `ranks`, those of all
- *  tp, cp and dp. Collective over them; it waits. */
+/** Begin the next step of this stage's routers: their biases move, and loads[mixtures, experts] say
+ *  how often each expert was chosen in the micro-batches that went backward, over `ranks`, the
+ *  stage's of all tp, cp and dp. Loads of other stages' mixtures stay as they are. Collective over
+ *  the ranks; it waits. */
 mimo_status language_adjust(language_model *language, mimo_comm *ranks, int64_t *loads);
 
 /** Backward of the forward of a state, in two halves: the gradient of the input,

@@ -94,7 +94,7 @@ static mimo_status find_place(rank_topology *out)
     TRY(find_group(out->llm, "tp", &out->llm_tp));
     TRY(find_group(out->llm, "cp", &out->llm_cp_group));
     TRY(find_group(out->llm, "pp", &out->llm_pp));
-    TRY(expert_grid_find_group(&out->experts));
+    TRY(expert_grid_find_groups(&out->experts));
     int64_t rank = mimo_comm_rank(out->world), stage;
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");

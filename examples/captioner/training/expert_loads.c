@@ -5,16 +5,19 @@
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
-mimo_status expert_loads_make(expert_loads *out, const language_model *language)
+mimo_status expert_loads_make(expert_loads *out, const language_model *language, int stages)
 {
     out->mixtures = language->mixtures;
     out->experts = language->experts;
-    return memory_reserve(&out->counts, out->mixtures * out->experts, sizeof *out->counts);
+    int64_t count = out->mixtures * out->experts;
+    TRY(memory_reserve(&out->counts, count, sizeof *out->counts));
+    return memory_reserve(&out->gathered, stages * count, sizeof *out->gathered);
 }
 
 void expert_loads_release(expert_loads *loads)
 {
     memory_release(loads->counts);
+    memory_release(loads->gathered);
     *loads = (expert_loads){0};
 }
 
@@ -23,6 +26,21 @@ void expert_loads_add(expert_loads *loads, const int64_t *counts)
     for (int64_t i = 0; i < loads->mixtures * loads->experts; i++)
         loads->counts[i] += counts[i];
     loads->steps++;
+}
+
+mimo_status expert_loads_collect(expert_loads *loads, mimo_comm *stages)
+{
+    int64_t count = loads->mixtures * loads->experts;
+    if (!stages || count == 0)
+        return MIMO_OK;
+    TRY(mimo_comm_host_allgather(stages, loads->gathered, loads->counts,
+                                 (int)(count * (int64_t)sizeof *loads->counts)));
+    for (int64_t i = 0; i < count; i++) {
+        loads->counts[i] = 0;
+        for (int stage = 0; stage < mimo_comm_size(stages); stage++)
+            loads->counts[i] += loads->gathered[stage * count + i];
+    }
+    return MIMO_OK;
 }
 
 static void print_mixture(const expert_loads *loads, int64_t mixture, FILE *stream)

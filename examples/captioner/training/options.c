@@ -154,8 +154,8 @@ static const struct argp_option rows[] = {
          "In place of the MLP of the LLM's blocks 1, 3, ... a mixture of E experts, of which each "
          "token has K: together they are as wide as the MLP"),
     FLAG("expert-grid", KEY_EXPERT_GRID, "SPEC",
-         "Which of the LLM's ranks share the experts: with ep=2 each has half of them, with etp=2 "
-         "half of each (default etp=1,ep=1); what is left holds copies"),
+         "Which ranks of each of the LLM's stages share its experts: with ep=2 each has half of "
+         "them, with etp=2 half of each (default etp=1,ep=1); what is left holds copies"),
     HEADING("Training:", 3),
     FLAG("steps", KEY_STEPS, "N",
          "The step at which training ends, resumed or not; 0 only evaluates (default 2000)"),

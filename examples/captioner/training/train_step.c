@@ -116,6 +116,6 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
     for (int i = 0; i < 2; i++)
         TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
     trainer->stepped = true;
-    return language_adjust(&trainer->model->language, trainer->model->topology->world,
+    return language_adjust(&trainer->model->language, trainer->model->topology->experts.stage,
                            trainer->loads);
 }

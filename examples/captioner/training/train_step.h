@@ -29,7 +29,7 @@ typedef struct step_trainer {
     batch_item *gathered;   /* [global_batch] */
     batch_item *further;    /* [global_batch, most_images - 1] turns that follow them */
     model_pass pass;        /* over the micro-batches of a step */
-    int64_t *loads;         /* of the last step (language_adjust) */
+    int64_t *loads;         /* of this stage's last step (language_adjust) */
     lane_rows lanes;        /* likewise: what the encoder's lanes had to do */
     bool stepped;           /* it has changed the weights */
 } step_trainer;

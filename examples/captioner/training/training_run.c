@@ -175,7 +175,7 @@ static mimo_status reserve_losses(run_state *run)
     int64_t steps = steps_of_run(run);
     TRY(memory_reserve(&run->losses, steps, sizeof *run->losses));
     TRY(memory_reserve(&run->held_out, steps, sizeof *run->held_out));
-    TRY(expert_loads_make(&run->loads, &run->model.language));
+    TRY(expert_loads_make(&run->loads, &run->model.language, run->topology.stages));
     return run->options->evaluate_every > 0 ? best_state_reserve(&run->best, &run->model) : MIMO_OK;
 }
 
@@ -398,6 +398,7 @@ static mimo_status finish(run_state *run)
     if (run->lead)
         fprintf(stderr, "evaluating on %" PRId64 " held-out emoji\n", run->data.held_out_count);
     TRY(final_report_make(&run->report, &run->model, &run->data));
+    TRY(expert_loads_collect(&run->loads, run->topology.llm_pp));
     if (run->lead) {
         final_report_print(&run->report, stdout);
         putchar('\n');
