@@ -372,7 +372,7 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                                     .stores = {candidate->stores[0], candidate->stores[1]},
                                     .tp = {topology->encoder_tp, topology->tp},
                                     .pp = {NULL, topology->pp},
-                                    .experts = {NULL, topology->group}};
+                                    .experts = {NULL, topology->shared.group}};
     MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->gradient));
     MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
     if (capture) {

@@ -2,6 +2,8 @@
 
 #include "core/check.h"
 
+#include "oracle_mixtures.h"
+
 /* Calls and bytes of every kind, of the five groups that exchange. */
 typedef struct all_counts {
     nn_exchange_counts encoder_tp, llm_tp, llm_cp, experts, loss;
@@ -74,6 +76,14 @@ static int64_t layers_of(const oracle_llm *llm)
     return layers;
 }
 
+static int64_t mixtures_of(const oracle_llm *llm)
+{
+    int64_t mixtures = 0;
+    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
+        mixtures += oracle_mixture_at(llm, i) != NULL;
+    return mixtures;
+}
+
 /* A block has a column-parallel and a row-parallel layer in each of its halves. Each of the four
  * exchanges its rows once, forward or backward. Under sp it does so both ways. */
 static all_counts expected(const oracle_candidate *candidate)
@@ -85,7 +95,7 @@ static all_counts expected(const oracle_candidate *candidate)
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
     bool last = topology->stage == topology->stages - 1;
-    int64_t layers = layers_of(&candidate->llm), mixtures = sizes->experts > 0 ? layers / 2 : 0;
+    int64_t layers = layers_of(&candidate->llm), mixtures = mixtures_of(&candidate->llm);
     int64_t linears = 4 * layers - 2 * mixtures + last; /* and the head */
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};

@@ -40,7 +40,7 @@ static mimo_status create_store(oracle_llm *out)
                             .tp_size = (int)out->topology->tp_size,
                             .pp_rank = (int)out->topology->stage,
                             .pp_size = (int)out->topology->stages,
-                            .experts = out->topology->place,
+                            .experts = out->topology->shared.place,
                             .seed = out->sizes.seed,
                             .frozen = out->sizes.frozen,
                             .runtime = out->topology->runtime,
@@ -59,10 +59,10 @@ static mimo_status create_dispatch(oracle_llm *out)
         return MIMO_OK;
     desc.experts = sizes->experts;
     desc.top_k = sizes->top_k;
-    desc.etp = topology->place.etp_size;
+    desc.etp = topology->shared.place.etp_size;
     desc.max_tokens = out->share * out->batch;
     desc.hidden = sizes->hidden;
-    return nn_dispatch_create(&out->dispatch, topology->runtime, topology->group, &desc);
+    return nn_dispatch_create(&out->dispatch, topology->runtime, topology->shared.group, &desc);
 }
 
 /* Blocks [*first, *end) of a chunk of the model. */
@@ -197,7 +197,7 @@ static mimo_status reserve_room(oracle_llm_saved *saved, const oracle_topology *
     int64_t bytes = room->used;
     if (!topology->zero_copy || topology->experts == 0)
         return nn_room_reserve(room, topology->runtime);
-    MIMO_TRY(mimo_buffer_create(&saved->buffer, topology->group, bytes));
+    MIMO_TRY(mimo_buffer_create(&saved->buffer, topology->shared.group, bytes));
     *room = (nn_room){
         .runtime = topology->runtime, .base = mimo_buffer_data(saved->buffer), .bytes = bytes};
     return nn_runtime_zero(topology->runtime, room->base, bytes);

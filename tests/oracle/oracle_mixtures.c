@@ -5,17 +5,27 @@
 
 #include "core/check.h"
 
-const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block)
+/* Block i of a chunk; NULL: it is no mixture. */
+static const nn_moe *mixture_in(const oracle_llm *llm, int64_t chunk, int64_t i)
 {
-    const nn_stack *blocks = llm->blocks; /* there is one chunk where there are experts */
-    return llm->sizes.experts > 0 && blocks->kinds[block] == &nn_block_mixed
-               ? &((const nn_block *)blocks->layers[block])->moe
-               : NULL;
+    const nn_stack *blocks = &llm->blocks[chunk];
+    return blocks->kinds[i] == &nn_block_mixed ? &((const nn_block *)blocks->layers[i])->moe : NULL;
 }
 
-static nn_moe_saved *state_at(const oracle_llm *llm, int64_t state, int64_t block)
+static nn_moe_saved *state_of(const oracle_llm_saved *saved, int64_t i)
 {
-    return &((nn_block_saved *)llm->saved[state].blocks.blocks[block])->moe;
+    return &((nn_block_saved *)saved->blocks.blocks[i])->moe;
+}
+
+const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block)
+{
+    int64_t first, end;
+    for (int64_t c = 0; c < llm->chunks; c++) {
+        oracle_llm_blocks(&first, &end, llm, c);
+        if (first <= block && block < end)
+            return mixture_in(llm, c, block - first);
+    }
+    return NULL;
 }
 
 int64_t oracle_mixtures_rows(const oracle_llm *llm)
@@ -54,9 +64,10 @@ mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m, int64_
     candidate->replay->position = llm->share_positions;
     candidate->replay->positions = llm->share;
     number_rows(candidate->row_of, candidate);
-    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
-        if (oracle_mixture_at(llm, i))
-            MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_at(llm, state, i)->numbers,
+    const oracle_llm_saved *saved = &llm->saved[state];
+    for (int64_t i = 0; i < saved->blocks.count; i++)
+        if (mixture_in(llm, saved->chunk, i))
+            MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_of(saved, i)->numbers,
                                       candidate->row_of, rows * (int64_t)sizeof(int64_t)));
     return MIMO_OK;
 }
@@ -218,7 +229,7 @@ static void capture_experts(const mixture_view *it)
     const nn_moe_saved *state = it->state;
     int64_t hidden = it->moe->hidden, inner = experts->inner;
     const int32_t *ends = experts->ends; /* on the host, of the forward before */
-    const nn_expert_place *place = &it->candidate->topology->place;
+    const nn_expert_place *place = &it->candidate->topology->shared.place;
     const expert_columns parts[] = {{"expert_rows", state->expert_x, hidden, 0, hidden},
                                     {"expert_weights", state->weights, 1, 0, 1},
                                     {"hidden", state->experts.activated, inner * place->etp_size,
@@ -243,11 +254,19 @@ static void capture_result(const mixture_view *it)
 void oracle_mixtures_capture(oracle_candidate *candidate, int64_t state)
 {
     const oracle_llm *llm = &candidate->llm;
-    for (int64_t i = 0; i < llm->sizes.llm_layers; i++) {
-        if (!oracle_mixture_at(llm, i))
+    const oracle_llm_saved *saved = &llm->saved[state];
+    int64_t first, end;
+    oracle_llm_blocks(&first, &end, llm, saved->chunk);
+    for (int64_t block = first; block < end; block++) {
+        const nn_moe *moe = mixture_in(llm, saved->chunk, block - first);
+        if (!moe)
             continue;
-        const mixture_view it = {candidate, candidate->capture,        &candidate->sent,
-                                 i,         oracle_mixture_at(llm, i), state_at(llm, state, i)};
+        const mixture_view it = {candidate,
+                                 candidate->capture,
+                                 &candidate->sent,
+                                 block,
+                                 moe,
+                                 state_of(saved, block - first)};
         capture_router(&it);
         capture_experts(&it);
         capture_result(&it);

@@ -5,7 +5,7 @@
 
 #include "oracle_candidate.h"
 
-/* The mixture of a block; NULL: it has none. */
+/* The mixture of a block of the model; NULL: it has none, or is another stage's. */
 const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block);
 
 /* Elements of the widest tile of a mixture's experts, and its rows; 0 without mixtures. */

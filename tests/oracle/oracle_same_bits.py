@@ -51,12 +51,14 @@ ADAPTED_MANY = ADAPTED_FEW + [Topology("tp=1,dp=8", "tp=8,cp=1,dp=1", "--sp"),
                               Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--micro-batches 2")]
 
 
-# Experts: ep 1, 2, 4 and 8, with and without tp, cp and several micro-batches.
+# Experts: ep 1, 2, 4 and 8, with and without tp, cp, several micro-batches and stages.
 MIXED_FEW = [Topology("tp=1,dp=2", "tp=1,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
              Topology("tp=2,dp=2", "tp=2,cp=2,dp=1", "--expert-grid etp=1,ep=4 --micro-batches 2"),
              Topology("tp=2,dp=4", "tp=2,cp=2,dp=2", "--expert-grid etp=1,ep=8 --sp"),
              Topology("tp=1,dp=8", "tp=4,cp=1,dp=2", "--expert-grid etp=1,ep=2"),
-             Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--expert-grid etp=1,ep=1")]
+             Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--expert-grid etp=1,ep=1"),
+             Topology("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2",
+                      "--expert-grid ep=2 --schedule zero-bubble --micro-batches 3")]
 
 # An LLM in stages, beside one that is not.
 STAGED = [Topology("tp=1,dp=2", "tp=1,cp=1,pp=2,dp=1", "--schedule zero-bubble"),

@@ -13,11 +13,13 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
                   ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
        stages     an LLM in stages, on 4 topologies, by 1F1B, zero bubble and interleaved in turn;
-                  three phases; and groups of micro-batches, the last of which is not full
+                  three phases; groups of micro-batches, the last of which is not full; and experts,
+                  on 2
        every-stages     on 8 topologies, by each schedule and in three phases, with and without
-                  adapters, where the encoder may go ahead of the LLM without limit, and by groups
+                  adapters, where the encoder may go ahead of the LLM without limit, and by groups;
+                  and on 6 with experts
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
-                  experts on 5, 10 steps, and every bug of --list-order-mutations differs from one
+                  experts on 6, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
        every-same-bits   the same bits on 20 topologies, 100 steps
        hosts      the bits of one rank on two hosts of two ranks (tests/support/on_hosts.sh)
@@ -84,6 +86,11 @@ STAGES = [("tp=1,dp=2", "pp=2", False), ("tp=1,dp=4", "pp=4", False),
           ("tp=2,dp=2", "tp=2,pp=2", True), ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", False),
           ("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", False), ("tp=2,dp=4", "tp=2,cp=2,dp=1,pp=2", True),
           ("tp=1,dp=8", "pp=4,dp=2", False), ("tp=1,dp=8", "pp=8", False)]
+# With experts: the encoder's grid, the LLM's, whether with sp, and the experts' grid on each stage.
+MIXED_STAGES = [("tp=2,dp=2", "tp=2,pp=2", True, "etp=2"), ("dp=4", "dp=2,pp=2", False, "ep=2"),
+                ("dp=4", "pp=4", False, "ep=1"), ("dp=8", "pp=2,cp=2,dp=2", False, "ep=2"),
+                ("tp=2,dp=4", "tp=2,pp=2,cp=2", True, "etp=2,ep=2"),
+                ("tp=2,dp=4", "tp=2,cp=2,pp=2", False, "ep=4")]
 SCHEDULES = ["1f1b", "zero-bubble", "interleaved:2"]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
@@ -101,8 +108,8 @@ REFUSED = [
     (["--encoder", "pp=2,dp=1"], "--encoder pp=2,dp=1 has pp=2: the oracle models no pp there"),
     (["--encoder", "tp=2,dp=1", "--llm", "pp=2"],
      "--encoder tp=2,dp=1: its tp joins ranks 0 and 1, which --llm pp=2 puts on stages 0 and 1"),
-    (["--llm", "pp=2", "--experts", "8,2"],
-     "--experts with --llm pp=2: the oracle models no experts in stages"),
+    (["--llm", "pp=2", "--experts", "8,2", "--expert-grid", "ep=2"],
+     "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 of a stage leave a rest"),
     (["--schedule", "two-phases"], "--schedule is none of 1f1b, zero-bubble, three-phases and "
      "interleaved:V with V from 2 to 4"),
     (["--encoder-group", "2", "--schedule", "three-phases"], "--schedule three-phases encodes all "
@@ -117,9 +124,9 @@ REFUSED = [
     (["--experts", "8"], "--experts is not E,K with K from 1 to E, and E at most 16"),
     (["--experts", "2,3"], "--experts is not E,K with K from 1 to E, and E at most 16"),
     (["--experts", "8,2", "--expert-grid", "etp=3,ep=2"],
-     "experts etp=3,ep=2 do not divide 2 ranks"),
+     "--expert-grid etp=3,ep=2: 6 ranks share experts, and the LLM's 2 leave a rest"),
     (["--experts", "8,2", "--expert-grid", "edp=2"],
-     "--expert-grid edp=2 has edp=2: the oracle models no edp there"),
+     "--expert-grid edp=2 names edp: it has etp and ep"),
     (["--same-bits", "8"], "--same-bits is not V,C"),
     (["--same-bits", "16,1", "--train", "3"],
      "--same-bits with V 16: 8 heads do not divide into 16 parts"),
@@ -487,8 +494,16 @@ def staged_rows():
             if "pp=8" not in pair[1] or schedule != SCHEDULES[-1]  # it takes 8 micro-batches
             for executor, rank, alive, group in (("routed", 0, 0, 0), ("zero-copy", RANK, 0, 0),
                                                  ("routed", RANK, 4, 0), ("zero-copy", 0, 0, 3))]
-    return rows + [Run(pair, executor, adapters=rank, schedule="three-phases")
-                   for pair in STAGES for executor, rank in (("routed", 0), ("zero-copy", RANK))]
+    rows += [Run(pair, executor, adapters=rank, schedule="three-phases")
+             for pair in STAGES for executor, rank in (("routed", 0), ("zero-copy", RANK))]
+    return rows + [mixed_stages(row, i, schedule) for i, row in enumerate(MIXED_STAGES)
+                   for schedule in [*SCHEDULES, "three-phases"]]
+
+
+def mixed_stages(row, i, schedule):
+    """Every second one with adapters and zero-copy."""
+    return Run(row[:3], "zero-copy" if i % 2 else "routed", adapters=i % 2 * RANK,
+               experts=("8,2", row[3]), schedule=schedule)
 
 
 def rows_of(part):
@@ -508,7 +523,8 @@ def rows_of(part):
         return [Run(pair, "routed", adapters=i % 2 * RANK, schedule=SCHEDULES[i % 3])
                 for i, pair in enumerate(STAGES[:3] + STAGES[-1:])] + [
                     Run(STAGES[0], "zero-copy", schedule="three-phases"),
-                    Run(("dp=1", "tp=1", False), "routed", group=3)]
+                    Run(("dp=1", "tp=1", False), "routed", group=3)] + [
+                    mixed_stages(row, i, SCHEDULES[1 + i]) for i, row in enumerate(MIXED_STAGES[:2])]
     if part == "every-stages":
         return staged_rows()
     if part == "every-experts":

@@ -38,32 +38,14 @@ static mimo_status check_spec(const char *flag, const char *spec, const char *co
     return status;
 }
 
-/* The sizes of a grid of experts: edp is derived. */
-static mimo_status read_experts(mimo_dim dims[3], const oracle_spec *spec, int64_t ranks)
-{
-    static const char *const modelled[] = {"etp", "ep", NULL};
-    mimo_grid *grid;
-    MIMO_TRY(mimo_grid_create_text(&grid, spec->expert_grid, 0));
-    int64_t etp = mimo_grid_dim_size(grid, "etp"), ep = mimo_grid_dim_size(grid, "ep");
-    mimo_status status = check_dims(grid, "--expert-grid", spec->expert_grid, modelled);
-    mimo_grid_destroy(grid);
-    MIMO_TRY(status);
-    MIMO_CHECK(ranks % (etp * ep) == 0, MIMO_ERR_GRID, "experts %s do not divide %" PRId64 " ranks",
-               spec->expert_grid, ranks);
-    dims[0] = (mimo_dim){"etp", etp};
-    dims[1] = (mimo_dim){"ep", ep};
-    dims[2] = (mimo_dim){"edp", ranks / (etp * ep)};
-    return MIMO_OK;
-}
-
 static mimo_status check_experts(const oracle_spec *spec)
 {
-    mimo_dim dims[3];
+    expert_grid shared = {0};
     mimo_grid *grid;
     if (spec->experts == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_grid_create_text(&grid, spec->llm, 0));
-    mimo_status status = read_experts(dims, spec, mimo_grid_size(grid));
+    mimo_status status = expert_grid_add(&shared, grid, spec->expert_grid, 0);
     mimo_grid_destroy(grid);
     return status;
 }
@@ -88,8 +70,6 @@ static mimo_status check_encoder(const oracle_spec *spec, const mimo_grid *encod
                                  const mimo_grid *llm)
 {
     int64_t ranks = mimo_grid_size(llm);
-    MIMO_CHECK(spec->experts == 0 || mimo_grid_dim_size(llm, "pp") == 1, MIMO_ERR_UNSUPPORTED,
-               "--experts with --llm %s: the oracle models no experts in stages", spec->llm);
     MIMO_CHECK(spec->schedule.chunks <= 1 || mimo_grid_dim_size(llm, "pp") > 1, MIMO_ERR_GRID,
                "--schedule interleaved:%" PRId64 " with --llm %s: there are no stages",
                spec->schedule.chunks, spec->llm);
@@ -152,42 +132,13 @@ static mimo_status make_partition(oracle_topology *out)
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
-static mimo_status coordinate(int *out, const mimo_grid *view, int rank, const char *dim)
-{
-    int64_t at;
-    MIMO_TRY(mimo_grid_coord(&at, view, rank, dim));
-    *out = (int)at;
-    return MIMO_OK;
-}
-
-/* The ranks that share the experts, and their gradients' grid. */
 static mimo_status add_experts(oracle_topology *out, const oracle_spec *spec)
 {
-    mimo_dim dims[3];
-    mimo_grid *view;
-    int rank = mimo_comm_rank(out->world);
     if (spec->experts == 0)
         return MIMO_OK;
     out->experts = spec->experts;
     out->top_k = spec->top_k;
-    MIMO_TRY(read_experts(dims, spec, mimo_comm_size(out->world)));
-    out->place.etp_size = (int)dims[0].size;
-    out->place.ep_size = (int)dims[1].size;
-    MIMO_TRY(mimo_grid_create_view(&view, out->llm, NN_EXPERT_GRID, dims, 3));
-    MIMO_TRY(coordinate(&out->place.etp_rank, view, rank, "etp"));
-    MIMO_TRY(coordinate(&out->place.ep_rank, view, rank, "ep"));
-    return MIMO_OK;
-}
-
-static mimo_status connect_experts(oracle_topology *out)
-{
-    mimo_grid *view;
-    if (out->experts == 0)
-        return MIMO_OK;
-    MIMO_TRY(mimo_grid_view(&view, out->llm, NN_EXPERT_GRID));
-    MIMO_TRY(mimo_grid_create_group(view, "etp,ep"));
-    MIMO_TRY(mimo_grid_group(&out->group, view, "etp,ep"));
-    return mimo_gradient_add_grid(out->gradient, NN_EXPERT_GRID, view, "edp", "ep");
+    return expert_grid_add(&out->shared, out->llm, spec->expert_grid, mimo_comm_rank(out->world));
 }
 
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
@@ -225,7 +176,8 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     desc.executor = executor_of(spec->executor);
     MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
     MIMO_TRY(mimo_gradient_create(&out->gradient, world, out->encoder, out->llm));
-    return connect_experts(out);
+    MIMO_TRY(expert_grid_connect(&out->shared, out->gradient));
+    return expert_grid_find_groups(&out->shared);
 }
 
 void oracle_topology_destroy(oracle_topology *topology)

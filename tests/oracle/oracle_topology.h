@@ -6,6 +6,7 @@
 #include <mimo/mimo.h>
 
 #include "captioner/model/compute_place.h"
+#include "captioner/model/expert_grid.h"
 #include "captioner/model/schedule_choice.h"
 #include "executors.h"
 #include "nn/params/nn_params.h"
@@ -17,7 +18,7 @@ typedef struct oracle_spec {
     int adapters;            /* rank of adapters on every linear layer; 0: one on the head alone */
     int64_t shards, pairs;   /* V and C of the fixed order of additions; 0: the fast order */
     int64_t experts, top_k;  /* of the mixtures in blocks 1, 3, ... of the LLM; 0: there are none */
-    const char *expert_grid; /* "etp=2,ep=4"; edp is what is left */
+    const char *expert_grid; /* "etp=2,ep=4" (expert_grid.h) */
     schedule_choice schedule;
 } oracle_spec;
 
@@ -29,9 +30,8 @@ typedef struct oracle_topology {
     int adapters;              /* of the spec, as the next two */
     int64_t shards, pairs;
     int64_t experts, top_k;
-    nn_expert_place place; /* among the experts */
-    mimo_comm *group;      /* of ranks that share them; NULL: there are none */
-    bool zero_copy;        /* tiles of the bridge lie in a buffer */
+    expert_grid shared; /* which ranks share the experts; zeros: there are none */
+    bool zero_copy;     /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp, *pp; /* all but the first are the LLM's; NULL: of size 1 */
     int64_t tp_rank, tp_size;             /* of the LLM */

@@ -71,8 +71,8 @@ static mimo_status hash_store(uint64_t *others, uint64_t *experts, const nn_para
 static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
                                const nn_params *params, const mimo_grid *grid, nn_part part)
 {
-    static const char *const over_tp[] = {"tp", "pp", NULL}, *const over_all[] = {"etp", "ep",
-                                                                                  NULL};
+    static const char *const over_tp[] = {"tp", "pp", NULL};
+    static const char *const over_all[] = {"etp", "ep", "pp", NULL};
     uint64_t others, experts;
     mimo_grid *view;
     MIMO_TRY(hash_store(&others, &experts, params, part));
