@@ -65,6 +65,8 @@ REFUSED = [
      "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 of a stage leave a rest"),
     (1, ["--experts", "8,3"], "the inner width of 128 does not divide over the 3 experts of a token"),
     (1, ["--llm-layers", "1"], "blocks 1, 3, ... are mixtures, and the LLM has 1"),
+    (1, ["--llm-pattern", "[*-]*-[*-]"],
+     "--experts: blocks 1, 3, ... are mixtures, and block 1 of --llm-pattern is no [*-]"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
     (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
     (1, ["--expert-grid", "etp=one"], "etp=one"),
