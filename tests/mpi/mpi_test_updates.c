@@ -163,6 +163,21 @@ static void expect_refused(ragged_pair *it, int count, mimo_status status, const
     pair_move(it);
 }
 
+static void expect_one_communicator(ragged_pair *it)
+{
+    mimo_comm *same_ranks;
+    mimo_bridge *bridge, *own = it->updates[1].bridge;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = desc.dst = it->beds[0]->bed.src_grid;
+    MPI_EXPECT_OK(mimo_comm_split(&same_ranks, mpi_test_comm(), 0, mpi_test_rank()));
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, same_ranks, &desc));
+    it->updates[1].bridge = bridge;
+    expect_refused(it, PAIR, MIMO_ERR_ARGUMENT, "bridges 0 and 1 were made from two communicators");
+    it->updates[1].bridge = own;
+    mimo_bridge_destroy(bridge);
+    mimo_comm_destroy(same_ranks);
+}
+
 MPI_TEST(updates, of_two_bridges_that_fail)
 {
     ragged_pair it;
@@ -170,6 +185,7 @@ MPI_TEST(updates, of_two_bridges_that_fail)
     pair_begin(&it);
     pair_draw(&it, 0);
     MPI_EXPECT_OK(mimo_bridge_update_all(it.updates, PAIR));
+    expect_one_communicator(&it);
     it.batches[1].span_count = last ? -1 : 0;
     expect_refused(&it, PAIR, MIMO_ERR_ARGUMENT, "bridge 2: update: -1 spans");
     it.batches[1].span_count = 0;
