@@ -247,9 +247,12 @@ class Movement:
 
     def select(self, micro_batch: int) -> None:
         with self._turn:
-            self._in_force = None
+            handle = self.open()
             micro_batch = _c.whole("select: a micro-batch", micro_batch, 0, MOST)
-            _c.lib.mimo_bridge_select(self.open(), micro_batch)
+            if self.call == self._first + micro_batch:
+                return  # as after an update
+            self._in_force = None
+            _c.lib.mimo_bridge_select(handle, micro_batch)
             self._choose(micro_batch)
 
     def given_of(self, call: int) -> Batch:

@@ -55,6 +55,16 @@ class _Move:
     assignment: tuple[list[int], list[int], list[int], list[int]]  # lane, cost, patches, home of all images
 
 
+@dataclass
+class _InForce:
+    """What calls go by. An object of its own: a module takes long to set an attribute."""
+
+    turn: int  # which pair of bridges
+    moves: Sequence[_Move]
+    patch_gradients: bool
+    last: _Move | None = None  # of the last call
+
+
 class Balanced(torch.nn.Module):
     """y = balanced(patches, counts, ids=ids): this rank's images become rows of this rank's LLM tile,
     whichever rank encodes them. Differentiable. Experimental.
@@ -133,10 +143,7 @@ class Balanced(torch.nn.Module):
         self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
         self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
         self._near = [self._near_of(ranks) for ranks in self._loaders.of_lane]
-        self._turn = 0
-        self._moves: list[_Move] = []
-        self._patch_gradients = False
-        self._last: _Move | None = None
+        self._now = _InForce(0, (), False)
         self._ahead: deque[_Ahead] = deque()
         self._room = ROOM
         self._kinds: tuple[bool, list[tuple[int, torch.dtype]]] | None = None  # of _tell_kinds()
@@ -170,10 +177,10 @@ class Balanced(torch.nn.Module):
         if micro_batch is None:
             wants = any(isinstance(one, torch.Tensor) and one.requires_grad for one in listed)
             self._take(self._next((() if counts is None else counts, ids, extras), wants))
-        there, back = self._pairs[self._turn]
+        there, back = self._pairs[self._now.turn]
         move = self._select(micro_batch or 0)
         there._movement.guarded(self._check, listed, counts, micro_batch)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self._patch_gradients):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self._now.patch_gradients):
             here = there(patches)
         rows = back._movement.guarded(self._encode, here, move)
         if into is not None:
@@ -203,9 +210,10 @@ class Balanced(torch.nn.Module):
     def report(self) -> BalanceReport:
         """What balancing was worth in the last call: the cost of the longest lane, of the longest one had
         all images stayed at home, and the patches that moved. Local. StateError before the first call."""
-        if self._last is None:
+        last = self._now.last
+        if last is None:
             raise StateError("Balanced: there was no call yet")
-        lane, cost, patches, home = self._last.assignment
+        lane, cost, patches, home = last.assignment
         return balance_report(lane, cost, self.src.dim("dp"), rows=patches, home=home, max_rows=self._most)
 
     def close(self) -> None:
@@ -246,10 +254,11 @@ class Balanced(torch.nn.Module):
     def _take(self, ahead: _Ahead) -> None:
         """Plan what was told, and give it to the pair of bridges whose turn it is."""
         told = ahead.gathering.wait()
-        self._room = max(self._room, ahead.gathering.room)
+        if ahead.gathering.room > self._room:
+            self._room = ahead.gathering.room
         if any(one.words[0] for one in told):
             self.comm._together("Balanced plan", lambda: _raise(ahead.error))
-        turn = (self._turn + 1) % len(self._pairs)
+        turn = (self._now.turn + 1) % len(self._pairs)
         pair = self._pairs[turn]
         moves: list[_Move] = []
 
@@ -259,16 +268,16 @@ class Balanced(torch.nn.Module):
             return [[move.there for move in moves], [move.back for move in moves]]
 
         update_all([bridge._movement for bridge in pair], [bridge._lanes() for bridge in pair], tell)
-        self._turn, self._moves = turn, moves
-        self._patch_gradients = any(one.words[1] for one in told)
+        self._now = _InForce(turn, moves, any(one.words[1] for one in told), self._now.last)
 
     # Calls in parts.
 
     def _select(self, micro_batch: int) -> _Move:
-        for bridge in self._pairs[self._turn]:
+        now = self._now
+        for bridge in self._pairs[now.turn]:
             bridge.select(micro_batch)
-        self._last = self._moves[micro_batch]
-        return self._last
+        now.last = now.moves[micro_batch]
+        return now.last
 
     def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None) -> None:
         if micro_batch is not None and counts is not None:
@@ -276,7 +285,7 @@ class Balanced(torch.nn.Module):
         for one in patches:
             _views.check_strided("Balanced: patches", one)
         wants = torch.is_grad_enabled() and any(one.requires_grad for one in patches)
-        if wants and not self._patch_gradients:
+        if wants and not self._now.patch_gradients:
             raise ArgumentError("Balanced: patches need gradients: plan(..., patch_gradients=True)")
 
     def _encode(self, patches: Any, move: _Move) -> Any:
@@ -365,8 +374,9 @@ class Balanced(torch.nn.Module):
     def _batches(self, images: Images, lane: list[int], here: int) -> tuple[Listed, Listed]:
         """What both bridges are told."""
         lanes = self.src.dim("dp")
-        inputs, first = _dealt(images.inputs, lane, lanes)
-        rows, _ = _dealt(images.rows, lane, lanes)
+        taken = _c.numbers(ctypes.c_int64, "Balanced: a lane", lane)
+        first = (ctypes.c_int64 * (lanes + 1))()
+        inputs, rows = (_dealt(items, first, taken, len(lane)) for items in (images.inputs, images.rows))
         there = _c.sized(_c.mimo_batch_items, dst_packed=False)
         there.src, there.src_first, there.dst, there.dst_first = images.inputs, images.first, inputs, first
         back = _c.sized(_c.mimo_batch_items, dst_packed=False)
@@ -413,12 +423,11 @@ def _raise(error: Exception | None) -> None:
         raise error
 
 
-def _dealt(items: Any, lane: list[int], lanes: int) -> tuple[Any, Any]:
-    """Items by lane, and where those of each begin."""
-    dealt, first = (_c.mimo_item * max(len(lane), 1))(), (ctypes.c_int64 * (lanes + 1))()
-    taken = _c.numbers(ctypes.c_int64, "Balanced: a lane", lane)
-    _c.lib.mimo_items_deal(dealt, first, items, taken, len(lane), lanes)
-    return dealt, first
+def _dealt(items: Any, first: Any, taken: Any, count: int) -> Any:
+    """Items by lane. Into `first`: where those of each lane begin."""
+    dealt = (_c.mimo_item * max(count, 1))()
+    _c.lib.mimo_items_deal(dealt, first, items, taken, count, len(first) - 1)
+    return dealt
 
 
 def _ragged(samples: int, items: _c.mimo_batch_items, **fields: Any) -> _c.mimo_batch_desc:
