@@ -18,10 +18,16 @@ p2p, staged, slots      mb.Balanced, by these transports; slots: into buffers
 ahead       as slots; the counts were told in the step before, by prefetch()
 ideal       each rank encodes the share that balance gives it, without any exchange
 
-All ways take turns in each repeat and have the rows of "as loaded". step: the slowest rank. encoder: its forward, of
-the slowest rank. there, back: the exchanges of forward, of the rank that waits least for others in them. host: what a
-call keeps the host before the encoder is called, while the device is busy with something else. link: all_to_all of the
-bytes that move, contiguous, there and back.
+All ways take turns in each repeat and have the rows of "as loaded". Numbers are those of the slowest rank.
+
+step        from a call to the end of backward; nothing is enqueued before
+encoder     its forward, on the device
+there, back the exchanges of forward, on the device: the hosts are ahead, and all ranks' devices begin together
+link        what the bytes that move take, contiguous on both sides: copies into the other rank's memory by the driver
+            or by a plain kernel, or all_to_all, whichever is the fastest
+tell        gather, plan and update, on the host. idle: the device has nothing else to do. busy: it has, as in the next
+host        a call, until it calls the encoder
+late        how much later the encoder begins on the device than behind "there": what the device waits for the host
 """
 import argparse
 import json
@@ -35,6 +41,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
+from torch.multiprocessing.reductions import reduce_tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import mimo_bridge as mb
@@ -45,6 +52,7 @@ from torch_bench import BUSY, start_ranks  # noqa: E402
 
 MERGE, IMAGE, SMALLEST = 4, 7, 64
 OURS = ("p2p", "staged", "slots", "ahead")
+IPC_DEVICE = 6  # of the arguments by which torch maps memory of another process: on which device
 
 
 # ------------------------------------------- the encoder -------------------------------------------
@@ -74,8 +82,11 @@ class Vit(nn.Module):
         self.blocks = nn.ModuleList(Block(asked.hidden, asked.heads) for _ in range(asked.layers))
         self.merge = nn.Linear(MERGE * asked.hidden, asked.llm_hidden)
         self.entered = self.left = lambda: None
+        self.instead = None  # of encoding: gives rows for patches
 
     def forward(self, patches, counts, _cu_seqlens=None):
+        if self.instead:
+            return self.instead(patches)
         self.entered()
         x = self.read(patches)
         for block in self.blocks:
@@ -147,6 +158,12 @@ class AsLoaded:
         """What the step before has done for this one."""
 
     def __call__(self, batch):
+        return self.move(batch, self.tell(batch))
+
+    def tell(self, batch):
+        """What ranks tell each other before patches move."""
+
+    def move(self, batch, _told):
         return batch.tile(self.encoder(batch.own, batch.counts))
 
     def lanes(self, batch):
@@ -173,7 +190,7 @@ class Ideal(AsLoaded):
             mine = [i for i, lane in enumerate(self.lanes(batch)) if lane == batch.rank]
             self.kept = {batch.seed: (batch.pixels(mine), [batch.patches[i] for i in mine])}
 
-    def __call__(self, batch):
+    def move(self, batch, _told):
         return self.encoder(*self.kept[batch.seed])
 
 
@@ -189,12 +206,15 @@ class Torch(AsLoaded):
     def lanes(self, batch):
         return longest_first(batch.cost, self.ranks)
 
-    def __call__(self, batch):
+    def tell(self, batch):
         mine = torch.tensor(batch.counts, device=batch.device)
         told = torch.empty(self.ranks * len(mine), dtype=mine.dtype, device=batch.device)
         dist.all_gather_into_tensor(told, mine)
         patches = told.tolist()
-        lane = longest_first(mb.image_cost(patches, self.hidden), self.ranks)
+        return patches, longest_first(mb.image_cost(patches, self.hidden), self.ranks)
+
+    def move(self, batch, told):
+        patches, lane = told
         loaded = list(batch.of(self.rank))
         order = sorted(loaded, key=lambda i: lane[i])
         here = [i for i in range(len(patches)) if lane[i] == self.rank]
@@ -202,6 +222,7 @@ class Torch(AsLoaded):
         takes = [sum(patches[i] for i in batch.of(r) if lane[i] == self.rank) for r in range(self.ranks)]
         parts = dict(zip(loaded, batch.own.split(batch.counts)))
         x = functional.all_to_all_single(torch.cat([parts[i] for i in order]), takes, sends, dist.group.WORLD)
+        x = functional.wait_tensor(x)
         if here:
             rows = self.encoder(x, [patches[i] for i in here])
         else:
@@ -233,6 +254,12 @@ class Ours(AsLoaded):
 
     def __call__(self, batch):
         return self.balanced(batch.own, batch.counts, ids=batch.ids)
+
+    def tell(self, batch):
+        self.balanced.plan([(batch.counts, batch.ids)])
+
+    def move(self, batch, _told):
+        return self.balanced(batch.own, micro_batch=0)
 
     def lanes(self, batch):
         return mb.balance(batch.cost, self.balanced.comm.size, rows=batch.patches, home=batch.home)
@@ -290,42 +317,147 @@ def step(comm, encoder, way, batch):
     return y.detach().clone(), clock.gaps()
 
 
-def host_us(comm, encoder, way, batch):
-    """What a call keeps the host before its encoder is called."""
+class Meeting:
+    """Where the devices of all ranks begin together, behind other work that lets the hosts go ahead."""
+
+    def __init__(self, comm):
+        self.comm, self.token = comm, torch.zeros(1, device=comm.device)
+
+    def __call__(self):
+        if self.comm.device.type == "cuda":
+            dist.all_reduce(self.token)
+        else:
+            self.comm.barrier()
+
+    def behind(self, cycles):
+        wait(self.comm)
+        if self.comm.device.type == "cuda":
+            torch.cuda._sleep(cycles)
+        self()
+
+
+def exchange_us(comm, encoder, meeting, way, batch):
+    """(us there, us back). No image is encoded."""
+    told, clock = way.tell(batch), Clock(comm.device)
+    hidden = encoder.merge.out_features
+
+    def instead(patches):
+        clock.mark()
+        rows = patches.new_zeros(len(patches) // MERGE, hidden)
+        meeting()
+        clock.mark()
+        return rows
+
+    encoder.instead = instead
+    meeting.behind(BUSY // 4)
+    clock.mark()
+    with torch.no_grad():
+        way.move(batch, told)
+    clock.mark()
+    encoder.instead = None
+    there, _, back = clock.gaps()
+    return there, back
+
+
+def tell_us(comm, meeting, way, batch, busy):
+    if busy:
+        meeting.behind(BUSY)
+    else:
+        wait(comm)
+    begin = time.perf_counter()
+    way.tell(batch)
+    return 1e6 * (time.perf_counter() - begin)
+
+
+def host_us(comm, encoder, meeting, way, batch):
+    """(host us of a call until its encoder is called, us of the device until it would begin)."""
     way.before(batch)
-    times = []
-    encoder.entered = lambda: times.append(time.perf_counter())
-    wait(comm)
-    if comm.device.type == "cuda":
-        torch.cuda._sleep(BUSY)
+    times, clock = [], Clock(comm.device)
+
+    def instead(patches):
+        times.append(time.perf_counter())
+        clock.mark()
+        return patches.new_zeros(len(patches) // MERGE, encoder.merge.out_features)
+
+    encoder.instead = instead
+    meeting.behind(BUSY)
+    clock.mark()
     begin = time.perf_counter()
     with torch.no_grad():
         way(batch)
-    encoder.entered = lambda: None
-    return 1e6 * (times[0] - begin)
+    encoder.instead = None
+    return 1e6 * (times[0] - begin), clock.gaps()[0]
 
 
-def link_us(comm, batch, way, asked):
-    """[us there, us back] of the bytes that move between ranks, contiguous."""
-    if not way.moves:
-        return [0.0, 0.0]
-    lane, size, out = way.lanes(batch), batch.dtype.itemsize, []
+class Link:
+    """The fastest of three ways that bytes take from memory of one rank to that of another, contiguous on both sides:
+    copies into the other's memory, by the driver and by a kernel, and all_to_all."""
+
+    def __init__(self, comm, most):
+        self.comm = comm
+        numbers = -(-most // 4)
+        self.source, self.target = (torch.zeros(numbers, device=comm.device) for _ in range(2))
+        self.ways, self.peers = [self.exchange], []
+        if comm.device.type == "cuda":
+            told = [None] * comm.size
+            dist.all_gather_object(told, reduce_tensor(self.target))
+            self.peers = [None if r == comm.rank else self.mapped(*how) for r, how in enumerate(told)]
+            self.ways += [self.copy, self.kernel]
+
+    def mapped(self, make, how):
+        """Memory of another rank as a tensor on this rank's device, which reaches it over the link."""
+        return make(*how[:IPC_DEVICE], self.comm.device.index, *how[IPC_DEVICE + 1:])
+
+    def exchange(self, sends, takes):
+        dist.all_to_all_single(self.target[:sum(takes)], self.source[:sum(sends)], takes, sends)
+
+    def pairs(self, sends):
+        for step in range(1, self.comm.size):
+            peer = (self.comm.rank + step) % self.comm.size
+            yield self.source[:sends[peer]], self.peers[peer][:sends[peer]]
+
+    def copy(self, sends, _takes):
+        for source, target in self.pairs(sends):
+            target.copy_(source)
+
+    def kernel(self, sends, _takes):
+        for source, target in self.pairs(sends):
+            torch.mul(source, 1.0, out=target)
+
+    def us(self, meeting, sends, takes):
+        """These bytes to each rank, and from each."""
+        times = []
+        for way in self.ways:
+            clock = Clock(self.comm.device)
+            meeting.behind(BUSY // 4)
+            clock.mark()
+            way(*([-(-n // 4) for n in sizes] for sizes in (sends, takes)))
+            clock.mark()
+            times += clock.gaps()
+        return min(max(column) for column in zip(*over_ranks(self.comm, times)))
+
+    def close(self):
+        self.peers.clear()
+        wait(self.comm)
+        if self.comm.device.type == "cuda":
+            torch.cuda.ipc_collect()
+
+
+def link_us(comm, meeting, link, batch, way, asked):
+    """(us there, us back) of the bytes that move between ranks."""
+    lane, size = way.lanes(batch), batch.dtype.itemsize
 
     def patches(loaded, lanes):
         return [sum(batch.patches[i] for i in batch.of(r) if lane[i] == d) * (r != d)
                 for r, d in zip(loaded, lanes)]
 
     every, mine = range(comm.size), [comm.rank] * comm.size
-    sends, takes = patches(mine, every), patches(every, mine)
-    for width, (a, b) in ((asked.width * size, (takes, sends)), (asked.llm_hidden * size // MERGE, (sends, takes))):
-        x, y = (torch.zeros(sum(n) * width, dtype=torch.uint8, device=comm.device) for n in (b, a))
-        clock = Clock(comm.device)
-        wait(comm)
-        clock.mark()
-        dist.all_to_all_single(y, x, [n * width for n in a], [n * width for n in b])
-        clock.mark()
-        out += clock.gaps()
-    return out
+    leave, come = patches(mine, every), patches(every, mine)
+
+    def us(width, sends, takes):
+        return link.us(meeting, [n * width for n in sends], [n * width for n in takes])
+
+    return us(asked.width * size, leave, come), us(asked.llm_hidden * size // MERGE, come, leave)
 
 
 def over_ranks(comm, numbers):
@@ -336,16 +468,19 @@ def over_ranks(comm, numbers):
     return told.reshape(comm.size, -1).tolist()
 
 
-def numbers_of(comm, encoder, way, batch, asked):
+def numbers_of(bed, way, batch):
     """One repeat of a way: its tile, and the numbers of its line."""
+    comm, encoder, meeting = bed.comm, bed.encoder, bed.meeting
     tile, gaps = step(comm, encoder, way, batch)
-    there, inside, back, backward = zip(*over_ranks(comm, gaps))
-    host = host_us(comm, encoder, way, batch)
-    link = link_us(comm, batch, way, asked)
-    host, *link = (max(column) for column in zip(*over_ranks(comm, [host, *link])))
-    return tile, {"step_us": max(map(sum, zip(there, inside, back, backward))), "encoder_us": max(inside),
-                  "there_us": min(there), "back_us": min(back), "backward_us": max(backward), "host_us": host,
-                  "link_there_us": link[0], "link_back_us": link[1]}
+    mine = {"step_us": sum(gaps), "encoder_us": gaps[1], "backward_us": gaps[3]}
+    if way.moves:
+        mine["there_us"], mine["back_us"] = exchange_us(comm, encoder, meeting, way, batch)
+        mine["idle_us"], mine["busy_us"] = (tell_us(comm, meeting, way, batch, busy) for busy in (False, True))
+        mine["host_us"], begins = host_us(comm, encoder, meeting, way, batch)
+        mine["late_us"] = begins - mine["there_us"]
+        mine["link_there_us"], mine["link_back_us"] = link_us(comm, meeting, bed.link, batch, way, bed.asked)
+    slowest = map(max, zip(*over_ranks(comm, list(mine.values()))))
+    return tile, dict(zip(mine, slowest))
 
 
 def check(comm, name, tile, wanted, tolerance):
@@ -355,11 +490,22 @@ def check(comm, name, tile, wanted, tolerance):
         raise RuntimeError(f"{name} has other rows than as loaded: relative L2 {worst:.2e}")
 
 
-def ways_of(asked, encoder, comm):
-    torch_way = Torch(encoder, comm)
-    torch_way.hidden = asked.hidden
-    ours = [Ours(encoder, comm, name, asked) for name in asked.ours]
-    return [AsLoaded(encoder), Ideal(encoder, comm.size), torch_way, *ours]
+class Bed:
+    """What all measurements use. Collective."""
+
+    def __init__(self, asked, comm):
+        torch.manual_seed(1)
+        self.asked, self.comm = asked, comm
+        self.encoder = Vit(asked).to(comm.device, asked.dtype)
+        self.meeting = Meeting(comm)
+        width = max(asked.width, asked.llm_hidden // MERGE) * asked.dtype.itemsize
+        self.link = Link(comm, comm.size * asked.samples * asked.largest * width)
+
+    def ways(self):
+        torch_way = Torch(self.encoder, self.comm)
+        torch_way.hidden = self.asked.hidden
+        ours = [Ours(self.encoder, self.comm, name, self.asked) for name in self.asked.ours]
+        return [AsLoaded(self.encoder), Ideal(self.encoder, self.comm.size), torch_way, *ours]
 
 
 def summed_up(batch, way, ranks, rows):
@@ -375,16 +521,15 @@ def summed_up(batch, way, ranks, rows):
 
 def measure(asked, comm, out):
     """Collective. `out` gets a line for each batch and way, on rank 0."""
-    torch.manual_seed(1)
-    encoder = Vit(asked).to(comm.device, asked.dtype)
-    ways = ways_of(asked, encoder, comm)
+    bed = Bed(asked, comm)
+    ways = bed.ways()
     for seed in range(asked.batches):
         batch = Batch(asked, seed, comm.rank, comm.size, comm.device)
         rows = {way.name: [] for way in ways}
         for repeat in range(asked.repeats + 1):  # the first one warms up
             order = random.Random(repeat).sample(ways[1:], len(ways) - 1)
             for way in (ways[0], *order):
-                tile, numbers = numbers_of(comm, encoder, way, batch, asked)
+                tile, numbers = numbers_of(bed, way, batch)
                 if way.name == "as loaded":
                     wanted = tile
                 elif way.name != "ideal":
@@ -396,26 +541,34 @@ def measure(asked, comm, out):
                 out(summed_up(batch, way, comm.size, rows[way.name]))
     for way in ways:
         way.close()
+    bed.link.close()
 
 
 def print_table(lines):
     """Medians over the batches; times of a way over those of the ideal in the same batch."""
     ideal = {line["batch"]: line for line in lines if line["way"] == "ideal"}
-    print(f"{'way':10} {'longest':>8} {'moved':>6} {'step':>6} {'encoder':>8} {'there/link':>11} {'back/link':>10} "
-          f"{'host us':>8}")
+    columns = {"moved": "patches", "step": "step_us", "encoder": "encoder_us", "there/link": "link_there_us",
+               "back/link": "link_back_us"}
+    print(f"{'way':10} {'longest':>8}", *(f"{name:>10}" for name in [*columns, "tell idle", "tell busy", "host us", "late us"]))
     for way in dict.fromkeys(line["way"] for line in lines):
         mine = [line for line in lines if line["way"] == way]
 
-        def over(key, other):
-            """Medians of one number over another of the line, or over that of the ideal where it is the same."""
-            pairs = [(line[key], (ideal[line["batch"]] if key == other else line)[other]) for line in mine]
-            found = [number / whole for number, whole in pairs if whole]
-            return f"{median(found):.2f}x" if found else "-"
+        def middle(found):
+            found = list(found)
+            return median(found) if found else None
 
-        print(f"{way:10} {median([line['longest'] for line in mine]):7.2f}x {over('moved', 'patches'):>6} "
-              f"{over('step_us', 'step_us'):>6} {over('encoder_us', 'encoder_us'):>8} "
-              f"{over('there_us', 'link_there_us'):>11} {over('back_us', 'link_back_us'):>10} "
-              f"{median([line['host_us'] for line in mine]):8.0f}")
+        def over(name, other):
+            """Of one number over another of the line, or over that of the ideal where it is the same."""
+            key = "moved" if name == "moved" else name.split("/")[0] + "_us"
+            pairs = [(line[key], (ideal[line["batch"]] if key == other else line)[other])
+                     for line in mine if key in line]
+            return middle(number / whole for number, whole in pairs if whole)
+
+        ratios = [over(*pair) for pair in columns.items()]
+        times = [middle(line[key] for line in mine if key in line) for key in ("idle_us", "busy_us", "host_us", "late_us")]
+        print(f"{way:10} {median([line['longest'] for line in mine]):7.2f}x",
+              *(f"{'-' if one is None else f'{one:.2f}x':>10}" for one in ratios),
+              *(f"{'-' if one is None else f'{one:.0f}':>10}" for one in times))
 
 
 def options():
