@@ -23,6 +23,7 @@ enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
 
 typedef struct small_run {
     struct options options;
+    mimo_comm *world;
     rank_topology topology;
     lora_setup lora;
     caption_data data;
@@ -50,7 +51,7 @@ static void write_samples(const char *path)
 static mimo_status build(small_run *run)
 {
     const struct options *options = &run->options;
-    mimo_comm *world = mpi_test_comm();
+    mimo_comm *world = run->world;
     model_desc model = {.hidden = 8,
                         .heads = 2,
                         .encoder_layers = options->encoder_layers,
@@ -100,7 +101,7 @@ static mimo_status live_with_adapters(small_run *run)
 static mimo_status hash(small_run *run)
 {
     struct train_log_hashes hashes;
-    MIMO_TRY(mimo_comm_agree(mpi_test_comm(), model_hashes_make(&run->hashes, &run->model)));
+    MIMO_TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
     return model_hashes_take(&hashes, &run->hashes, true);
 }
 
@@ -120,14 +121,14 @@ static mimo_status live(small_run *run)
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
-    MIMO_TRY(mimo_comm_agree(mpi_test_comm(), best_state_reserve(&run->best, &run->model)));
+    MIMO_TRY(mimo_comm_agree(run->world, best_state_reserve(&run->best, &run->model)));
     MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, HELD_OUT));
     return generate_names(&run->model, data->held_out, HELD_OUT, names);
 }
 
-static mimo_status live_and_end(const struct options *options)
+static mimo_status live_and_end(const struct options *options, mimo_comm *world)
 {
-    small_run run = {.options = *options};
+    small_run run = {.options = *options, .world = world};
     mimo_status status = live(&run);
     model_hashes_release(&run.hashes);
     best_state_release(&run.best);
@@ -146,7 +147,7 @@ static bool nth_fails(const struct options *options, int failing, int n)
     bool here = mpi_test_rank() == failing;
     if (here)
         mimo_fail_allocation(n);
-    mimo_status status = live_and_end(options);
+    mimo_status status = live_and_end(options, mpi_test_comm());
     int failed = here && mimo_fail_allocation(0) == 0;
     MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
     MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
@@ -167,6 +168,42 @@ static void each_fails(const struct options *options, int stride)
     }
 }
 
+/* The same in a run whose ranks are two groups of experts: the other rank may be in another call,
+ * which the failing one ends. *aborted counts these. */
+static bool nth_fails_in_a_group(int *aborted, const struct options *options, int failing, int n)
+{
+    mimo_comm *world;
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    desc.deadline = 60000;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&world, MPI_COMM_WORLD, &desc));
+    if (mpi_test_rank() == failing)
+        mimo_fail_allocation(n);
+    mimo_status status = live_and_end(options, world);
+    mimo_fail_allocation(0);
+    mimo_comm_destroy(world);
+    int worst = status;
+    MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    bool failed = worst != MIMO_OK;
+    MPI_EXPECT(!failed || status == MIMO_ERR_MEMORY || status == MIMO_ERR_ABORTED,
+               "allocation %d: %s (%s)", n, mimo_status_name(status), mimo_last_error());
+    if (failed)
+        MPI_EXPECT_SENTENCE(": out of memory allocating ");
+    *aborted += worst == MIMO_ERR_ABORTED;
+    return failed;
+}
+
+/* Each rank has both experts. */
+static void with_copies_of_experts(const struct options *experts)
+{
+    enum { STRIDE = 47 };
+    struct options options = *experts;
+    int aborted = 0, n = 1;
+    options.expert_grid = "ep=1";
+    while (nth_fails_in_a_group(&aborted, &options, n % RANKS, n))
+        n += STRIDE;
+    MPI_EXPECT(aborted > 0, "each call is one of both ranks");
+}
+
 /* Experts on both ranks. They take many allocations, so some of these stand for all. */
 static void with_experts(const struct options *dense)
 {
@@ -177,6 +214,7 @@ static void with_experts(const struct options *dense)
     options.top_k = 1;
     options.expert_grid = "ep=2";
     each_fails(&options, 11);
+    with_copies_of_experts(&options);
 }
 
 static void remove_adapter(const char *folder)
@@ -216,13 +254,13 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
     each_fails(&options, 1);
     options.most_images = 0;
     options.balance = false;
-    MPI_EXPECT_OK(live_and_end(&options));
+    MPI_EXPECT_OK(live_and_end(&options, mpi_test_comm()));
     options.lora_rank = 2;
     options.base = saved;
     options.adapter_out = adapter;
     options.merge = merged;
     each_fails(&options, 1);
-    MPI_EXPECT_OK(live_and_end(&options));
+    MPI_EXPECT_OK(live_and_end(&options, mpi_test_comm()));
     with_experts(&options);
     if (mpi_test_rank() == 0) {
         remove(samples);

@@ -114,3 +114,8 @@ mimo_status expert_grid_find_groups(expert_grid *experts)
     experts->stage = mimo_grid_comm(experts->view);
     return MIMO_OK;
 }
+
+int64_t expert_grid_copies(const expert_grid *experts)
+{
+    return experts->view ? mimo_grid_dim_size(experts->view, "edp") : 1;
+}

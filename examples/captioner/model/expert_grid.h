@@ -27,4 +27,7 @@ mimo_status expert_grid_add(expert_grid *out, mimo_grid *llm, const char *spec, 
 mimo_status expert_grid_connect(const expert_grid *experts, mimo_gradient *gradient);
 mimo_status expert_grid_find_groups(expert_grid *experts);
 
+/** edp: the groups that have copies of all experts. 1 where there are no experts. */
+int64_t expert_grid_copies(const expert_grid *experts);
+
 #endif

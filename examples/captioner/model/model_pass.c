@@ -177,6 +177,7 @@ mimo_status model_pass_create(model_pass *out, captioner_model *model, const mod
                                 .schedule = out->schedule,
                                 .sizes = out->sizes,
                                 .stage = model->topology->stage,
+                                .groups = expert_grid_copies(&model->topology->experts) > 1,
                                 .states = model->language.chunk_states,
                                 .places = model->encoder.states,
                                 .hops = &model->hops,

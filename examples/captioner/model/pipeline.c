@@ -364,7 +364,8 @@ static mimo_status walk(stage_pipeline *own)
 mimo_status pipeline_run(stage_pipeline *pipeline)
 {
     mimo_status status = walk(pipeline);
-    if (status != MIMO_OK && pipeline->desc.sizes.stages > 1)
+    bool others = pipeline->desc.sizes.stages > 1 || pipeline->desc.groups;
+    if (status != MIMO_OK && others)
         (void)mimo_comm_abort(pipeline->desc.world, mimo_last_error());
     return status;
 }

@@ -55,6 +55,7 @@ typedef struct pipeline_desc {
     const mimo_schedule *schedule; /* borrowed; the same on all ranks */
     mimo_schedule_desc sizes;      /* of which it was made */
     int64_t stage;                 /* of this rank */
+    bool groups;                   /* a step's calls are of some ranks: of one group of experts */
     const int64_t *states;         /* [chunks] saved states that each chunk has; not kept */
     int64_t places;                /* of encoder groups */
     stage_hops *hops;              /* borrowed */
@@ -103,9 +104,9 @@ void pipeline_destroy(stage_pipeline *pipeline);
 /**
  * Walk the list. Collective over the world. Blocking.
  *
- * A step that fails on one rank would let others wait for ever: so where there are several stages
- * the rank then aborts the family (mimo_comm_abort), and the others end with its sentence. The
- * sentence begins with "stage 0, micro-batch 2: ", or group. */
+ * A step that fails on one rank would let others wait for ever: so where there are several stages,
+ * or several groups of experts, the rank then aborts the family (mimo_comm_abort), and the others
+ * end with its sentence. The sentence begins with "stage 0, micro-batch 2: ", or group. */
 mimo_status pipeline_run(stage_pipeline *pipeline);
 
 #endif
