@@ -16,13 +16,15 @@ torch       counts are gathered on the device and read by the host, images dealt
             all_to_all, rows sent back by a second one, put into order and into the tile
 p2p, staged, slots      mb.Balanced, by these transports; slots: into buffers
 ahead       as slots; the counts were told in the step before, by prefetch()
+planned     as slots; plan() came in the step before, so that a call gathers, plans and updates nothing
 ideal       each rank encodes the share that balance gives it, without any exchange
 
 All ways take turns in each repeat and have the rows of "as loaded". Numbers are those of the slowest rank.
 
 step        from a call to the end of backward; nothing is enqueued before
 encoder     its forward, on the device
-there, back the exchanges of forward, on the device: the hosts are ahead, and all ranks' devices begin together
+there, back the exchanges of forward, on the device: the hosts are ahead, and all ranks' devices begin together. The
+            best of three calls in a row
 link        what the bytes that move take, contiguous on both sides: copies into the other rank's memory by the driver
             or by a plain kernel, or all_to_all, whichever is the fastest
 tell        gather, plan and update, on the host. idle: the device has nothing else to do. busy: it has, as in the next
@@ -51,7 +53,7 @@ from peer_cases import median  # noqa: E402
 from torch_bench import BUSY, start_ranks  # noqa: E402
 
 MERGE, IMAGE, SMALLEST = 4, 7, 64
-OURS = ("p2p", "staged", "slots", "ahead")
+OURS = ("p2p", "staged", "slots", "ahead", "planned")
 IPC_DEVICE = 6  # of the arguments by which torch maps memory of another process: on which device
 
 
@@ -238,9 +240,9 @@ class Ours(AsLoaded):
 
     def __init__(self, encoder, comm, name, asked):
         super().__init__(encoder)
-        self.name, self.ahead, self.buffers = name, name == "ahead", []
+        self.name, self.buffers = name, []
         grid, way = mb.Grid(f"dp={comm.size}"), {"executor": name}
-        if name in ("slots", "ahead"):
+        if name in ("slots", "ahead", "planned"):
             images = comm.size * asked.samples
             rows = asked.samples * (asked.largest // MERGE + 128) * asked.llm_hidden
             size = asked.dtype.itemsize * max(rows, images * asked.largest * max(asked.width, asked.llm_hidden // MERGE))
@@ -249,10 +251,14 @@ class Ours(AsLoaded):
         self.balanced = mb.Balanced(encoder, grid, grid, special=IMAGE, comm=comm, merge=MERGE, cost=asked.hidden, **way)
 
     def before(self, batch):
-        if self.ahead:
+        if self.name == "ahead":
             self.balanced.prefetch(batch.counts, batch.ids)
+        elif self.name == "planned":
+            self.tell(batch)
 
     def __call__(self, batch):
+        if self.name == "planned":
+            return self.move(batch, None)
         return self.balanced(batch.own, batch.counts, ids=batch.ids)
 
     def tell(self, batch):
@@ -337,8 +343,15 @@ class Meeting:
 
 
 def exchange_us(comm, encoder, meeting, way, batch):
-    """(us there, us back). No image is encoded."""
-    told, clock = way.tell(batch), Clock(comm.device)
+    """(us there, us back), of the slowest rank. No image is encoded."""
+    told = way.tell(batch)
+    calls = [one_exchange(comm, encoder, meeting, way, batch, told) for _ in range(3)]
+    slowest = [max(column) for column in zip(*over_ranks(comm, [us for call in calls for us in call]))]
+    return min(slowest[::2]), min(slowest[1::2])
+
+
+def one_exchange(comm, encoder, meeting, way, batch, told):
+    clock = Clock(comm.device)
     hidden = encoder.merge.out_features
 
     def instead(patches):
