@@ -38,23 +38,27 @@ class Damaged(Checks):
         self.base, self.saved = self.path("base.safetensors"), self.path("saved.safetensors")
         self.adapter, self.v1 = self.path("adapter"), self.path("adapter.lora")
 
-    def launch(self, *flags, ranks=1):
+    def flags_of(self, flags, ranks=1):
         grids = ONE if ranks == 1 else TWO
-        return self.captioner.launch(ranks, *grids, "--samples", self.captioner.samples, *SMALL, *flags)
+        return [*grids, "--samples", self.captioner.samples, *SMALL, *flags]
 
     def takes(self, *flags):
-        done = self.launch(*flags)
+        done = self.captioner.launch(1, *self.flags_of(flags))
         if done.returncode != 0:
             sys.exit(f"{flags}: exit {done.returncode}\n{done.stderr}")
+
+    def fails(self, *flags, ranks=1):
+        """What a launch that must fail says; '' where it succeeds."""
+        return self.captioner.refused(*self.flags_of(flags, ranks), ranks=ranks)
 
     def refuses(self, pattern, *flags, ranks=1):
         """Nothing is written either."""
         out = [self.path("out.lora"), self.path("out.safetensors")]
-        done = self.launch(*flags, "--save", out[1], *(["--adapter-out", out[0]] if "--adapter" in flags else []),
-                           ranks=ranks)
-        sentences = re.findall(r"^captioner: .*$", done.stderr, re.M)
-        self.expect(done.returncode != 0 and len(sentences) == 1 and re.search(pattern, sentences[0]),
-                    f"{flags} should be refused with {pattern}: exit {done.returncode}, {done.stderr}")
+        said = self.fails(*flags, "--save", out[1], *(["--adapter-out", out[0]] if "--adapter" in flags else []),
+                          ranks=ranks)
+        sentences = re.findall(r"^captioner: .*$", said, re.M)
+        self.expect(len(sentences) == 1 and re.search(pattern, sentences[0]),
+                    f"{flags} should be refused with {pattern}: {said}")
         self.expect(not any(map(os.path.exists, out)), f"{flags}: something was written")
 
     def copy(self, source):
@@ -104,9 +108,9 @@ class Damaged(Checks):
         """They are numbers: no learning rate helps."""
         path = self.with_value(self.base, "llm.head.weight", HUGE)
         put(path, place_of(path, "llm.head.weight") + 4, HUGE)
-        done = self.launch("--base", path, "--steps", "1")
-        self.expect(done.returncode != 0 and "the weights that this run began with are too large" in done.stderr
-                    and "--lr" not in done.stderr, f"weights of {HUGE}: {done.stderr}")
+        said = self.fails("--base", path, "--steps", "1")
+        self.expect("the weights that this run began with are too large" in said and "--lr" not in said,
+                    f"weights of {HUGE}: {said}")
 
     def adapters_that_are_not_finite(self):
         bare = self.without_hashes()
@@ -130,9 +134,9 @@ class Damaged(Checks):
         for factor in "AB":
             name = f"base_model.model.llm.block0.mlp.up.lora_{factor}.weight"
             put(tensors, place_of(tensors, name), 100)
-        done = self.launch("--base", self.base, "--adapter", bare, *EVALUATE, "--merge", path)
-        self.expect(done.returncode != 0 and f"{path}: element 0 of tensor llm.block0.mlp.up.weight is inf"
-                    in done.stderr and not os.path.exists(path), f"an overflow is merged: {done.stderr}")
+        said = self.fails("--base", self.base, "--adapter", bare, *EVALUATE, "--merge", path)
+        self.expect(f"{path}: element 0 of tensor llm.block0.mlp.up.weight is inf" in said
+                    and not os.path.exists(path), f"an overflow is merged: {said}")
 
     def alphas(self):
         bare = self.without_hashes()
