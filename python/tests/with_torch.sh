@@ -25,7 +25,10 @@ python=$venv/bin/python
 PYTHONPYCACHEPREFIX=$cache/bytecode
 MYPY_CACHE_DIR=$cache/mypy
 unset PYTHONDONTWRITEBYTECODE
-export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR MIMO_MEGATRON
+# No vector code from torch.compile: for each vector extension of the processor it would start a Python
+# that imports torch.
+TORCHINDUCTOR_VEC_ISA_OK=0
+export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR MIMO_MEGATRON TORCHINDUCTOR_VEC_ISA_OK
 if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
     echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
     exit 77
