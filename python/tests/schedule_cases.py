@@ -4,12 +4,8 @@ import json
 import types
 import xml.etree.ElementTree as xml
 
-from torch.distributed.pipelining import schedules as torch_schedules
-
 import mimo_bridge as mb
 from rank_runner import Skip, case, raises
-
-Action = torch_schedules._Action
 
 # kind -> what else its schedule of 4 stages and 8 micro-batches takes
 KINDS = {"1f1b": {}, "zero_bubble": {}, "interleaved": {"chunks": 2},
@@ -20,9 +16,15 @@ def made(kind, **more):
     return mb.Schedule(kind.split()[0], stages=4, micro_batches=8, **{**KINDS[kind], **more})
 
 
+def torch_schedules():
+    """Imported by the rank that asks: it takes a second."""
+    from torch.distributed.pipelining import schedules
+    return schedules
+
+
 def actions_of(table):
     """A table as torch reads it."""
-    return {rank: [Action.from_str(cell) for cell in line.split(",")]
+    return {rank: [torch_schedules()._Action.from_str(cell) for cell in line.split(",")]
             for rank, line in enumerate(table.splitlines())}
 
 
@@ -84,11 +86,11 @@ def tables_that_torch_takes(comm):
         schedule = made(kind, encoder_alive=0)
         chunks = KINDS[kind].get("chunks", 1)
         actions = actions_of(schedule.csv())
-        ranks = torch_schedules._validate_schedule(actions, 4, 4 * chunks, 8)
+        ranks = torch_schedules()._validate_schedule(actions, 4, 4 * chunks, 8)
         assert ranks == {number: number % 4 for number in range(4 * chunks)}
         if "overlap" not in kind:  # torch's simulator knows no pairs
-            torch_schedules._simulate_comms_compute(
-                torch_schedules._add_send_recv(actions_of(schedule.csv()), lambda s: s % 4, 4 * chunks),
+            torch_schedules()._simulate_comms_compute(
+                torch_schedules()._add_send_recv(actions_of(schedule.csv()), lambda s: s % 4, 4 * chunks),
                 lambda s: s % 4, 4 * chunks)
         again = mb.Schedule.from_csv(table_of(actions), stages=4, micro_batches=8, chunks=chunks)
         assert again.hash == schedule.hash and again.csv() == schedule.csv()
@@ -96,7 +98,7 @@ def tables_that_torch_takes(comm):
 
 def torch_made(name, stages, chunks, micro_batches):
     """The table of one of torch's schedules, without its process group and modules."""
-    kind = getattr(torch_schedules, name, None)
+    kind = getattr(torch_schedules(), name, None)
     if kind is None:
         raise Skip(f"torch has no {name}")
     own = types.SimpleNamespace(
