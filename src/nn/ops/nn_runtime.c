@@ -147,3 +147,9 @@ mimo_status nn_runtime_read(const nn_runtime *runtime, void *to, const void *fro
     const nn_runtime *where = nn_runtime_or_host(runtime);
     return where->device->download(to, from, bytes, where->stream);
 }
+
+mimo_status nn_runtime_copy(const nn_runtime *runtime, void *to, const void *from, int64_t bytes)
+{
+    const nn_runtime *where = nn_runtime_or_host(runtime);
+    return where->device->copy(to, from, bytes, where->stream);
+}

@@ -62,12 +62,14 @@ const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime);
  *            pointer of any type. It may block.
  *   free     accepts NULL. It may block.
  *   write    copies from host memory, which may be reused on return.
- *   read     copies to host memory. It waits for everything enqueued before. */
+ *   read     copies to host memory. It waits for everything enqueued before.
+ *   copy     copies within the runtime's memory. */
 mimo_status nn_runtime_reserve(const nn_runtime *runtime, void *out, int64_t count, size_t size);
 void nn_runtime_free(const nn_runtime *runtime, void *room);
 mimo_status nn_runtime_zero(const nn_runtime *runtime, void *to, int64_t bytes);
 mimo_status nn_runtime_write(const nn_runtime *runtime, void *to, const void *from, int64_t bytes);
 mimo_status nn_runtime_read(const nn_runtime *runtime, void *to, const void *from, int64_t bytes);
+mimo_status nn_runtime_copy(const nn_runtime *runtime, void *to, const void *from, int64_t bytes);
 
 MIMO_END_DECLS
 
