@@ -67,13 +67,13 @@ static mimo_schedule_desc sizes_of(mimo_schedule_kind kind)
     return sizes;
 }
 
-static void expect_list_ran(const stage_pipeline *pipeline, const mimo_schedule *schedule,
-                            int64_t stage)
+static void expect_list_ran(stage_pipeline *pipeline, const mimo_schedule *schedule, int64_t stage)
 {
     int64_t count, ended = 0;
     const mimo_schedule_step *steps = mimo_schedule_steps(&count, schedule, stage);
     MPI_EXPECT(pipeline->done == count && count > 0, "%d of %d steps ran", (int)pipeline->done,
                (int)count);
+    MPI_EXPECT_OK(pipeline_times(pipeline));
     for (int64_t i = 0; i < pipeline->done; i++) {
         const pipeline_record *ran = &pipeline->ran[i];
         MPI_EXPECT(memcmp(&ran->step, &steps[i], sizeof *steps) == 0, "step %d is another one",

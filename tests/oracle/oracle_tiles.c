@@ -133,18 +133,6 @@ static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *v
     }
 }
 
-static mimo_status start_forward(mimo_op **op, const oracle_tiles *tiles, const mimo_tensor *to,
-                                 const mimo_tensor *from)
-{
-    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
-    move.to = to;
-    move.from = from;
-    move.n = tiles->desc.tensors;
-    move.chunks = (int)tiles->desc.group;
-    return move.chunks > 1 ? mimo_bridge_forward_start_chunked(op, tiles->bridge, &move)
-                           : mimo_bridge_forward_start(op, tiles->bridge, to, from, move.n, NULL);
-}
-
 mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward)
 {
     mimo_tensor from[ORACLE_TENSORS], to[ORACLE_TENSORS];
@@ -163,8 +151,14 @@ mimo_status oracle_tiles_start(mimo_op **op, oracle_tiles *tiles, bool backward)
     if (stream)
         return (backward ? mimo_bridge_backward : mimo_bridge_forward)(tiles->bridge, to, from, n,
                                                                        stream);
-    return backward ? mimo_bridge_backward_start(op, tiles->bridge, to, from, n, NULL)
-                    : start_forward(op, tiles, to, from);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = to;
+    move.from = from;
+    move.n = n;
+    if (backward)
+        return mimo_bridge_backward_start_chunked(op, tiles->bridge, &move);
+    move.chunks = (int)tiles->desc.group;
+    return mimo_bridge_forward_start_chunked(op, tiles->bridge, &move);
 }
 
 mimo_status oracle_tiles_take(const oracle_tiles *tiles, int64_t i)

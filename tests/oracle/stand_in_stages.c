@@ -91,9 +91,13 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
     mimo_tensor dst = mimo_tensor_3d(rows > 0 ? own->brought[task->place] : NULL, NN_DTYPE, "sbh",
                                      1, rows, width);
     MIMO_TRY(come_to(own, task));
-    return task->kind == MIMO_STEP_BF
-               ? mimo_bridge_forward_start(out, own->bridge, &dst, &src, 1, NULL)
-               : mimo_bridge_backward_start(out, own->bridge, &src, &dst, 1, NULL);
+    bool back = task->kind == MIMO_STEP_BB;
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = back ? &src : &dst;
+    move.from = back ? &dst : &src;
+    move.n = 1;
+    return back ? mimo_bridge_backward_start_chunked(out, own->bridge, &move)
+                : mimo_bridge_forward_start_chunked(out, own->bridge, &move);
 }
 
 static nn_real *input(void *context, const pipeline_task *task)

@@ -65,10 +65,12 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
     int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
     int64_t heads = desc->heads;
-    CHECK(topology->stages == 1 || nn_runtime_or_host(desc->runtime)->memory == MIMO_MEMORY_HOST,
+    /* Experts have any number of rows, and model_pass.c can't compute all shapes beforehand. */
+    CHECK(topology->stages == 1 || desc->experts == 0 ||
+              nn_runtime_or_host(desc->runtime)->memory == MIMO_MEMORY_HOST,
           MIMO_ERR_UNSUPPORTED,
-          "--llm has pp=%d: the stages of a pipeline compute on the host so far, not with --device "
-          "cuda",
+          "--experts with pp=%d: experts in the stages of a pipeline compute on the host so far, not "
+          "with --device cuda",
           topology->stages);
     CHECK(topology->stages > 1 || desc->schedule.chunks <= 1, MIMO_ERR_ARGUMENT,
           "--schedule interleaved:%" PRId64 " cuts stages, and --llm has none: give it pp",
@@ -183,6 +185,7 @@ static mimo_status create_modules(captioner_model *out)
 static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
+    TRY(stage_lanes_create(&out->lanes, desc->runtime, out->topology->stages));
     TRY(create_modules(out));
     const image_rows_desc images = {.topology = out->topology,
                                     .runtime = desc->runtime,
@@ -190,7 +193,8 @@ static mimo_status reserve_model(captioner_model *out)
                                     .batch = &out->batch,
                                     .dtype = desc->bridge_dtype,
                                     .hidden = desc->hidden,
-                                    .own = out->language.own};
+                                    .own = out->language.own,
+                                    .lanes = &out->lanes};
     return image_rows_create(&out->images, &images);
 }
 
@@ -200,7 +204,8 @@ static mimo_status connect_model(captioner_model *out)
                                   .grid = out->topology->llm,
                                   .rows = out->language.own_rows,
                                   .width = out->desc.hidden,
-                                  .ring = out->desc.schedule.chunks > 1};
+                                  .ring = out->desc.schedule.chunks > 1,
+                                  .lanes = &out->lanes};
     if (out->desc.most_images == 0)
         TRY(image_rows_connect(&out->images));
     TRY(stage_hops_create(&out->hops, &hops));
@@ -284,6 +289,7 @@ void model_destroy(captioner_model *model)
     nn_dispatch_destroy(model->dispatch);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
+    stage_lanes_destroy(&model->lanes);
     layer_layout_release(&model->layout);
     *model = (captioner_model){0};
 }

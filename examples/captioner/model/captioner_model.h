@@ -42,6 +42,7 @@ typedef struct captioner_model {
     nn_owners owners[MODEL_STORES]; /* who speaks for their tensors, in files and hashes */
     micro_batch batch;              /* what is being read */
     image_rows images;
+    stage_lanes lanes;
     stage_hops hops;
 } captioner_model;
 

@@ -13,4 +13,22 @@ mimo_status gpu_world_create(mimo_comm **out);
 mimo_status gpu_stream_create(mimo_stream *out);
 void gpu_stream_destroy(mimo_stream stream); /* NULL is fine */
 
+/** A communicator of NCCL over the ranks of `same`, on their devices. It shares nothing with `same`
+ *  and with what was split from it: what it moves has an order of its own. Its messages take few
+ *  multiprocessors, as they wait long. Collective over `same`. */
+mimo_status gpu_apart_create(mimo_comm **out, mimo_comm *same);
+
+/** Points in the work of streams, and when they were reached. */
+typedef struct gpu_clock gpu_clock;
+
+/** `count` points on the current device. Local. Errors: MIMO_ERR_MEMORY, MIMO_ERR_DEVICE. */
+mimo_status gpu_clock_create(gpu_clock **out, int64_t count);
+void gpu_clock_destroy(gpu_clock *clock); /* NULL is fine */
+
+/** Point `i` is behind all that the stream was given so far. The host does not wait. */
+mimo_status gpu_clock_stamp(gpu_clock *clock, int64_t i, mimo_stream stream);
+
+/** Nanoseconds from point 0 to each of the first `count`, which were all stamped. Waits. */
+mimo_status gpu_clock_read(int64_t *times, gpu_clock *clock, int64_t count);
+
 #endif

@@ -53,7 +53,6 @@ static mimo_status reserve_place(image_place *place, const image_rows *rows)
     int64_t most = rows->desc.batch->tokens * rows->desc.batch->pictures;
     int64_t hidden = rows->desc.hidden, src = most * hidden;
     int64_t dst = is_first(rows) ? rows->desc.batch->group * part_rows(rows) * hidden : 0;
-    TRY(nn_runtime_reserve(runtime, &place->patches, most * PATCH_VALUES, sizeof *place->patches));
     TRY(nn_runtime_reserve(runtime, &place->encoded, src, sizeof *place->encoded));
     TRY(nn_runtime_reserve(runtime, &place->src_tile, src, sizeof *place->src_tile));
     TRY(nn_runtime_reserve(runtime, &place->dst_tile, dst, sizeof *place->dst_tile));
@@ -73,7 +72,6 @@ mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
 
 static void release_place(image_place *place, const nn_runtime *runtime)
 {
-    nn_runtime_free(runtime, place->patches);
     nn_runtime_free(runtime, place->encoded);
     nn_runtime_free(runtime, place->src_tile);
     nn_runtime_free(runtime, place->dst_tile);
@@ -88,6 +86,101 @@ void image_rows_destroy(image_rows *rows)
     memory_release(rows->places);
     mimo_alignment_destroy(rows->parts);
     *rows = (image_rows){0};
+}
+
+/* ------------------------------------------- the bridge --------------------------------------- */
+
+/* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
+static mimo_status to_bridge(const image_rows *rows, uint16_t *half, const nn_real *tile,
+                             int64_t count)
+{
+    const nn_runtime *runtime = runtime_of(rows);
+    return rows->desc.dtype == MIMO_BF16
+               ? runtime->ops->to_bf16(runtime, half, tile, count * rows->desc.hidden)
+               : MIMO_OK;
+}
+
+static mimo_status from_bridge(const image_rows *rows, nn_real *tile, const uint16_t *half,
+                               int64_t count)
+{
+    const nn_runtime *runtime = runtime_of(rows);
+    return rows->desc.dtype == MIMO_BF16
+               ? runtime->ops->from_bf16(runtime, tile, half, count * rows->desc.hidden)
+               : MIMO_OK;
+}
+
+/* The tiles of both sides as the bridge sees them. Other stages than the first one consume nothing.
+ */
+static void view_tiles(const image_rows *rows, const image_place *place, int64_t src_rows,
+                       mimo_tensor *src, mimo_tensor *dst)
+{
+    const micro_batch *batch = rows->desc.batch;
+    bool half = rows->desc.dtype == MIMO_BF16;
+    int64_t samples = is_first(rows) ? batch->group * batch->sentences : 0;
+    *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
+                          rows->desc.dtype, "th", src_rows, rows->desc.hidden);
+    *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
+                          rows->desc.dtype, "bsh", samples, rows->desc.own, rows->desc.hidden);
+    if (samples == 0)
+        dst->data = NULL;
+    src->memory = dst->memory = runtime_of(rows)->memory;
+}
+
+/* A call of a place. Chunk i of a forward has the samples of the group's i-th micro-batch, one
+ * after the other. */
+typedef struct place_call {
+    mimo_tensor src, dst;
+    mimo_move_desc move;
+} place_call;
+
+static void describe_call(place_call *out, const image_rows *rows, bool backward,
+                          const image_place *place, int64_t src_rows)
+{
+    view_tiles(rows, place, src_rows, &out->src, &out->dst);
+    out->move = (mimo_move_desc)MIMO_MOVE_DESC_INIT;
+    out->move.to = backward ? &out->src : &out->dst;
+    out->move.from = backward ? &out->dst : &out->src;
+    out->move.n = 1;
+    out->move.chunks = backward ? 1 : (int)rows->desc.batch->group;
+    out->move.stream = stage_lane_stream(rows->desc.lanes, LANE_BRIDGE);
+}
+
+static mimo_status start(mimo_op **out, const image_rows *rows, bool backward,
+                         const place_call *call)
+{
+    mimo_bridge *bridge = rows->desc.topology->bridge;
+    return backward ? mimo_bridge_backward_start_chunked(out, bridge, &call->move)
+                    : mimo_bridge_forward_start_chunked(out, bridge, &call->move);
+}
+
+mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t place)
+{
+    const image_place *own = &rows->places[place];
+    place_call call;
+    describe_call(&call, rows, backward, own, count_rows(rows, own));
+    if (rows->desc.batch->most_images > 0)
+        TRY(mimo_bridge_select(rows->desc.topology->bridge, (int)own->group));
+    return start(out, rows, backward, &call);
+}
+
+/* At the first message of two ranks their hosts wait for each other, and a kernel is loaded at its
+ * first call. In the lists of two stages either could be for ever, so it happens here; what is
+ * moved is of no use. */
+static mimo_status prepare(image_rows *rows, int64_t pictures)
+{
+    if (!runtime_of(rows)->stream)
+        return MIMO_OK;
+    for (int backward = 0; backward < 2; backward++) {
+        place_call call;
+        mimo_op *op = NULL;
+        describe_call(&call, rows, backward, &rows->places[0], rows->desc.batch->tokens * pictures);
+        TRY(mimo_bridge_prepare(rows->desc.topology->bridge, backward, &call.move));
+        if (!rows->warm)
+            TRY(start(&op, rows, backward, &call));
+        TRY(mimo_op_wait(&op));
+    }
+    rows->warm = true;
+    return MIMO_OK;
 }
 
 /* Every sentence begins with its image rows, also that of a masked sample. All stages know that. */
@@ -115,7 +208,8 @@ mimo_status image_rows_connect(image_rows *rows)
     if (status == MIMO_OK)
         status = mimo_bridge_update(topology->bridge, &desc, 1);
     memory_release(spans);
-    return status;
+    TRY(status);
+    return prepare(rows, batch->pictures);
 }
 
 static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **items,
@@ -125,6 +219,15 @@ static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **it
     TRY(memory_reserve(items, groups, sizeof **items));
     for (int64_t g = 0; g < groups; g++)
         (*descs)[g] = picture_deal_batch(&(*items)[g], &deals[g]);
+    return MIMO_OK;
+}
+
+static mimo_status prepare_groups(image_rows *rows, const picture_deal *deals, int64_t groups)
+{
+    for (int64_t g = 0; g < groups && rows->desc.topology->stages > 1; g++) {
+        TRY(mimo_bridge_select(rows->desc.topology->bridge, (int)g));
+        TRY(prepare(rows, deals[g].count));
+    }
     return MIMO_OK;
 }
 
@@ -138,78 +241,7 @@ mimo_status image_rows_update(image_rows *rows, const picture_deal *deals, int64
                                : mimo_bridge_refuse_update(bridge, status);
     memory_release(items);
     memory_release(descs);
-    return status;
-}
-
-/* ------------------------------------------- the bridge --------------------------------------- */
-
-/* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
-static mimo_status to_bridge(const image_rows *rows, uint16_t *half, const nn_real *tile,
-                             int64_t count)
-{
-    const nn_runtime *runtime = runtime_of(rows);
-    return rows->desc.dtype == MIMO_BF16
-               ? runtime->ops->to_bf16(runtime, half, tile, count * rows->desc.hidden)
-               : MIMO_OK;
-}
-
-static mimo_status from_bridge(const image_rows *rows, nn_real *tile, const uint16_t *half,
-                               int64_t count)
-{
-    const nn_runtime *runtime = runtime_of(rows);
-    return rows->desc.dtype == MIMO_BF16
-               ? runtime->ops->from_bf16(runtime, tile, half, count * rows->desc.hidden)
-               : MIMO_OK;
-}
-
-/* The tiles of both sides as the bridge sees them. Other stages than the first one consume nothing.
- */
-static void view_tiles(const image_rows *rows, const image_place *place, mimo_tensor *src,
-                       mimo_tensor *dst)
-{
-    const micro_batch *batch = rows->desc.batch;
-    bool half = rows->desc.dtype == MIMO_BF16;
-    int64_t samples = is_first(rows) ? batch->group * batch->sentences : 0;
-    *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
-                          rows->desc.dtype, "th", count_rows(rows, place), rows->desc.hidden);
-    *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
-                          rows->desc.dtype, "bsh", samples, rows->desc.own, rows->desc.hidden);
-    if (samples == 0)
-        dst->data = NULL;
-    src->memory = dst->memory = runtime_of(rows)->memory;
-}
-
-/* Chunk i of a forward has the samples of the group's i-th micro-batch, one after the other. */
-static mimo_status begin_forward(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
-                                 const mimo_tensor *from, int64_t group)
-{
-    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
-    if (group == 1)
-        return mimo_bridge_forward_start(out, bridge, to, from, 1, NULL);
-    move.to = to;
-    move.from = from;
-    move.n = 1;
-    move.chunks = (int)group;
-    return mimo_bridge_forward_start_chunked(out, bridge, &move);
-}
-
-mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t place)
-{
-    image_place *own = &rows->places[place];
-    mimo_bridge *bridge = rows->desc.topology->bridge;
-    mimo_stream stream = runtime_of(rows)->stream;
-    mimo_tensor src, dst;
-    *out = NULL;
-    view_tiles(rows, own, &src, &dst);
-    if (rows->desc.batch->most_images > 0)
-        TRY(mimo_bridge_select(bridge, (int)own->group));
-    if (!backward)
-        TRY(to_bridge(rows, own->src_half, own->src_tile, count_rows(rows, own)));
-    if (stream)
-        return backward ? mimo_bridge_backward(bridge, &src, &dst, 1, stream)
-                        : mimo_bridge_forward(bridge, &dst, &src, 1, stream);
-    return backward ? mimo_bridge_backward_start(out, bridge, &src, &dst, 1, NULL)
-                    : begin_forward(out, bridge, &dst, &src, rows->desc.batch->group);
+    return status == MIMO_OK ? prepare_groups(rows, deals, groups) : status;
 }
 
 /* -------------------------------------------- both ends --------------------------------------- */
@@ -245,14 +277,12 @@ mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_dea
     own->deal = deal;
     own->group = group;
     order_views order = encoder_orders(rows, own);
-    int64_t bytes = count_rows(rows, own) * PATCH_VALUES * (int64_t)sizeof *own->patches;
-    batch_fill_pictures(rows->desc.batch, deal->own, deal->count);
-    TRY(nn_runtime_write(runtime_of(rows), own->patches, rows->desc.batch->patches, bytes));
-    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, own->patches, deal->count));
+    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, deal->patches, deal->count));
     if (deal->count == 0)
         return MIMO_OK;
-    return mimo_alignment_merge(deal->order, &order.by_sample, &order.by_position, &order.text,
-                                runtime_of(rows)->stream);
+    TRY(mimo_alignment_merge(deal->order, &order.by_sample, &order.by_position, &order.text,
+                             runtime_of(rows)->stream));
+    return to_bridge(rows, own->src_half, own->src_tile, count_rows(rows, own));
 }
 
 mimo_status image_rows_encode_backward(image_rows *rows, int64_t place)
@@ -299,7 +329,7 @@ mimo_status image_rows_give_none(const image_rows *rows, int64_t place, int64_t 
     const image_place *own = &rows->places[place];
     int64_t each = part_rows(rows) * rows->desc.hidden;
     int64_t first = i * each, count = (rows->desc.batch->group - i) * each;
-    if (!is_first(rows) || count <= 0)
+    if (count <= 0)
         return MIMO_OK;
     TRY(nn_runtime_zero(runtime_of(rows), own->dst_tile + first,
                         count * (int64_t)sizeof *own->dst_tile));

@@ -16,12 +16,12 @@
 
 #include "captioner/model/encoder.h"
 #include "captioner/model/picture_deal.h"
+#include "captioner/model/stage_lanes.h"
 
 /** What a group takes. P image tokens, n pictures of this rank, G micro-batches, B sentences. */
 typedef struct image_place {
     const picture_deal *deal; /* of the pictures below; borrowed */
     int64_t group;            /* of the pass: the micro-batch of the bridge */
-    nn_real *patches;         /* [P, n, PATCH_VALUES] where the model computes */
     nn_real *encoded;         /* [P, n, H] out of the encoder; in backward its gradient */
     nn_real *src_tile; /* [n * P, H] the same, picture after picture, as a ragged bridge takes it */
     nn_real *dst_tile; /* [G * B, own, H] on the first stage, elsewhere NULL; in backward its
@@ -33,23 +33,25 @@ typedef struct image_rows_desc {
     const rank_topology *topology;
     const nn_runtime *runtime; /* where the model computes; borrowed; NULL: on the host */
     vision_encoder *encoder;   /* borrowed; its states are the places */
-    micro_batch *batch;        /* borrowed: sizes, and room for the patches of a group */
+    const micro_batch *batch;  /* borrowed: sizes */
     mimo_dtype dtype;          /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
     int64_t hidden, own;       /* H; positions of a sequence in this rank's tile */
+    const stage_lanes *lanes;  /* borrowed: the bridge has one */
 } image_rows_desc;
 
 typedef struct image_rows {
     image_rows_desc desc;
     mimo_alignment *parts; /* between the LLM's tile and a part of `dst_tile` */
     image_place *places;   /* [encoder->states] */
+    bool warm;             /* the bridge has moved rows, on a device */
 } image_rows;
 
 /** Local. The caller zeroes *out before and calls image_rows_destroy after, whatever the result. */
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc);
 void image_rows_destroy(image_rows *rows);
 
-/** Tell the bridge what its calls move, where each sample has one picture: once. Collective over
- *  the world. */
+/** Tell the bridge what its calls move, where each sample has one picture: once. On a device the
+ *  calls are made ready, too. Collective over the world. */
 mimo_status image_rows_connect(image_rows *rows);
 
 /** The same where samples have several, for a pass over groups: the deals of all of them. Nothing
@@ -63,10 +65,9 @@ mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_dea
 mimo_status image_rows_encode_backward(image_rows *rows, int64_t place);
 
 /**
- * Begin the bridge's forward or backward of a place. Collective over the world. On the host the
- * rows are there when mimo_op_wait returns. A forward of groups of several micro-batches is in
- * chunks: the i-th micro-batch can be taken after mimo_op_wait_chunk(*out, i). On a device *out is
- * NULL, as later work of the stream waits anyway.
+ * Begin the bridge's forward or backward of a place on the bridge's lane. Collective over the
+ * world. A forward is in chunks: the i-th micro-batch can be taken after mimo_op_wait_chunk of
+ * chunk i. A backward is one chunk.
  */
 mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t place);
 
@@ -76,7 +77,7 @@ mimo_status image_rows_take(const image_rows *rows, int64_t place, int64_t i, nn
 mimo_status image_rows_give(const image_rows *rows, int64_t place, int64_t i, nn_real *tile);
 
 /** Zeros in place of the gradients of the micro-batches from i on: a group that has fewer gives
- *  none of theirs. Local. */
+ *  none of theirs. Local, on the first stage. */
 mimo_status image_rows_give_none(const image_rows *rows, int64_t place, int64_t i);
 
 #endif

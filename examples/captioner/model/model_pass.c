@@ -39,6 +39,7 @@ static mimo_status deal_pictures(model_pass *pass)
     for (int64_t g = 0; g < pass->groups; g++) {
         pick_group(pass, g);
         TRY(picture_deal_make(&pass->deals[g], pass->picked));
+        TRY(picture_deal_load(&pass->deals[g]));
     }
     return MIMO_OK;
 }
@@ -73,14 +74,23 @@ static mimo_status forward(model_pass *pass, const pipeline_task *task)
     return language_forward(language, &pass->texts[task->index], task->state);
 }
 
+/* The gradients of a group's first micro-batch come first: with them those that there are none of.
+ */
+static mimo_status give_rows(model_pass *pass, const pipeline_task *task)
+{
+    image_rows *images = &pass->model->images;
+    int64_t size = pass->sizes.encoder_group, group = task->index / size;
+    int64_t left = pass->desc.micro_batches - group * size;
+    if (task->part == 0)
+        TRY(image_rows_give_none(images, task->place, left < size ? left : size));
+    return image_rows_give(images, task->place, task->part,
+                           language_input(&pass->model->language, task->state));
+}
+
 static mimo_status backward_input(model_pass *pass, const pipeline_task *task)
 {
-    language_model *language = &pass->model->language;
-    TRY(language_backward_input(language, task->state));
-    if (!task->first || pass->sizes.encoder_frozen)
-        return MIMO_OK;
-    return image_rows_give(&pass->model->images, task->place, task->part,
-                           language_input(language, task->state));
+    TRY(language_backward_input(&pass->model->language, task->state));
+    return task->first && !pass->sizes.encoder_frozen ? give_rows(pass, task) : MIMO_OK;
 }
 
 static mimo_status backward_params(model_pass *pass, const pipeline_task *task)
@@ -111,12 +121,7 @@ static mimo_status compute(void *context, const pipeline_task *task)
 static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
-    bool back = task->kind == MIMO_STEP_BB;
-    int64_t size = pass->sizes.encoder_group;
-    int64_t left = pass->desc.micro_batches - task->index * size;
-    if (back)
-        TRY(image_rows_give_none(&pass->model->images, task->place, left < size ? left : size));
-    return image_rows_begin(out, &pass->model->images, back, task->place);
+    return image_rows_begin(out, &pass->model->images, task->kind == MIMO_STEP_BB, task->place);
 }
 
 static nn_real *input(void *context, const pipeline_task *task)
@@ -129,6 +134,64 @@ static nn_real *output(void *context, const pipeline_task *task)
 {
     const model_pass *pass = context;
     return language_output(&pass->model->language, task->state);
+}
+
+/* ------------------------------------------- warm-up ------------------------------------------ */
+
+/* CUDA loads a kernel at its first call, and cuBLAS at the first product of a shape. Either waits
+ * until the device is idle, and in the middle of a list that may be never: the device waits for
+ * another stage, whose host waits likewise. So on a device a pass computes once before its first
+ * walk all that its steps compute, while nothing is under way. What comes out of it is of no use. */
+
+static bool learns(const model_pass *pass)
+{
+    return pass->desc.backward && !pass->sizes.encoder_frozen;
+}
+
+/* Where samples have several pictures a group may have any number of them. */
+static mimo_status warm_up_encoder(model_pass *pass)
+{
+    captioner_model *model = pass->model;
+    nn_real *encoded = model->images.places[0].encoded;
+    int64_t most = model->batch.pictures;
+    for (int64_t n = model->batch.most_images > 0 ? 1 : most; n <= most; n++) {
+        TRY(encoder_forward(&model->encoder, 0, encoded, pass->deals[0].patches, n));
+        if (learns(pass))
+            TRY(encoder_backward(&model->encoder, 0, encoded));
+    }
+    TRY(compute(pass, &(pipeline_task){.kind = MIMO_STEP_E}));
+    return learns(pass) ? compute(pass, &(pipeline_task){.kind = MIMO_STEP_EB}) : MIMO_OK;
+}
+
+static mimo_status warm_up_language(model_pass *pass)
+{
+    const captioner_model *model = pass->model;
+    int64_t state = 0;
+    for (int64_t c = 0; c < model->language.chunks; c++) {
+        pipeline_task task = {.kind = MIMO_STEP_F,
+                              .chunk = c,
+                              .state = state,
+                              .first = model->topology->stage == 0 && c == 0};
+        TRY(compute(pass, &task));
+        task.kind = MIMO_STEP_B;
+        if (pass->desc.backward)
+            TRY(compute(pass, &task));
+        state += model->language.chunk_states[c];
+    }
+    return MIMO_OK;
+}
+
+static mimo_status warm_up(model_pass *pass)
+{
+    captioner_model *model = pass->model;
+    double losses;
+    int64_t tokens;
+    pass->warm = true;
+    TRY(warm_up_encoder(pass));
+    TRY(warm_up_language(pass));
+    TRY(language_losses(&model->language, &losses, &tokens));
+    TRY(nn_params_zero_grad(model->encoder.params));
+    return nn_params_zero_grad(model->language.params);
 }
 
 /* --------------------------------------------- life ------------------------------------------- */
@@ -181,6 +244,7 @@ mimo_status model_pass_create(model_pass *out, captioner_model *model, const mod
                                 .states = model->language.chunk_states,
                                 .places = model->encoder.states,
                                 .hops = &model->hops,
+                                .lanes = &model->lanes,
                                 .work = {out, compute, begin, input, output}};
     return pipeline_create(&out->pipeline, &walk);
 }
@@ -206,6 +270,8 @@ mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t co
     TRY(read_samples(pass));
     if (pass->model->batch.most_images > 0)
         TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
+    if (pass->model->lanes.apart && !pass->warm)
+        TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));
     return pipeline_run(&pass->pipeline);
 }
 

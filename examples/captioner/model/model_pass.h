@@ -25,6 +25,7 @@ typedef struct model_pass {
     const batch_item **picked; /* [G * total]: the samples of a group */
     const batch_item *items;   /* of a run */
     int64_t count;
+    bool warm; /* it has run, on a device */
 } model_pass;
 
 /** Collective over the world. The model is borrowed, and has one pass at a time that runs. The
@@ -36,7 +37,8 @@ void model_pass_destroy(model_pass *pass);
 
 /** Run the pass over items[count], count <= micro_batches * samples; what they do not fill is
  *  masked. Losses add up in language_losses; gradients in both stores. Where nothing of the encoder
- *  is trained, no gradient crosses the bridge. Collective over the world; the ranks agree once,
+ *  is trained, no gradient crosses the bridge. In stages on a device the first run takes twice as
+ *  long, and both stores' gradients begin at zero. Collective over the world; the ranks agree once,
  *  when all texts are read and all pictures dealt, and where samples have several pictures, once
  *  more in the bridge's update. Errors: those of pipeline_run. */
 mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count);

@@ -2,20 +2,54 @@
 
 #include "captioner/support/captioner_support.h"
 
+static mimo_status refuse(void)
+{
+    return mimo_fail(MIMO_ERR_UNSUPPORTED,
+                     "--device cuda: this build has no CUDA part (meson setup -Dcuda=enabled)");
+}
+
 mimo_status gpu_world_create(mimo_comm **out)
 {
     (void)out;
-    return mimo_fail(MIMO_ERR_UNSUPPORTED,
-                     "--device cuda: this build has no CUDA part (meson setup -Dcuda=enabled)");
+    return refuse();
 }
 
 mimo_status gpu_stream_create(mimo_stream *out)
 {
     (void)out;
-    return gpu_world_create(NULL);
+    return refuse();
 }
 
 void gpu_stream_destroy(mimo_stream stream)
 {
     (void)stream;
+}
+
+mimo_status gpu_apart_create(mimo_comm **out, mimo_comm *same)
+{
+    (void)out, (void)same;
+    return refuse();
+}
+
+mimo_status gpu_clock_create(gpu_clock **out, int64_t count)
+{
+    (void)out, (void)count;
+    return refuse();
+}
+
+void gpu_clock_destroy(gpu_clock *clock)
+{
+    (void)clock;
+}
+
+mimo_status gpu_clock_stamp(gpu_clock *clock, int64_t i, mimo_stream stream)
+{
+    (void)clock, (void)i, (void)stream;
+    return refuse();
+}
+
+mimo_status gpu_clock_read(int64_t *times, gpu_clock *clock, int64_t count)
+{
+    (void)times, (void)clock, (void)count;
+    return refuse();
 }

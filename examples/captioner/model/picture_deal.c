@@ -47,12 +47,16 @@ mimo_status picture_deal_create(picture_deal *out, const picture_deal_desc *desc
     out->desc.runtime = nn_runtime_or_host(desc->runtime);
     TRY(create_order(&out->order, out->desc.runtime));
     TRY(memory_reserve(&out->own, desc->batch->pictures, sizeof *out->own));
+    TRY(nn_runtime_reserve(out->desc.runtime, &out->patches,
+                           desc->batch->tokens * desc->batch->pictures * PATCH_VALUES,
+                           sizeof *out->patches));
     return is_ragged(out) ? reserve_lists(out) : MIMO_OK;
 }
 
 void picture_deal_destroy(picture_deal *deal)
 {
     mimo_alignment_destroy(deal->order);
+    nn_runtime_free(deal->desc.runtime, deal->patches);
     memory_release(deal->own);
     memory_release(deal->turns);
     memory_release(deal->items);
@@ -152,6 +156,15 @@ mimo_status picture_deal_make(picture_deal *deal, const batch_item *const *sampl
     if (is_ragged(deal))
         TRY(deal_ragged(deal, samples));
     return find_order(deal);
+}
+
+mimo_status picture_deal_load(picture_deal *deal)
+{
+    micro_batch *batch = deal->desc.batch;
+    int64_t values = batch->tokens * deal->count * PATCH_VALUES;
+    batch_fill_pictures(batch, deal->own, deal->count);
+    return nn_runtime_write(deal->desc.runtime, deal->patches, batch->patches,
+                            values * (int64_t)sizeof *deal->patches);
 }
 
 void picture_deal_count(lane_rows *sums, const picture_deal *deal)

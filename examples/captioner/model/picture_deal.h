@@ -18,7 +18,7 @@
 typedef struct picture_deal_desc {
     const rank_topology *topology;
     const nn_runtime *runtime; /* where the model computes; borrowed; NULL: on the host */
-    const micro_batch *batch;  /* borrowed: sizes */
+    micro_batch *batch;        /* borrowed: sizes, and room for the patches of a group */
     bool balanced;
 } picture_deal_desc;
 
@@ -27,6 +27,7 @@ typedef struct picture_deal {
     picture_deal_desc desc;
     const batch_item **own; /* [count] the turns whose pictures this rank encodes */
     int64_t count;
+    nn_real *patches;      /* [P, count, PATCH_VALUES] of these, where the model computes */
     mimo_alignment *order; /* between their rows position after position, and picture after
                               picture; of no use where there are none */
     int64_t ordered;       /* pictures that `order` was made for */
@@ -50,6 +51,10 @@ void picture_deal_destroy(picture_deal *deal);
 /** Deal out the pictures of samples[G * total], in the order of the group. Local; the samples are
  *  borrowed until the group's backward is over. */
 mimo_status picture_deal_make(picture_deal *deal, const batch_item *const *samples);
+
+/** Bring this rank's pictures where the model computes. Local; the host may wait for the device, so
+ *  before anything of a pass is under way. */
+mimo_status picture_deal_load(picture_deal *deal);
 
 /** Rows of the encoder, over groups. Lanes wait for the longest one of each group. */
 typedef struct lane_rows {

@@ -2,19 +2,11 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
 enum { FREE = -1 };
-
-static int64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 /* FB is a forward, then a backward; every other step is itself. Returns their number. */
 static int split_step(mimo_schedule_step parts[2], const mimo_schedule_step *step)
@@ -79,6 +71,16 @@ static mimo_status reserve_tiles(stage_pipeline *out)
     return stage_hops_reserve(out->desc.hops, HOP_GRADIENTS, before.saved_states);
 }
 
+static mimo_status init_marks(stage_pipeline *out)
+{
+    const nn_runtime *runtime = stage_lanes_runtime(out->desc.lanes);
+    for (int64_t i = 0; i < out->first_state[out->desc.sizes.chunks]; i++)
+        TRY(nn_mark_init(&out->states[i].touched, runtime));
+    for (int64_t i = 0; i < out->desc.places; i++)
+        TRY(nn_mark_init(&out->places[i].touched, runtime));
+    return step_clock_create(&out->clock, out->desc.lanes, 1 + 2 * out->count);
+}
+
 static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
 {
     int64_t chunks = out->desc.sizes.chunks;
@@ -88,6 +90,7 @@ static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
     TRY(memory_reserve(&out->states, out->first_state[chunks], sizeof *out->states));
     TRY(memory_reserve(&out->places, out->desc.places, sizeof *out->places));
     TRY(memory_reserve(&out->ran, out->count, sizeof *out->ran));
+    TRY(init_marks(out));
     return reserve_tiles(out);
 }
 
@@ -121,15 +124,50 @@ mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc)
 
 void pipeline_destroy(stage_pipeline *pipeline)
 {
+    int64_t chunks = pipeline->desc.sizes.chunks;
     for (int64_t i = 0; pipeline->places && i < pipeline->desc.places; i++) {
         (void)mimo_op_wait(&pipeline->places[i].there);
         (void)mimo_op_wait(&pipeline->places[i].back);
+        nn_mark_release(&pipeline->places[i].touched);
     }
+    for (int64_t i = 0; pipeline->states && i < pipeline->first_state[chunks]; i++)
+        nn_mark_release(&pipeline->states[i].touched);
+    step_clock_destroy(&pipeline->clock);
     memory_release(pipeline->first_state);
     memory_release(pipeline->states);
     memory_release(pipeline->places);
     memory_release(pipeline->ran);
     *pipeline = (struct stage_pipeline){0};
+}
+
+/* -------------------------------------------- lanes ------------------------------------------- */
+
+static mimo_stream stream_of(const stage_pipeline *own, stage_lane lane)
+{
+    return stage_lane_stream(own->desc.lanes, lane);
+}
+
+static bool is_call(const pipeline_task *task)
+{
+    return task->kind == MIMO_STEP_BF || task->kind == MIMO_STEP_BB;
+}
+
+static stage_lane lane_of(const pipeline_task *task)
+{
+    return is_call(task) ? LANE_BRIDGE : LANE_COMPUTE;
+}
+
+/* What is computed from now on comes after the call's last chunk. */
+static mimo_status end_call(const stage_pipeline *own, mimo_op **op, int64_t chunks)
+{
+    if (*op)
+        TRY(mimo_op_wait_chunk(*op, (int)chunks - 1, stream_of(own, LANE_COMPUTE)));
+    return mimo_op_wait(op);
+}
+
+static int64_t chunks_there(const stage_pipeline *own)
+{
+    return own->desc.sizes.encoder_group > 0 ? own->desc.sizes.encoder_group : 1;
 }
 
 /* -------------------------------------------- states ------------------------------------------ */
@@ -153,7 +191,7 @@ static mimo_status take_state(stage_pipeline *own, pipeline_task *task)
     CHECK(task->state >= 0, MIMO_ERR_STATE,
           "stage %" PRId64 " holds %" PRId64 " micro-batches, there are %" PRId64 " saved states",
           own->desc.stage, count + 1, count);
-    own->states[task->state] = (pipeline_state){task->index, FREE};
+    own->states[task->state].micro_batch = task->index;
     return MIMO_OK;
 }
 
@@ -169,10 +207,11 @@ static mimo_status find_own_state(stage_pipeline *own, pipeline_task *task)
 }
 
 /* A state is free behind the last step of its micro-batch. */
-static void leave_state(const stage_pipeline *own, const pipeline_task *task)
+static mimo_status leave_state(const stage_pipeline *own, const pipeline_task *task)
 {
     bool last = task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_W || !goes_back(own);
     own->states[task->state].done = last ? FREE : (int64_t)task->kind;
+    return nn_mark_set(&own->states[task->state].touched, stream_of(own, LANE_COMPUTE));
 }
 
 /* -------------------------------------------- places ------------------------------------------ */
@@ -202,7 +241,7 @@ static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
 {
     pipeline_place *place = &own->places[task->place];
     if (task->kind == MIMO_STEP_E && !learns(own) && place->done == MIMO_STEP_BF) {
-        TRY(mimo_op_wait(&place->there));
+        TRY(end_call(own, &place->there, chunks_there(own)));
         place->done = FREE;
     }
     CHECK(place->done == before_encoder_step(task->kind) &&
@@ -217,6 +256,16 @@ static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
 static void leave_place(const stage_pipeline *own, const pipeline_task *task)
 {
     own->places[task->place].done = task->kind == MIMO_STEP_EB ? FREE : (int64_t)task->kind;
+}
+
+/* Steps of the encoder compute in a place, and those of the first chunk, which takes rows from it
+ * and gives gradients. */
+static mimo_status mark_place(const stage_pipeline *own, const pipeline_task *task)
+{
+    bool computes = task->first ? task->kind != MIMO_STEP_W && own->desc.places > 0
+                                : task->kind == MIMO_STEP_E || task->kind == MIMO_STEP_EB;
+    return computes ? nn_mark_set(&own->places[task->place].touched, stream_of(own, LANE_COMPUTE))
+                    : MIMO_OK;
 }
 
 /* -------------------------------------------- steps ------------------------------------------- */
@@ -243,35 +292,39 @@ static bool is_last(const stage_pipeline *own, const pipeline_task *task)
 
 static mimo_status wait_for_rows(const stage_pipeline *own, const pipeline_task *task)
 {
-    pipeline_place *place = &own->places[task->place];
-    if (!place->there)
-        return MIMO_OK;
-    return own->desc.sizes.encoder_group > 1
-               ? mimo_op_wait_chunk(place->there, (int)task->part, NULL)
-               : mimo_op_wait(&place->there);
+    mimo_op *there = own->places[task->place].there;
+    return there ? mimo_op_wait_chunk(there, (int)task->part, stream_of(own, LANE_COMPUTE))
+                 : MIMO_OK;
+}
+
+static mimo_status receive(const stage_pipeline *own, const pipeline_task *task, hop_way way)
+{
+    const pipeline_work *work = &own->desc.work;
+    nn_real *rows = way == HOP_ACTIVATIONS ? work->input(work->context, task)
+                                           : work->output(work->context, task);
+    return stage_hops_receive(own->desc.hops, way, rows, &own->states[task->state].touched);
 }
 
 /* Wait until the inputs of a step are there. The rows of BF may not be written over before the call
  * has ended on this rank: the gradients of BB come into their place. */
 static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
 {
-    const pipeline_work *work = &own->desc.work;
-    bool encoded = own->desc.sizes.encoder_group > 0;
+    pipeline_place *place = &own->places[task->place];
     switch (task->kind) {
     case MIMO_STEP_F:
-        if (task->first)
-            return encoded ? wait_for_rows(own, task) : MIMO_OK;
-        return stage_hops_receive(own->desc.hops, HOP_ACTIVATIONS,
-                                  work->input(work->context, task));
+        if (!task->first)
+            return receive(own, task, HOP_ACTIVATIONS);
+        return own->desc.sizes.encoder_group > 0 ? wait_for_rows(own, task) : MIMO_OK;
     case MIMO_STEP_B:
     case MIMO_STEP_I:
-        return is_last(own, task) ? MIMO_OK
-                                  : stage_hops_receive(own->desc.hops, HOP_GRADIENTS,
-                                                       work->output(work->context, task));
+        return is_last(own, task) ? MIMO_OK : receive(own, task, HOP_GRADIENTS);
+    case MIMO_STEP_BF:
+        return nn_mark_await(&place->touched, stream_of(own, LANE_BRIDGE));
     case MIMO_STEP_BB:
-        return mimo_op_wait(&own->places[task->place].there);
+        TRY(mimo_op_wait(&place->there));
+        return nn_mark_await(&place->touched, stream_of(own, LANE_BRIDGE));
     case MIMO_STEP_EB:
-        return mimo_op_wait(&own->places[task->place].back);
+        return end_call(own, &place->back, 1);
     default:
         return MIMO_OK;
     }
@@ -306,45 +359,48 @@ static mimo_status find_own(stage_pipeline *own, pipeline_task *task)
     return task->kind == MIMO_STEP_F ? take_state(own, task) : find_own_state(own, task);
 }
 
-static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t *begin)
+static mimo_status leave(const stage_pipeline *own, const pipeline_task *task)
+{
+    if (is_llm(task->kind))
+        TRY(leave_state(own, task));
+    else
+        leave_place(own, task);
+    return mark_place(own, task);
+}
+
+/* `stamp` of the clock is when its inputs are there; -1: no stamp. */
+static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t stamp)
 {
     TRY(find_own(own, task));
     TRY(await_inputs(own, task));
-    *begin = now();
+    if (stamp >= 0)
+        TRY(step_clock_stamp(&own->clock, stamp, lane_of(task)));
     TRY(do_work(own, task));
-    if (is_llm(task->kind))
-        leave_state(own, task);
-    else
-        leave_place(own, task);
-    return MIMO_OK;
+    return leave(own, task);
 }
 
 static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
 {
     mimo_schedule_step parts[2];
-    pipeline_record *record = &own->ran[own->done];
+    pipeline_task task;
+    int64_t stamp = 1 + 2 * own->done;
     int count = split_step(parts, step);
     for (int i = 0; i < count; i++) {
-        pipeline_task task = task_of(own, &parts[i]);
-        int64_t begin = 0;
-        mimo_status status = run_task(own, &task, &begin);
+        task = task_of(own, &parts[i]);
+        mimo_status status = run_task(own, &task, i == 0 ? stamp : -1);
         if (status != MIMO_OK)
             return fail_prefix(status, "stage %" PRId64 ", %s %" PRId64 ": ", own->desc.stage,
                                is_llm(task.kind) ? "micro-batch" : "group", task.index);
-        if (i == 0)
-            record->begin = begin - own->began;
     }
-    record->step = *step;
-    record->end = now() - own->began;
-    own->done++;
-    return MIMO_OK;
+    own->ran[own->done++].step = *step;
+    return step_clock_stamp(&own->clock, stamp + 1, lane_of(&task));
 }
 
 /* All that is on its way arrives. */
 static mimo_status finish(stage_pipeline *own)
 {
     for (int64_t i = 0; i < own->desc.places; i++)
-        TRY(mimo_op_wait(&own->places[i].there));
+        TRY(end_call(own, &own->places[i].there, chunks_there(own)));
     return stage_hops_finish(own->desc.hops);
 }
 
@@ -355,7 +411,7 @@ static mimo_status walk(stage_pipeline *own)
         own->states[i].done = FREE;
     for (int64_t i = 0; i < own->desc.places; i++)
         own->places[i].done = FREE;
-    own->began = now();
+    TRY(step_clock_stamp(&own->clock, 0, LANE_COMPUTE));
     for (int64_t i = 0; i < own->count; i++)
         TRY(run_step(own, &own->steps[i]));
     return finish(own);
@@ -365,7 +421,20 @@ mimo_status pipeline_run(stage_pipeline *pipeline)
 {
     mimo_status status = walk(pipeline);
     bool others = pipeline->desc.sizes.stages > 1 || pipeline->desc.groups;
-    if (status != MIMO_OK && others)
+    if (status != MIMO_OK && others) {
+        stage_hops_abort(pipeline->desc.hops, mimo_last_error());
         (void)mimo_comm_abort(pipeline->desc.world, mimo_last_error());
+    }
     return status;
+}
+
+mimo_status pipeline_times(stage_pipeline *pipeline)
+{
+    step_clock *clock = &pipeline->clock;
+    TRY(step_clock_read(clock, 1 + 2 * pipeline->done));
+    for (int64_t i = 0; i < pipeline->done; i++) {
+        pipeline->ran[i].begin = clock->times[1 + 2 * i];
+        pipeline->ran[i].end = clock->times[2 + 2 * i];
+    }
+    return MIMO_OK;
 }

@@ -1,8 +1,12 @@
 /*
- * The executor of a schedule on the host: it walks the list of one stage and decides nothing. Ranks
- * of other stages walk theirs. What a step computes is the caller's, as functions; the pipeline
- * knows which saved state a micro-batch has, in which place an encoder group lies, what waits for
- * what, and it moves rows between the stages.
+ * The executor of a schedule: it walks the list of one stage and decides nothing. Ranks of other
+ * stages walk theirs. What a step computes is the caller's, as functions; the pipeline knows which
+ * saved state a micro-batch has, in which place an encoder group lies, what waits for what, and it
+ * moves rows between the stages.
+ *
+ * On the host a step is done when the walk goes on to the next one. On a device the walk gives each
+ * step to its lane (stage_lanes.h) and waits for nothing: a lane waits for the inputs of its own
+ * steps. Every call below is the same in both cases.
  *
  * A step begins when its inputs are there:
  *
@@ -24,6 +28,7 @@
 #include <mimo/schedule.h>
 
 #include "captioner/model/stage_hops.h"
+#include "captioner/model/step_clock.h"
 
 /** One step, as the caller's functions get it. */
 typedef struct pipeline_task {
@@ -41,8 +46,8 @@ typedef struct pipeline_work {
     void *context;
     /** E, EB, F, B, I and W, when their inputs are there. */
     mimo_status (*compute)(void *context, const pipeline_task *task);
-    /** Begin BF or BB. *out is NULL where nothing is left to wait for. A BF of groups of several
-     *  micro-batches is in chunks, one for each. */
+    /** Begin BF or BB on the bridge's lane, BF in chunks, one for each micro-batch of a group, BB
+     *  in one. *out is NULL where the compute lane has done it all. */
     mimo_status (*begin)(mimo_op **out, void *context, const pipeline_task *task);
     /** Where the activation comes in and goes out; in backward their gradients are there. Not
      *  called for a model of one chunk. */
@@ -59,10 +64,12 @@ typedef struct pipeline_desc {
     const int64_t *states;         /* [chunks] saved states that each chunk has; not kept */
     int64_t places;                /* of encoder groups */
     stage_hops *hops;              /* borrowed */
+    const stage_lanes *lanes;      /* borrowed; NULL: the host */
     pipeline_work work;
 } pipeline_desc;
 
-/** What ran, in nanoseconds since the walk began. A step begins when its inputs are there. */
+/** What ran; when, in nanoseconds since the walk began, pipeline_times says. A step begins when its
+ *  inputs are there. */
 typedef struct pipeline_record {
     mimo_schedule_step step;
     int64_t begin, end;
@@ -70,13 +77,15 @@ typedef struct pipeline_record {
 
 typedef struct pipeline_state {
     int64_t micro_batch;
-    int64_t done; /* the kind of the last step; -1: the state is free */
+    int64_t done;    /* the kind of the last step; -1: the state is free */
+    nn_mark touched; /* behind that step */
 } pipeline_state;
 
 typedef struct pipeline_place {
     int64_t group;
     int64_t done;          /* likewise */
     mimo_op *there, *back; /* BF and BB on their way */
+    nn_mark touched;       /* behind the last step that computed in the place */
 } pipeline_place;
 
 typedef struct stage_pipeline {
@@ -88,7 +97,7 @@ typedef struct stage_pipeline {
     pipeline_place *places; /* [desc.places] */
     pipeline_record *ran;   /* [count] of the last walk */
     int64_t done;           /* of its steps */
-    int64_t began;          /* of the clock */
+    step_clock clock;       /* stamp 0 is the beginning; step i has 1 + 2i and 2 + 2i */
 } stage_pipeline;
 
 /** The saved states that a list needs of each chunk, into states[chunks]: at least 1. Pure. */
@@ -102,11 +111,16 @@ mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc);
 void pipeline_destroy(stage_pipeline *pipeline);
 
 /**
- * Walk the list. Collective over the world. Blocking.
+ * Walk the list. Collective over the world. Blocking on the host; on a device what is computed from
+ * now on comes after all steps.
  *
  * A step that fails on one rank would let others wait for ever: so where there are several stages,
  * or several groups of experts, the rank then aborts the family (mimo_comm_abort), and the others
  * end with its sentence. The sentence begins with "stage 0, micro-batch 2: ", or group. */
 mimo_status pipeline_run(stage_pipeline *pipeline);
+
+/** Into pipeline->ran: when the steps of the last walk ran. Once for each walk. Local; waits for
+ *  the steps. */
+mimo_status pipeline_times(stage_pipeline *pipeline);
 
 #endif

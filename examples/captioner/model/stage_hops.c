@@ -1,7 +1,6 @@
 #include "captioner/model/stage_hops.h"
 
-#include <string.h>
-
+#include "captioner/model/gpu_place.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
@@ -10,10 +9,52 @@ static int64_t elements_of(const stage_hops *hops)
     return hops->desc.rows * hops->desc.width;
 }
 
+static const nn_runtime *runtime_of(const stage_hops *hops)
+{
+    return stage_lanes_runtime(hops->desc.lanes);
+}
+
+static mimo_stream compute_of(const stage_hops *hops)
+{
+    return stage_lane_stream(hops->desc.lanes, LANE_COMPUTE);
+}
+
+static mimo_stream lane_of(const stage_hops *hops, hop_way way, bool sends)
+{
+    static const stage_lane lanes[HOP_WAYS][2] = {{LANE_ACTIVATIONS_IN, LANE_ACTIVATIONS_OUT},
+                                                  {LANE_GRADIENTS_IN, LANE_GRADIENTS_OUT}};
+    return stage_lane_stream(hops->desc.lanes, lanes[way][sends]);
+}
+
+/* A message as one sequence position of `rows` samples; of the end that has none, an empty view. */
+static mimo_tensor view_rows(const stage_hops *hops, const void *rows)
+{
+    mimo_tensor view = mimo_tensor_3d((void *)rows, NN_DTYPE, "sbh", 1, rows ? hops->desc.rows : 0,
+                                      hops->desc.width);
+    view.memory = runtime_of(hops)->memory;
+    return view;
+}
+
 /* --------------------------------------------- life ------------------------------------------- */
 
-static mimo_status create_bridge(mimo_bridge **out, const stage_hops *hops, mimo_comm *comm,
-                                 hop_way way)
+/* NCCL connects two ranks at their first message, and the host of one waits for that of the other
+ * then. In a list that could be for ever, so it happens here. Tiles to come are aligned as the
+ * address, which nobody reads. */
+static mimo_status connect_ends(const stage_hops *hops, mimo_bridge *bridge, hop_way way,
+                                bool sends)
+{
+    const void *rows = (const void *)(uintptr_t)256;
+    mimo_tensor to = view_rows(hops, sends ? NULL : rows);
+    mimo_tensor from = view_rows(hops, sends ? rows : NULL);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    move.stream = lane_of(hops, way, sends);
+    return move.stream ? mimo_bridge_prepare(bridge, false, &move) : MIMO_OK;
+}
+
+static mimo_status create_way(hop_pair *pair, const stage_hops *hops, hop_way way, bool ahead)
 {
     static const char *const names[HOP_WAYS] = {"activations", "gradients"};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
@@ -22,7 +63,11 @@ static mimo_status create_bridge(mimo_bridge **out, const stage_hops *hops, mimo
     desc.dst = hops->ends[!back];
     desc.batch = hops->desc.rows;
     desc.name = names[way];
-    return mimo_bridge_create(out, comm, &desc);
+    if (compute_of(hops))
+        TRY(gpu_apart_create(&pair->apart[way], pair->comm));
+    TRY(mimo_bridge_create(&pair->ways[way], pair->apart[way] ? pair->apart[way] : pair->comm,
+                           &desc));
+    return connect_ends(hops, pair->ways[way], way, ahead != back);
 }
 
 /* Join this rank with its neighbour at a boundary: boundary b lies between stage b and the one
@@ -37,7 +82,7 @@ static mimo_status join_pair(stage_hops *out, int64_t boundary)
     TRY(mimo_comm_split(paired ? &pair->comm : &none, out->desc.world,
                         paired ? (int)(line * stages + boundary) : -1, ahead ? 0 : 1));
     for (int way = 0; paired && way < HOP_WAYS; way++)
-        TRY(create_bridge(&pair->ways[way], out, pair->comm, (hop_way)way));
+        TRY(create_way(pair, out, (hop_way)way, ahead));
     return MIMO_OK;
 }
 
@@ -57,6 +102,8 @@ static mimo_status find_boundary(int64_t *out, const stage_hops *hops, int64_t r
 
 static mimo_status create_ends(stage_hops *out)
 {
+    for (int way = 0; way < HOP_WAYS; way++)
+        TRY(nn_mark_init(&out->tiles[way].filled, runtime_of(out)));
     TRY(mimo_grid_create_text(&out->ends[0], "dp=1", 0));
     return mimo_grid_create_text(&out->ends[1], "dp=1", 1);
 }
@@ -75,30 +122,60 @@ mimo_status stage_hops_create(stage_hops *out, const stage_hops_desc *desc)
     return MIMO_OK;
 }
 
-static void release_tiles(hop_tiles *tiles)
+static void release_tiles(const stage_hops *hops, hop_tiles *tiles)
 {
-    memory_release(tiles->rows);
+    nn_runtime_free(runtime_of(hops), tiles->rows);
     memory_release(tiles->sent);
-    *tiles = (hop_tiles){0};
+    tiles->rows = NULL;
+    tiles->sent = NULL;
+    tiles->count = tiles->next = 0;
 }
 
 static void release_pair(hop_pair *pair)
 {
-    for (int way = 0; way < HOP_WAYS; way++)
+    for (int way = 0; way < HOP_WAYS; way++) {
         mimo_bridge_destroy(pair->ways[way]);
+        mimo_comm_destroy(pair->apart[way]);
+    }
     mimo_comm_destroy(pair->comm);
+    *pair = (hop_pair){0};
+}
+
+/* As they were made, one pair at a time: NCCL's communicators end at both ends together, and round
+ * a ring every rank would wait for the next one. */
+static void release_pairs(stage_hops *hops)
+{
+    int64_t boundary, stage;
+    for (int64_t round = 0; hops->ends[0] && round < 3; round++) {
+        if (find_boundary(&boundary, hops, round) != MIMO_OK || boundary < 0 ||
+            mimo_grid_coord(&stage, hops->desc.grid, mimo_comm_rank(hops->desc.world), "pp") !=
+                MIMO_OK)
+            continue;
+        release_pair(boundary == stage ? &hops->behind : &hops->before);
+    }
 }
 
 void stage_hops_destroy(stage_hops *hops)
 {
     (void)stage_hops_finish(hops);
-    release_pair(&hops->before);
-    release_pair(&hops->behind);
-    for (int way = 0; way < HOP_WAYS; way++)
-        release_tiles(&hops->tiles[way]);
+    release_pairs(hops);
+    for (int way = 0; way < HOP_WAYS; way++) {
+        release_tiles(hops, &hops->tiles[way]);
+        nn_mark_release(&hops->tiles[way].filled);
+    }
     mimo_grid_destroy(hops->ends[0]);
     mimo_grid_destroy(hops->ends[1]);
     *hops = (stage_hops){0};
+}
+
+void stage_hops_abort(stage_hops *hops, const char *sentence)
+{
+    for (int way = 0; way < HOP_WAYS; way++) {
+        if (hops->before.apart[way])
+            (void)mimo_comm_abort(hops->before.apart[way], sentence);
+        if (hops->behind.apart[way])
+            (void)mimo_comm_abort(hops->behind.apart[way], sentence);
+    }
 }
 
 mimo_status stage_hops_reserve(stage_hops *hops, hop_way way, int64_t count)
@@ -108,8 +185,8 @@ mimo_status stage_hops_reserve(stage_hops *hops, hop_way way, int64_t count)
     if (count <= tiles->count)
         return MIMO_OK;
     TRY(size_mul(&elements, count, elements_of(hops)));
-    release_tiles(tiles);
-    TRY(memory_reserve(&tiles->rows, elements, sizeof *tiles->rows));
+    release_tiles(hops, tiles);
+    TRY(nn_runtime_reserve(runtime_of(hops), &tiles->rows, elements, sizeof *tiles->rows));
     TRY(memory_reserve(&tiles->sent, count, sizeof *tiles->sent));
     tiles->count = count;
     return MIMO_OK;
@@ -117,19 +194,19 @@ mimo_status stage_hops_reserve(stage_hops *hops, hop_way way, int64_t count)
 
 /* ------------------------------------------- messages ----------------------------------------- */
 
-/* A message as one sequence position of `rows` samples; of the end that has none, an empty view. */
-static mimo_tensor view_rows(const stage_hops *hops, const nn_real *rows)
+static mimo_status begin(mimo_op **out, stage_hops *hops, mimo_bridge *bridge,
+                         const mimo_move_desc *move)
 {
-    return mimo_tensor_3d((void *)rows, NN_DTYPE, "sbh", 1, rows ? hops->desc.rows : 0,
-                          hops->desc.width);
+    hops->calls++;
+    return mimo_bridge_forward_start_chunked(out, bridge, move);
 }
 
-static mimo_status begin(mimo_op **out, stage_hops *hops, mimo_bridge *bridge, nn_real *to,
-                         const nn_real *from)
+/* What is computed from now on comes after the call. */
+static mimo_status end(const stage_hops *hops, mimo_op **op)
 {
-    mimo_tensor receives = view_rows(hops, to), sends = view_rows(hops, from);
-    hops->calls++;
-    return mimo_bridge_forward_start(out, bridge, &receives, &sends, 1, NULL);
+    if (*op)
+        TRY(mimo_op_wait_chunk(*op, 0, compute_of(hops)));
+    return mimo_op_wait(op);
 }
 
 mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
@@ -138,18 +215,35 @@ mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
     const hop_pair *pair = way == HOP_ACTIVATIONS ? &hops->behind : &hops->before;
     int64_t elements = elements_of(hops), next = tiles->next;
     nn_real *tile = tiles->rows + next * elements;
-    TRY(mimo_op_wait(&tiles->sent[next])); /* its rows are gone: see `count` */
-    memcpy(tile, rows, (size_t)elements * sizeof *rows);
+    mimo_tensor to = view_rows(hops, NULL), from = view_rows(hops, tile);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    move.stream = lane_of(hops, way, true);
+    TRY(end(hops, &tiles->sent[next])); /* its rows are gone: see `count` */
+    TRY(nn_runtime_copy(runtime_of(hops), tile, rows, elements * (int64_t)sizeof *rows));
+    TRY(nn_mark_set(&tiles->filled, compute_of(hops)));
+    TRY(nn_mark_await(&tiles->filled, move.stream));
     tiles->next = (next + 1) % tiles->count;
-    return begin(&tiles->sent[next], hops, pair->ways[way], NULL, tile);
+    return begin(&tiles->sent[next], hops, pair->ways[way], &move);
 }
 
-mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows)
+mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows, const nn_mark *free)
 {
     const hop_pair *pair = way == HOP_ACTIVATIONS ? &hops->before : &hops->behind;
+    mimo_tensor to = view_rows(hops, rows), from = view_rows(hops, NULL);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
     mimo_op *op = NULL;
-    TRY(begin(&op, hops, pair->ways[way], rows, NULL));
-    return mimo_op_wait(&op);
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    move.stream = lane_of(hops, way, false);
+    TRY(nn_mark_await(free, move.stream));
+    TRY(begin(&op, hops, pair->ways[way], &move));
+    mimo_status status = end(hops, &op);
+    (void)mimo_op_wait(&op);
+    return status;
 }
 
 mimo_status stage_hops_finish(stage_hops *hops)
@@ -157,8 +251,9 @@ mimo_status stage_hops_finish(stage_hops *hops)
     mimo_status status = MIMO_OK;
     for (int way = 0; way < HOP_WAYS; way++)
         for (int64_t i = 0; i < hops->tiles[way].count; i++) {
-            mimo_status ended = mimo_op_wait(&hops->tiles[way].sent[i]);
+            mimo_status ended = end(hops, &hops->tiles[way].sent[i]);
             status = status == MIMO_OK ? ended : status;
+            (void)mimo_op_wait(&hops->tiles[way].sent[i]); /* where that failed */
         }
     return status;
 }

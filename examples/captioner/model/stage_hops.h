@@ -7,13 +7,18 @@
  * Messages of one way arrive in the order in which they were sent. A send copies the rows into a
  * tile of its own and waits for nobody, as long as there are tiles for all messages that the other
  * stage may not have begun to receive: the caller says how many these are. A receive waits for its
- * rows. Tensors lie on the host.
+ * rows.
+ *
+ * On a device it is the lanes that wait, not the host. Both ends of a way give their messages to a
+ * lane in one order, but the two ways mix otherwise at either end. NCCL keeps one order of all that
+ * a communicator moves, so there each way has a communicator of its own.
  */
 #ifndef CAPTIONER_STAGE_HOPS_H
 #define CAPTIONER_STAGE_HOPS_H
 
 #include <mimo/mimo.h>
 
+#include "captioner/model/stage_lanes.h"
 #include "nn/nn.h"
 
 typedef enum hop_way {
@@ -27,6 +32,7 @@ typedef struct stage_hops_desc {
     const mimo_grid *grid; /* of the stages: its dimension "pp"; connected to the world; borrowed */
     int64_t rows, width;   /* of a message */
     bool ring;             /* the first stage is behind the last one: stages have several chunks */
+    const stage_lanes *lanes; /* borrowed; NULL: the host */
 } stage_hops_desc;
 
 /* Tiles of messages on their way to a neighbour. */
@@ -34,11 +40,13 @@ typedef struct hop_tiles {
     nn_real *rows;  /* [count][rows * width] */
     mimo_op **sent; /* [count] NULL: free */
     int64_t count, next;
+    nn_mark filled; /* the tile of the last message */
 } hop_tiles;
 
 /* The communicator with a neighbour, and the bridges of both ways; NULL where there is none. */
 typedef struct hop_pair {
     mimo_comm *comm;
+    mimo_comm *apart[HOP_WAYS]; /* of each way on a device; NULL on the host: `comm` */
     mimo_bridge *ways[HOP_WAYS];
 } hop_pair;
 
@@ -61,10 +69,15 @@ mimo_status stage_hops_reserve(stage_hops *hops, hop_way way, int64_t count);
 /** Send rows [rows, width] to the neighbour on that way. Local. */
 mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows);
 
-/** Receive the next ones from the neighbour on the other side. Blocks until they are here. */
-mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows);
+/** Receive the next ones from the neighbour on the other side, once `free` is reached. What is
+ *  computed from now on has them. On the host it blocks until they are here. */
+mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows, const nn_mark *free);
 
-/** Wait for all that was sent. Returns the first error; all handles are released. */
+/** Wait for all that was sent: what is computed from now on comes after it. Returns the first
+ *  error; all handles are released. */
 mimo_status stage_hops_finish(stage_hops *hops);
+
+/** End the communicators that are not of the world's family, as mimo_comm_abort does. */
+void stage_hops_abort(stage_hops *hops, const char *sentence);
 
 #endif

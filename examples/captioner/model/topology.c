@@ -4,6 +4,10 @@
 
 #include "captioner/support/captioner_support.h"
 
+/* Beside a pipeline a call waits on the device for the stage that comes last, and the layers of the
+ * others must run meanwhile: with all multiprocessors it would hold up what it waits for. */
+enum { PIPELINE_CTAS = 16 };
+
 /* A spec that wants another number of ranks is the most common mistake: say it in the words of the
  * command line, before the library says it in the words of grids. */
 static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spec, int64_t ranks)
@@ -75,6 +79,8 @@ static mimo_status connect_grids(rank_topology *out)
     desc.src = out->encoder;
     desc.dst = out->llm;
     desc.partition = &rule;
+    if (out->stages > 1)
+        desc.ctas = PIPELINE_CTAS;
     rule.sp = out->sp;
     TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
     TRY(mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm));

@@ -32,7 +32,7 @@ mimo_status run_schedule_probe(const char *folder)
 
 /* Microseconds of every step of every stage. */
 typedef struct stage_times {
-    const model_pass *pass;
+    model_pass *pass;
     int64_t stages, most;         /* most: steps of the longest list */
     int64_t *all;                 /* [ranks][2][most] begins and ends of each rank */
     int64_t *own;                 /* [2][most] */
@@ -63,9 +63,10 @@ static mimo_status reserve_times(stage_times *out)
 
 static mimo_status gather_times(stage_times *times)
 {
-    const stage_pipeline *pipeline = &times->pass->pipeline;
+    stage_pipeline *pipeline = &times->pass->pipeline;
     const rank_topology *topology = times->pass->model->topology;
     int64_t ranks = mimo_comm_size(topology->world), stage;
+    TRY(mimo_comm_agree(topology->world, pipeline_times(pipeline)));
     for (int64_t i = 0; i < pipeline->done; i++) {
         times->own[i] = pipeline->ran[i].begin / NANOSECONDS;
         times->own[times->most + i] = pipeline->ran[i].end / NANOSECONDS;
@@ -187,7 +188,7 @@ static mimo_status report(const stage_times *times, const char *folder, FILE *st
     return MIMO_OK;
 }
 
-mimo_status run_schedule_report(const model_pass *pass, const char *folder, FILE *stream)
+mimo_status run_schedule_report(model_pass *pass, const char *folder, FILE *stream)
 {
     const rank_topology *topology = pass->model->topology;
     stage_times times = {.pass = pass, .stages = topology->stages};

@@ -14,9 +14,9 @@ mimo_status run_schedule_probe(const char *folder);
 /**
  * Gather when the steps of the last run of a pass ran, on the first rank of each stage. Rank 0
  * draws them in microseconds into the folder (NULL: no pictures), says on `stream` where the files
- * are, and what each kind of step cost there on average, as --cost takes it. Collective over the
- * world. Errors, on all ranks: MIMO_ERR_IO, MIMO_ERR_MEMORY.
+ * are, and what each kind of step cost there on average, as --cost takes it. Once for each run.
+ * Collective over the world. Errors, on all ranks: MIMO_ERR_IO, MIMO_ERR_MEMORY, MIMO_ERR_DEVICE.
  */
-mimo_status run_schedule_report(const model_pass *pass, const char *folder, FILE *stream);
+mimo_status run_schedule_report(model_pass *pass, const char *folder, FILE *stream);
 
 #endif

@@ -385,7 +385,7 @@ static mimo_status draw_pictures(const run_state *run)
     return mimo_comm_agree(run->world, status);
 }
 
-static mimo_status report_schedule(const run_state *run)
+static mimo_status report_schedule(run_state *run)
 {
     if (run->topology.stages == 1 || steps_of_run(run) == 0)
         return MIMO_OK;
