@@ -29,6 +29,10 @@ PAIRS = [
     ("tp=2,dp=1", "tp=1,cp=1,dp=2", ["--executor", "staged"], False),
     ("tp=1,dp=2", "tp=1,cp=1,dp=2", ["--micro-batches", "2", "--executor", "zero-copy"], True),
 ]
+# Of the captioner alone: an LLM in two stages, by each kind of schedule.
+STAGES = [("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", ["--micro-batches", "4", *more]) for more in (
+    ["--encoder-alive", "3"], ["--schedule", "zero-bubble", "--encoder-alive", "0"],
+    ["--schedule", "interleaved:2", "--encoder-group", "3"], ["--schedule", "three-phases"])]
 ADAPTERS = [[], ["--adapters", "4"]]
 CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
              "--global-batch", "13"]
@@ -77,10 +81,11 @@ def compare_checkpoints(mpirun, captioner, more):
         program = [captioner, *CAPTIONER, *more, "--samples", samples]
         launch(mpirun, 1, [*program, "--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1",
                            "--save", one])
-        for encoder, llm in dict.fromkeys(pair[:2] for pair in PAIRS):
-            launch(mpirun, 2, [*program, "--encoder", encoder, "--llm", llm, "--save", two])
+        grids = dict.fromkeys(pair[:2] for pair in PAIRS)
+        for encoder, llm, how in [(*pair, []) for pair in grids] + STAGES:
+            launch(mpirun, 2, [*program, "--encoder", encoder, "--llm", llm, "--save", two, *how])
             verdicts.append(filecmp.cmp(one, two, shallow=False))
-            print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {encoder} -> {llm}: "
+            print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {' '.join([encoder, '->', llm, *how])}: "
                   f"{'one file' if verdicts[-1] else 'another file'}", flush=True)
     return verdicts
 
