@@ -1,5 +1,5 @@
 """Trains an image encoder and a small language model on samples with any number of emoji of any size. Any rank
-encodes any image, so no rank waits for the one whose samples have the largest.
+encodes any image, so no rank waits for the one whose samples have the largest. FSDP2 shards the encoder.
 
     python balanced.py emoji.samples                                  one process
     mpirun -n 4 --oversubscribe python balanced.py emoji.samples      CPU
@@ -16,6 +16,8 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy, interpolate, scaled_dot_product_attention
 
 import mimo_bridge as mb
@@ -88,6 +90,15 @@ class Samples:
         return images, ids, labels
 
 
+def shard(module, comm):
+    """FSDP2: each rank keeps a part of the weights. Gradients are added, never averaged."""
+    if comm.size > 1:
+        fully_shard(module, mesh=init_device_mesh(comm.device.type, (comm.size,)))
+        module.set_gradient_divide_factor(1.0)
+        if comm.device.type == "cpu":  # gloo has no other sums
+            module.set_force_sum_reduction_for_comms(True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("samples", help="file made by captioner --prepare")
@@ -101,14 +112,14 @@ def main():
     samples, cut, device = Samples(Emoji(options.samples), options.batch), mb.Partition(), comm.device
     torch.manual_seed(1)
     encoder, language = Encoder().to(device), Language(SEQ, mlp).to(device)
+    shard(encoder, comm)
     keep = (lambda cost, lanes, rows, home: home) if options.as_loaded else None
     balanced = mb.Balanced(encoder, src, dst, special=IMAGE, comm=comm, partition=cut, merge=MERGE,
                            cost=HIDDEN, assign=keep, dst_layout="bsh")
     gather = mb.Bridge(dst, dst, src_partition=cut, layout="bsh", batch=options.batch)
     first, count = gather.samples("src", options.batch)
     index = cut.at(dst, comm.rank).index(SEQ)
-    parameters = [*encoder.parameters(), *language.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=2e-3)
+    optimizer = torch.optim.AdamW([{"params": [*part.parameters()]} for part in (encoder, language)], lr=2e-3)
     begin, longest, at_home = time.perf_counter(), 0.0, 0.0
     for step in range(options.steps):
         images, ids, labels = samples.next()
@@ -123,7 +134,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         if comm.size > 1:
-            loss = add_up(loss, parameters)
+            loss = add_up(loss, [*language.parameters()])
         optimizer.step()
         report = balanced.report()
         longest += report.longest / max(report.mean, 1) / options.steps
