@@ -562,7 +562,8 @@ def print_table(lines):
     ideal = {line["batch"]: line for line in lines if line["way"] == "ideal"}
     columns = {"moved": "patches", "step": "step_us", "encoder": "encoder_us", "there/link": "link_there_us",
                "back/link": "link_back_us"}
-    print(f"{'way':10} {'longest':>8}", *(f"{name:>10}" for name in [*columns, "tell idle", "tell busy", "host us", "late us"]))
+    names = [*columns, "tell idle", "tell busy", "host us", "late us"]
+    print(f"{'way':10} {'longest':>8}", *(f"{name:>10}" for name in names))
     for way in dict.fromkeys(line["way"] for line in lines):
         mine = [line for line in lines if line["way"] == way]
 
@@ -578,7 +579,8 @@ def print_table(lines):
             return middle(number / whole for number, whole in pairs if whole)
 
         ratios = [over(*pair) for pair in columns.items()]
-        times = [middle(line[key] for line in mine if key in line) for key in ("idle_us", "busy_us", "host_us", "late_us")]
+        times = [middle(line[key] for line in mine if key in line)
+                 for key in ("idle_us", "busy_us", "host_us", "late_us")]
         print(f"{way:10} {median([line['longest'] for line in mine]):7.2f}x",
               *(f"{'-' if one is None else f'{one:.2f}x':>10}" for one in ratios),
               *(f"{'-' if one is None else f'{one:.0f}':>10}" for one in times))
