@@ -35,6 +35,9 @@
  *
  * Tensors lie in host memory so far: a communicator that moves CUDA memory is MIMO_ERR_UNSUPPORTED.
  *
+ * Errors are those of all ranks of the group. Other groups, which have copies of the experts (edp),
+ * do not know of them, and may wait in their next call of all: mimo_comm_abort ends that.
+ *
  * All of this header is experimental: it declares nothing where MIMO_EXPERIMENTAL is not defined.
  */
 #ifndef MIMO_DISPATCH_H
