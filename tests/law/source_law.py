@@ -475,6 +475,7 @@ SAMPLES = [
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
     ("plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
     ("plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
+    ("src/comm/host/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
     ("grid/device.c", "#include <cuda_runtime.h>\n", "reaches a backend's header: cuda_runtime"),
     ("include/mimo/plan.h", "void f(MPI_Comm comm);\n", "names MPI_Comm"),
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),

@@ -11,7 +11,7 @@
 
 #include "bridge_bed.h"
 #include "comm/fifos.h"
-#include "comm/mpi/host_buffer.h"
+#include "comm/host/host_buffer.h"
 #include "core/memory.h"
 
 /* ------------------------------------- creation ------------------------------------- */

@@ -1,5 +1,5 @@
 /* Tiles of experts in a buffer that some ranks do not reach, as if they were on several hosts. */
-#include "comm/mpi/host_buffer.h"
+#include "comm/host/host_buffer.h"
 #include "dispatch_bed.h"
 #include "test_memory.h"
 

@@ -11,7 +11,7 @@
 
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
-#include "comm/mpi/host_buffer.h"
+#include "comm/host/host_buffer.h"
 #include "comm/mpi/mpi_alltoall.h"
 #include "comm/mpi/mpi_closing.h"
 #include "comm/mpi/mpi_exchange.h"
@@ -402,6 +402,14 @@ static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, char *tex
     mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, text, capacity);
 }
 
+/* After the family's end MPI may still receive into this rank's memory: rows that were sent, not
+ * pushed. So it stays mapped, as other tensors of such calls stay the library's. */
+static void buffer_close(mimo_buffer *buffer)
+{
+    bool ended = mimo_family_status(buffer->comm->family) != MIMO_OK;
+    mimo_host_buffer_close(buffer, ended && !mimo_mpi_is_finalized());
+}
+
 static const mimo_comm_backend mpi_backend = {
     .name = "mpi",
     .split = comm_split,
@@ -422,7 +430,7 @@ static const mimo_comm_backend mpi_backend = {
     .exchange_start = exchange_start,
     .exchange_destroy = mimo_mpi_exchange_destroy,
     .buffer_open = mimo_host_buffer_open,
-    .buffer_close = mimo_host_buffer_close,
+    .buffer_close = buffer_close,
     .test = mimo_mpi_request_test,
     .moving = mimo_mpi_request_moving,
     .release = mimo_mpi_request_release,

@@ -8,7 +8,7 @@
  */
 #include "comm/mpi/mpi_gather.h"
 
-#include "comm/mpi/mpi_packing.h"
+#include "comm/host/host_packing.h"
 #include "comm/mpi/mpi_types.h"
 
 enum { GATHER_TAG = 1 };
@@ -60,7 +60,7 @@ static mimo_status use_memory(gather_ends *out, mimo_request *request, const mim
     out->own = out->parts + peers * out->bytes;
     MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], out->bytes));
     MIMO_TRY(mimo_mpi_bytes_type(&request->types[1], out->bytes));
-    return mimo_mpi_pack(out->own, own, 1);
+    return mimo_host_pack(out->own, own, 1);
 }
 
 static mimo_status use_rows(gather_ends *out, mimo_request *request, const mimo_gather *gather,

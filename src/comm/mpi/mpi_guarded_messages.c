@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "comm/mpi/mpi_packing.h"
+#include "comm/host/host_packing.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
@@ -33,7 +33,7 @@ static mimo_status add_message(mimo_mpi_guarded_messages *made, const mimo_messa
            (size_t)message->count * sizeof *made->placed);
     for (int64_t i = 0; i < message->count; i++)
         rows[i] = message->rows[i].rows;
-    int64_t bytes = mimo_mpi_packed_bytes(rows, message->count);
+    int64_t bytes = mimo_host_packed_bytes(rows, message->count);
     *it = (guarded_message){message->peer, rows, message->count, made->bytes, MPI_DATATYPE_NULL};
     MIMO_TRY(mimo_mpi_bytes_type(&it->type, bytes));
     made->count++;
@@ -117,7 +117,7 @@ mimo_status mimo_mpi_guarded_messages_start(const mimo_mpi_guarded_messages *mes
                                    &request->mpi[i]));
             continue;
         }
-        MIMO_TRY(mimo_mpi_pack(packed, it->rows, it->count));
+        MIMO_TRY(mimo_host_pack(packed, it->rows, it->count));
         MIMO_TRY_MPI(MPI_Isend(packed, 1, it->type, it->peer, messages->tag, messages->comm,
                                &request->mpi[i]));
     }

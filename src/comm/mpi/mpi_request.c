@@ -7,7 +7,7 @@
 
 #include "comm/agreement.h"
 #include "comm/mpi/mpi_family.h"
-#include "comm/mpi/mpi_packing.h"
+#include "comm/host/host_packing.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
@@ -94,7 +94,7 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
     MIMO_TRY_MPI(MPI_Testall(request->count, request->mpi, &flag, MPI_STATUSES_IGNORE));
     if (flag && !request->complete)
         MIMO_TRY(
-            mimo_mpi_unpack(request->to, request->to_count, request->memory + request->offset));
+            mimo_host_unpack(request->to, request->to_count, request->memory + request->offset));
     request->complete = flag != 0;
     *done = flag && (!request->push || mimo_host_push_is_complete(request->push));
     if (flag && !*done)

@@ -6,7 +6,7 @@
 
 #include <mpi.h>
 
-#include "comm/mpi/host_push.h"
+#include "comm/host/host_push.h"
 #include "core/free_list.h"
 
 /* The requests of one communicator. */

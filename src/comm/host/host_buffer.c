@@ -10,7 +10,7 @@
  * returns an error to one rank and leaves the others waiting. Windows are not aligned, and freeing
  * one blocks. An object of our own fails on one rank, and the agreement carries that to the others.
  */
-#include "comm/mpi/host_buffer.h"
+#include "comm/host/host_buffer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "comm/mpi/mpi_closing.h"
 #include "core/memory.h"
 
 static const char CALL[] = "buffer create"; /* in sentences of waits */
@@ -173,12 +172,9 @@ mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
     return status;
 }
 
-/* After the family's end MPI may still receive into this rank's memory: rows that were sent, not
- * pushed. So it stays mapped, as other tensors of such calls stay the library's. */
-void mimo_host_buffer_close(mimo_buffer *buffer)
+void mimo_host_buffer_close(mimo_buffer *buffer, bool keep_own)
 {
-    bool kept = !mimo_mpi_is_finalized() && mimo_family_status(buffer->comm->family) != MIMO_OK;
     for (int rank = 0; rank < buffer->comm->size; rank++)
-        if (buffer->data[rank] && !(kept && rank == buffer->comm->rank))
+        if (buffer->data[rank] && !(keep_own && rank == buffer->comm->rank))
             munmap(buffer->data[rank], (size_t)object_bytes(buffer));
 }

@@ -1,4 +1,4 @@
-#include "comm/mpi/host_push.h"
+#include "comm/host/host_push.h"
 
 #include <string.h>
 

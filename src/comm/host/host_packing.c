@@ -1,8 +1,8 @@
-#include "comm/mpi/mpi_packing.h"
+#include "comm/host/host_packing.h"
 
 #include "device/device.h"
 
-mimo_status mimo_mpi_pack(char *packed, const mimo_rows *rows, int64_t count)
+mimo_status mimo_host_pack(char *packed, const mimo_rows *rows, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         const mimo_rows at = mimo_rows_packed(packed, &rows[i]);
@@ -12,7 +12,7 @@ mimo_status mimo_mpi_pack(char *packed, const mimo_rows *rows, int64_t count)
     return MIMO_OK;
 }
 
-mimo_status mimo_mpi_unpack(const mimo_rows *rows, int64_t count, char *packed)
+mimo_status mimo_host_unpack(const mimo_rows *rows, int64_t count, char *packed)
 {
     for (int64_t i = 0; i < count; i++) {
         const mimo_rows at = mimo_rows_packed(packed, &rows[i]);
@@ -22,7 +22,7 @@ mimo_status mimo_mpi_unpack(const mimo_rows *rows, int64_t count, char *packed)
     return MIMO_OK;
 }
 
-int64_t mimo_mpi_packed_bytes(const mimo_rows *rows, int64_t count)
+int64_t mimo_host_packed_bytes(const mimo_rows *rows, int64_t count)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < count; i++)
