@@ -69,8 +69,8 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     CHECK(topology->stages == 1 || desc->experts == 0 ||
               nn_runtime_or_host(desc->runtime)->memory == MIMO_MEMORY_HOST,
           MIMO_ERR_UNSUPPORTED,
-          "--experts with pp=%d: experts in the stages of a pipeline compute on the host so far, not "
-          "with --device cuda",
+          "--experts with pp=%d: stages of a pipeline have experts on the host so far, not with "
+          "--device cuda",
           topology->stages);
     CHECK(topology->stages > 1 || desc->schedule.chunks <= 1, MIMO_ERR_ARGUMENT,
           "--schedule interleaved:%" PRId64 " cuts stages, and --llm has none: give it pp",

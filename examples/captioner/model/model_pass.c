@@ -140,8 +140,8 @@ static nn_real *output(void *context, const pipeline_task *task)
 
 /* CUDA loads a kernel at its first call, and cuBLAS at the first product of a shape. Either waits
  * until the device is idle, and in the middle of a list that may be never: the device waits for
- * another stage, whose host waits likewise. So on a device a pass computes once before its first
- * walk all that its steps compute, while nothing is under way. What comes out of it is of no use. */
+ * another stage, whose host waits likewise. So a pass on a device computes once before its first
+ * walk all that its steps compute, while nothing is under way. What comes out is of no use. */
 
 static bool learns(const model_pass *pass)
 {
