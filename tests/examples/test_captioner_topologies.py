@@ -14,6 +14,8 @@ COSTS = ["--cost", "f=40,b=90,e=10,eb=20,head=7"]
 LENGTHS = {("F", "0"): 40, ("F", "1"): 47, ("E", "0"): 10, ("E", "1"): 10, ("EB", "0"): 20, ("EB", "1"): 20}
 STEP = re.compile(r"stage ([01]): (E|F|B|EB)[0-3], (\d+) to (\d+)")
 MEASURED = re.compile(r"^cost (f=(\d+),b=(\d+),i=\d+,w=\d+,e=(\d+),eb=(\d+),head=(\d+))$", re.M)
+RAN = re.compile(r"^ran time=(\d+),simulated=(\d+),saved_states=2,saved_bytes=[1-9]\d*,encoder_alive=3,"
+                 r"encoder_bytes=[1-9]\d*,walked=[1-9]\d*$", re.M)
 
 
 def costs_of(steps):
@@ -39,6 +41,15 @@ def drawn_steps(folder, name, unit=""):
     return [step for step in steps if step], faults
 
 
+def run_faults(printed, steps, costs):
+    """What is wrong with the line about the run of the list, in words."""
+    ran, most = RAN.search(printed), max(int(step[4]) for step in steps)
+    forward, backward, *_ = costs
+    if not ran or int(ran[1]) != most or not 4 * (forward + backward) <= int(ran[2]):
+        return [f"no line says that the run took {most} us, at {costs}: {printed}"]
+    return []
+
+
 def schedule_faults(captioner, folder, printed):
     """What is wrong with the pictures of a pipeline and with its line of costs, in words."""
     planned, faults = drawn_steps(folder, "schedule.svg")
@@ -53,7 +64,7 @@ def schedule_faults(captioner, folder, printed):
         return [f"other costs than {costs_of(steps)}: {printed}"]
     if captioner.launch(1, "--cost", costs[1], "--help").returncode != 0:
         return [f"--cost does not take {costs[1]}"]
-    return []
+    return run_faults(printed, steps, costs_of(steps))
 
 
 def main():

@@ -340,6 +340,14 @@ static mimo_status pass_on(stage_pipeline *own, const pipeline_task *task)
     return MIMO_OK;
 }
 
+static mimo_status compute(stage_pipeline *own, const pipeline_task *task)
+{
+    int64_t begin = host_clock_now();
+    mimo_status status = own->desc.work.compute(own->desc.work.context, task);
+    own->walked -= host_clock_now() - begin;
+    return status;
+}
+
 static mimo_status do_work(stage_pipeline *own, const pipeline_task *task)
 {
     const pipeline_work *work = &own->desc.work;
@@ -348,7 +356,7 @@ static mimo_status do_work(stage_pipeline *own, const pipeline_task *task)
         return work->begin(&place->there, work->context, task);
     if (task->kind == MIMO_STEP_BB)
         return work->begin(&place->back, work->context, task);
-    TRY(work->compute(work->context, task));
+    TRY(compute(own, task));
     return is_llm(task->kind) ? pass_on(own, task) : MIMO_OK;
 }
 
@@ -407,6 +415,7 @@ static mimo_status finish(stage_pipeline *own)
 static mimo_status walk(stage_pipeline *own)
 {
     own->done = 0;
+    own->walked = 0;
     for (int64_t i = 0; i < own->first_state[own->desc.sizes.chunks]; i++)
         own->states[i].done = FREE;
     for (int64_t i = 0; i < own->desc.places; i++)
@@ -419,8 +428,10 @@ static mimo_status walk(stage_pipeline *own)
 
 mimo_status pipeline_run(stage_pipeline *pipeline)
 {
+    int64_t begin = host_clock_now();
     mimo_status status = walk(pipeline);
     bool others = pipeline->desc.sizes.stages > 1 || pipeline->desc.groups;
+    pipeline->walked += host_clock_now() - begin;
     if (status != MIMO_OK && others) {
         stage_hops_abort(pipeline->desc.hops, mimo_last_error());
         (void)mimo_comm_abort(pipeline->desc.world, mimo_last_error());

@@ -97,6 +97,8 @@ typedef struct stage_pipeline {
     pipeline_place *places; /* [desc.places] */
     pipeline_record *ran;   /* [count] of the last walk */
     int64_t done;           /* of its steps */
+    int64_t walked;         /* nanoseconds that the last walk kept the host, without those in which
+                               the caller's functions computed or gave work to the device */
     step_clock clock;       /* stamp 0 is the beginning; step i has 1 + 2i and 2 + 2i */
 } stage_pipeline;
 

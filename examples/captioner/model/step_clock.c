@@ -20,13 +20,18 @@ void step_clock_destroy(step_clock *clock)
     *clock = (step_clock){0};
 }
 
-mimo_status step_clock_stamp(step_clock *clock, int64_t i, stage_lane lane)
+int64_t host_clock_now(void)
 {
     struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+mimo_status step_clock_stamp(step_clock *clock, int64_t i, stage_lane lane)
+{
     if (clock->gpu)
         return gpu_clock_stamp(clock->gpu, i, stage_lane_stream(clock->lanes, lane));
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    clock->times[i] = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    clock->times[i] = host_clock_now();
     return MIMO_OK;
 }
 

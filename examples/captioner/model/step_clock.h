@@ -19,6 +19,9 @@ typedef struct step_clock {
 mimo_status step_clock_create(step_clock *out, const stage_lanes *lanes, int64_t count);
 void step_clock_destroy(step_clock *clock);
 
+/** Nanoseconds of the host's clock. */
+int64_t host_clock_now(void);
+
 /** Stamp `i` is when the lane has done all that it was given so far. */
 mimo_status step_clock_stamp(step_clock *clock, int64_t i, stage_lane lane);
 

@@ -30,12 +30,23 @@ mimo_status run_schedule_probe(const char *folder)
 
 /* ----------------------------------------- all stages' times ---------------------------------- */
 
-/* Microseconds of every step of every stage. */
+/* What a stage kept, and what its list kept the host (microseconds). */
+typedef enum stage_number {
+    SAVED_STATES,
+    SAVED_BYTES,
+    ENCODER_ALIVE, /* micro-batches */
+    ENCODER_BYTES,
+    WALKED,
+    STAGE_NUMBERS,
+} stage_number;
+
+/* Microseconds of every step of every stage, and each one's numbers. */
 typedef struct stage_times {
     model_pass *pass;
     int64_t stages, most;         /* most: steps of the longest list */
-    int64_t *all;                 /* [ranks][2][most] begins and ends of each rank */
-    int64_t *own;                 /* [2][most] */
+    int64_t length;               /* of what a rank tells: 2 * most + STAGE_NUMBERS */
+    int64_t *all;                 /* [ranks][length] begins, ends and numbers of each rank */
+    int64_t *own;                 /* [length] */
     const int64_t **begin, **end; /* [stages] of the first rank of each, in `all` */
 } stage_times;
 
@@ -55,10 +66,24 @@ static mimo_status reserve_times(stage_times *out)
         mimo_schedule_steps(&count, schedule, p);
         out->most = count > out->most ? count : out->most;
     }
-    TRY(memory_reserve(&out->all, ranks * 2 * out->most, sizeof *out->all));
-    TRY(memory_reserve(&out->own, 2 * out->most, sizeof *out->own));
+    out->length = 2 * out->most + STAGE_NUMBERS;
+    TRY(memory_reserve(&out->all, ranks * out->length, sizeof *out->all));
+    TRY(memory_reserve(&out->own, out->length, sizeof *out->own));
     TRY(memory_reserve(&out->begin, out->stages, sizeof *out->begin));
     return memory_reserve(&out->end, out->stages, sizeof *out->end);
+}
+
+static void fill_numbers(int64_t *numbers, const model_pass *pass)
+{
+    const language_model *language = &pass->model->language;
+    const vision_encoder *encoder = &pass->model->encoder;
+    numbers[SAVED_STATES] = language->states;
+    for (int64_t i = 0; i < language->states; i++)
+        numbers[SAVED_BYTES] += language->saved[i].room.bytes;
+    numbers[ENCODER_ALIVE] = encoder->states * pass->model->batch.group;
+    for (int64_t i = 0; i < encoder->states; i++)
+        numbers[ENCODER_BYTES] += encoder->saved[i].room.bytes;
+    numbers[WALKED] = pass->pipeline.walked / NANOSECONDS;
 }
 
 static mimo_status gather_times(stage_times *times)
@@ -71,11 +96,12 @@ static mimo_status gather_times(stage_times *times)
         times->own[i] = pipeline->ran[i].begin / NANOSECONDS;
         times->own[times->most + i] = pipeline->ran[i].end / NANOSECONDS;
     }
+    fill_numbers(times->own + 2 * times->most, times->pass);
     TRY(mimo_comm_host_allgather(topology->world, times->all, times->own,
-                                 (int)(2 * times->most * (int64_t)sizeof *times->own)));
+                                 (int)(times->length * (int64_t)sizeof *times->own)));
     for (int64_t rank = ranks - 1; rank >= 0; rank--) {
         TRY(mimo_grid_coord(&stage, topology->llm, rank, "pp"));
-        times->begin[stage] = times->all + rank * 2 * times->most;
+        times->begin[stage] = times->all + rank * times->length;
         times->end[stage] = times->begin[stage] + times->most;
     }
     return MIMO_OK;
@@ -134,6 +160,30 @@ static mimo_step_costs measure_costs(const stage_times *times)
     return costs;
 }
 
+/* What the last step's list took, beside what the costs make of it, and the most that a stage has
+ * of each number. */
+static mimo_status print_run(FILE *stream, const stage_times *times, const mimo_step_costs *costs)
+{
+    static const char *const names[STAGE_NUMBERS] = {"saved_states", "saved_bytes", "encoder_alive",
+                                                     "encoder_bytes", "walked"};
+    mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
+    int64_t last = 0, most[STAGE_NUMBERS] = {0}, count;
+    TRY(mimo_schedule_report_of(&report, times->pass->schedule, costs));
+    for (int64_t p = 0; p < times->stages; p++) {
+        const int64_t *numbers = times->end[p] + times->most;
+        mimo_schedule_steps(&count, times->pass->schedule, p);
+        for (int64_t i = 0; i < count; i++)
+            last = times->end[p][i] > last ? times->end[p][i] : last;
+        for (int i = 0; i < STAGE_NUMBERS; i++)
+            most[i] = numbers[i] > most[i] ? numbers[i] : most[i];
+    }
+    fprintf(stream, "ran time=%" PRId64 ",simulated=%" PRId64, last, report.time);
+    for (int i = 0; i < STAGE_NUMBERS; i++)
+        fprintf(stream, ",%s=%" PRId64, names[i], most[i]);
+    fputc('\n', stream);
+    return MIMO_OK;
+}
+
 /* --------------------------------------------- pictures --------------------------------------- */
 
 /* Draw what `run` says, or the plan where that is NULL. */
@@ -185,7 +235,7 @@ static mimo_status report(const stage_times *times, const char *folder, FILE *st
     fputs("cost ", stream);
     mimo_step_costs_print(stream, &costs);
     fputc('\n', stream);
-    return MIMO_OK;
+    return print_run(stream, times, &costs);
 }
 
 mimo_status run_schedule_report(model_pass *pass, const char *folder, FILE *stream)
