@@ -3,6 +3,7 @@
  * bf16 rows of the LLM's hidden size. The LLM holds zigzag shards.
  *
  *   mpirun -n 4 nccl_bench [--graph] [--chunks] [--json] [--seq N] [--pair N]
+ *   mpirun -n 2 nccl_bench --hops [--json]
  *
  *   in        MiB that the busiest rank receives under the routed plan
  *   floor     the link: a kernel that writes the same bytes to the same number of peers. First the
@@ -32,6 +33,8 @@
  *
  * With --graph a CUDA graph captures the CALLS calls and is replayed. Without it the host's
  * launches bound the small cases. The wall clock never uses a graph.
+ *
+ * With --hops nothing but the hops of a pipeline are timed (nccl_hops.h).
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -46,6 +49,7 @@
 #include "bench_addresses.h"
 #include "bench_support.h"
 #include "nccl_chunks.h"
+#include "nccl_hops.h"
 
 enum { CALLS = 20, REPEATS = 7, WARM_UP = 3 };
 
@@ -67,7 +71,7 @@ static const struct {
 static const char *const passes[] = {"forward", "backward"};
 
 typedef struct options {
-    bool graph, chunks, json;
+    bool graph, chunks, hops, json;
     int64_t seq, pair; /* -1: all */
 } options;
 
@@ -361,6 +365,7 @@ static bool run_case(const nccl_world *world, const nccl_case *c, const options 
 static const struct argp_option known[] = {
     {"graph", 'g', NULL, 0, "Capture the calls in a CUDA graph and replay it", 0},
     {"chunks", 'c', NULL, 0, "Time calls in chunks too", 0},
+    {"hops", 'h', NULL, 0, "Time hops between two ranks, and nothing else", 0},
     {"json", 'j', NULL, 0, "One JSON object a line", 0},
     {"seq", 's', "N", 0, "The shape of this sequence length alone", 0},
     {"pair", 'p', "N", 0, "The pair of grids of this number alone, from 0", 0},
@@ -376,6 +381,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case 'c':
         read->chunks = true;
+        break;
+    case 'h':
+        read->hops = true;
         break;
     case 'j':
         read->json = true;
@@ -452,32 +460,38 @@ static void report_memory(const nccl_world *world, FILE *to)
                 held.communicators, held.shared, (double)held.device_bytes / 1048576);
 }
 
-int main(int argc, char **argv)
+static bool run_cases(const nccl_world *world, const options *asked)
 {
-    static const struct argp parser = {
-        known, parse, NULL, "Times the bridge on GPUs beside bare NCCL calls.", NULL, NULL, NULL};
-    nccl_world world = {0};
     bool same = true;
     int cases = 0;
-    options asked = {.seq = -1, .pair = -1};
-    argp_parse(&parser, argc, argv, 0, NULL, &asked);
-    MPI_Init(&argc, &argv);
-    open_world(&world);
-    if (world.rank == 0 && !asked.json)
+    if (world->rank == 0 && !asked->json)
         print_head();
     for (int64_t p = 0; p < (int64_t)(sizeof pairs / sizeof pairs[0]); p++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             const nccl_case c = {pairs[p].src, pairs[p].dst, pairs[p].batch, shapes[i].seq,
                                  shapes[i].hidden};
-            bool wanted = (asked.seq < 0 || asked.seq == c.seq) &&
-                          (asked.pair < 0 || asked.pair == p) && fits(c.src, world.size);
+            bool wanted = (asked->seq < 0 || asked->seq == c.seq) &&
+                          (asked->pair < 0 || asked->pair == p) && fits(c.src, world->size);
             if (!wanted)
                 continue;
-            same = run_case(&world, &c, &asked) && same;
+            same = run_case(world, &c, asked) && same;
             cases++;
         }
     nccl_must(cases > 0, "no case", "no pair of grids has these ranks, --pair and --seq");
-    report_addresses(&world, asked.json);
+    report_addresses(world, asked->json);
+    return same;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp parser = {
+        known, parse, NULL, "Times the bridge on GPUs beside bare NCCL calls.", NULL, NULL, NULL};
+    nccl_world world = {0};
+    options asked = {.seq = -1, .pair = -1};
+    argp_parse(&parser, argc, argv, 0, NULL, &asked);
+    MPI_Init(&argc, &argv);
+    open_world(&world);
+    bool same = asked.hops ? nccl_hops_time(&world, asked.json) : run_cases(&world, &asked);
     report_memory(&world, asked.json ? stderr : stdout);
     link_floor_destroy(world.floor);
     ncclCommDestroy(world.bare);
