@@ -30,6 +30,8 @@ ROWS = r"[\d.]+ +[\d.]+"
 TINY_LORA = "--hidden 64 --rows 8 --rank 2 --repeats 1"
 TINY_BALANCE = ("--hidden 8 --layers 1 --heads 2 --width 6 --llm-hidden 8 --largest 128 --samples 2 --batches 1 "
                 "--repeats 1")
+TINY_PIPELINE = ("--device cpu --steps 3 --image-size 16 --hidden 32 --heads 2 --layers 1,4 --seq 96 --global-batch 8 "
+                 "--precision f32")
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
 MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_MEGATRON") else ""
 TINY_PEER = "--seq 64 --hidden 8"
@@ -41,6 +43,8 @@ LAUNCHES = {
     "lora_bench": [Launch(TINY_LORA, f"frozen.* {ROWS}"),
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
+    "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
+                                 "zero bubble.* over three phases: ")],
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
     "nccl_bench": [Launch("--seq 256 --chunks", f"forward.* {ROWS}", ranks, ranks) for ranks in (1, 2)]
@@ -64,7 +68,9 @@ LAUNCHES = {
                             Launch("--rows 16 --mib 0.01 --repeats 1 --modes graph", "staged is slower in .* of 6", 2, 2, "torch")],
 }
 # A flag that needs what is not everywhere: where it is missing, the flag is in no launch.
-ELSEWHERE = {"torch_bench.py": {"--megatron"}}
+ELSEWHERE = {"torch_bench.py": {"--megatron"}, "pipeline_bench.py": {"--nccl-bench"}}
+# A program without flags of its own: they are the captioner's.
+NO_FLAGS = {"lora_steps.py"}
 
 
 def command_of(mpirun, program, launch, first):
@@ -112,7 +118,7 @@ def main():
     launches = LAUNCHES[name]
     words = {word for launch in launches for word in launch.words.split()} | ELSEWHERE.get(name, set())
     # One run of a program asks for its flags: --help imports torch as well.
-    failed, ran = sorted(flags_of(program) - words) if not first and not on_gpus else [], 0
+    failed, ran = sorted(flags_of(program) - words) if name not in NO_FLAGS and not on_gpus else [], 0
     for flag in failed:
         print(f"FAIL {name} {flag}: no launch has this flag")
     gpus = count_gpus()
