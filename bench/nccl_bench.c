@@ -451,7 +451,7 @@ static void report_addresses(const nccl_world *world, bool json)
 
 static void report_memory(const nccl_world *world, FILE *to)
 {
-    mimo_nccl_report held;
+    mimo_nccl_report held = MIMO_NCCL_REPORT_INIT;
     bench_must(mimo_nccl_report_of(&held, world->comm), "report");
     if (world->rank == 0)
         fprintf(to,
