@@ -249,12 +249,12 @@ static void check_memory(const step_trainer *trainer)
                (int)model->hops.calls);
 }
 
-/* Stage 0 waits for each micro-batch's own part of a group of several. */
+/* Stage 0 waits for each micro-batch's own part of its group. */
 static void check_waits(const step_trainer *trainer)
 {
     const mimo_schedule_desc *sizes = &trainer->pass.sizes;
-    bool parts = sizes->encoder_group > 1 && trainer->model->topology->stage == 0;
-    MPI_EXPECT(waits == (parts ? sizes->micro_batches : 0), "%d waits for parts", waits);
+    bool takes = trainer->model->topology->stage == 0;
+    MPI_EXPECT(waits == (takes ? sizes->micro_batches : 0), "%d waits for parts", waits);
     for (int m = 0; m < waits; m++)
         MPI_EXPECT(chunks_waited[m] == m % sizes->encoder_group, "micro-batch %d waits for part %d",
                    m, chunks_waited[m]);

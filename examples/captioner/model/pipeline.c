@@ -157,11 +157,13 @@ static stage_lane lane_of(const pipeline_task *task)
     return is_call(task) ? LANE_BRIDGE : LANE_COMPUTE;
 }
 
-/* What is computed from now on comes after the call's last chunk. */
+/* What is computed from now on comes after the call's last chunk. On the host the second wait says
+ * so. */
 static mimo_status end_call(const stage_pipeline *own, mimo_op **op, int64_t chunks)
 {
-    if (*op)
-        TRY(mimo_op_wait_chunk(*op, (int)chunks - 1, stream_of(own, LANE_COMPUTE)));
+    mimo_stream compute = stream_of(own, LANE_COMPUTE);
+    if (*op && compute)
+        TRY(mimo_op_wait_chunk(*op, (int)chunks - 1, compute));
     return mimo_op_wait(op);
 }
 

@@ -201,11 +201,12 @@ static mimo_status begin(mimo_op **out, stage_hops *hops, mimo_bridge *bridge,
     return mimo_bridge_forward_start_chunked(out, bridge, move);
 }
 
-/* What is computed from now on comes after the call. */
+/* What is computed from now on comes after the call. On the host the second wait says so. */
 static mimo_status end(const stage_hops *hops, mimo_op **op)
 {
-    if (*op)
-        TRY(mimo_op_wait_chunk(*op, 0, compute_of(hops)));
+    mimo_stream compute = compute_of(hops);
+    if (*op && compute)
+        TRY(mimo_op_wait_chunk(*op, 0, compute));
     return mimo_op_wait(op);
 }
 
