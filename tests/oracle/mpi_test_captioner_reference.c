@@ -129,25 +129,22 @@ static trainer_desc trainer_of(const batch_item *items)
 /* Set by a test: what a bridge's backward brings is -0. */
 static bool brings_minus_zero;
 
-/* The linker calls it in place of mimo_bridge_backward_start (meson.build), which it calls as
- * __real_, and waits. */
-mimo_status __real_mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge,
-                                              const mimo_tensor *to, const mimo_tensor *from, int n,
-                                              mimo_stream stream);
-mimo_status __wrap_mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge,
-                                              const mimo_tensor *to, const mimo_tensor *from, int n,
-                                              mimo_stream stream);
+/* The linker calls it in place of mimo_bridge_backward_start_chunked (meson.build), which it calls
+ * as __real_, and waits. */
+mimo_status __real_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move);
+mimo_status __wrap_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move);
 
-mimo_status __wrap_mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge,
-                                              const mimo_tensor *to, const mimo_tensor *from, int n,
-                                              mimo_stream stream)
+mimo_status __wrap_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move)
 {
-    mimo_status status = __real_mimo_bridge_backward_start(out, bridge, to, from, n, stream);
-    nn_real *rows = to->data;
+    mimo_status status = __real_mimo_bridge_backward_start_chunked(out, bridge, move);
+    nn_real *rows = move->to->data;
     if (!brings_minus_zero || status != MIMO_OK)
         return status;
     status = mimo_op_wait(out);
-    for (int64_t i = 0; i < to->shape[0] * to->shape[1]; i++)
+    for (int64_t i = 0; i < move->to->shape[0] * move->to->shape[1]; i++)
         rows[i] = -0.0f;
     return status;
 }
