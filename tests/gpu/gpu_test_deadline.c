@@ -144,6 +144,16 @@ MPI_TEST(deadline, late_for_a_barrier)
     test_tile_free(&tile);
 }
 
+/* The late rank's communicator ends when all others have. */
+static void end_behind_the_others(mimo_comm *comm, test_tile *tile, const char *why)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_OK(mimo_comm_abort(comm, why));
+    mimo_comm_destroy(comm);
+    expect_life(tile);
+    test_tile_free(tile);
+}
+
 /* A kernel waits inside the device, and the host for its stream. */
 MPI_TEST(deadline, late_for_data)
 {
@@ -156,11 +166,7 @@ MPI_TEST(deadline, late_for_data)
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_OK(mimo_comm_abort(comm, "the others gave up"));
-    mimo_comm_destroy(comm);
-    expect_life(&tile);
-    test_tile_free(&tile);
+    end_behind_the_others(comm, &tile, "the others gave up");
 }
 
 /* Abort ends work that waits in the device, without a deadline. */
@@ -197,11 +203,7 @@ MPI_TEST(deadline, error_while_data_waits)
         expect_ended(comm, &tile, MIMO_ERR_COMM);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_OK(mimo_comm_abort(comm, "the others met an error"));
-    mimo_comm_destroy(comm);
-    expect_life(&tile);
-    test_tile_free(&tile);
+    end_behind_the_others(comm, &tile, "the others met an error");
 }
 
 /* Host values that no rank sent are taken for none. */
@@ -214,11 +216,7 @@ MPI_TEST(deadline, values_that_no_rank_sent)
         MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_OK(mimo_comm_abort(comm, "the others gave up"));
-    mimo_comm_destroy(comm);
-    expect_life(&tile);
-    test_tile_free(&tile);
+    end_behind_the_others(comm, &tile, "the others gave up");
 }
 
 /* One rank's call fails, and the others wait for that rank. No rank waits in destroy. */
