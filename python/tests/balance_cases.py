@@ -10,7 +10,7 @@ from rank_runner import case, gather, raises, same
 from tile_model import Side, dice
 
 F64 = torch.float64
-IMAGE, C, H, MERGE = 7, 5, 3, 2
+IMAGE, SOUND, C, H, MERGE = 7, 8, 5, 3, 2
 
 
 class Encoder(torch.nn.Module):
@@ -52,12 +52,12 @@ def draw_batch(seed, batch, most=3):
     return patches, ids
 
 
-def whole_tile(encoder, patches, ids):
+def whole_tile(encoder, patches, ids, special=IMAGE):
     """[S, B, H] on one process: each image by itself."""
     rows = [encoder(p, [len(p)], torch.tensor([0, len(p)], dtype=torch.int32)) for sample in patches for p in sample]
     tile = torch.zeros(*ids.shape, H, dtype=F64)
     if rows:
-        tile = tile.masked_scatter((ids == IMAGE).unsqueeze(-1).expand_as(tile), torch.cat(rows))
+        tile = tile.masked_scatter((ids == special).unsqueeze(-1).expand_as(tile), torch.cat(rows))
     return tile.transpose(0, 1)
 
 
@@ -187,6 +187,40 @@ def into_text(comm):
     y.sum().backward()
     same(text.grad, (~taken).to(F64), "the gradient of the text")
     balanced.close()
+
+
+@case(4)
+def two_modalities(comm):
+    """Images and sounds of one batch in one text, each by an encoder of its own grid: rows, and every gradient."""
+    dst = "cp=2,dp=2"
+    (patches, ids), (waves, sounds) = draw_batch(3, 6), draw_batch(4, 6)
+    ids = torch.cat([ids, torch.where(sounds == IMAGE, SOUND, sounds)], 1)
+    side = sides(dst, dst, "dst", False)[1]
+    numbers = torch.Generator().manual_seed(1)
+    text, weights = (torch.randn(*ids.shape, H, dtype=F64, generator=numbers) for _ in range(2))
+    own_text = side.tile(comm.rank, text).requires_grad_()
+    y, wanted, encoders = own_text, torch.zeros(*ids.shape[::-1], H, dtype=F64), []
+    for special, src, inputs in ((IMAGE, "dp=4", patches), (SOUND, "tp=2,dp=2", waves)):
+        encoder, plain = Encoder(), Encoder()
+        for p in (*encoder.parameters(), *plain.parameters()):
+            p.data *= special
+        loader = sides(src, dst, "dst", False)[0]
+        balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=special, comm=comm, merge=MERGE,
+                               partition=mb.Partition())
+        mine, counts, own_ids = loaded(loader, comm.rank, inputs, ids)
+        y = balanced(mine, counts, ids=own_ids, into=y)
+        wanted = wanted + whole_tile(plain, inputs, ids, special)
+        encoders.append((src, encoder, plain, balanced))
+    taken = ((ids == IMAGE) | (ids == SOUND)).unsqueeze(-1).expand_as(text)
+    rows = torch.where(taken, wanted.detach().transpose(0, 1), text)
+    close(y.detach(), side.tile(comm.rank, rows), "rows of both")
+    (y * side.tile(comm.rank, weights)).sum().backward()
+    (wanted * weights.transpose(0, 1)).sum().backward()
+    same(own_text.grad, side.tile(comm.rank, weights.masked_fill(taken, 0)), "the gradient of the text")
+    for src, encoder, plain, balanced in encoders:
+        for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+            close(got, p.grad, f"a gradient of the encoder on {src}")
+        balanced.close()
 
 
 @case(2, 4)
