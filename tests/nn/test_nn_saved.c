@@ -43,6 +43,17 @@ static mimo_status place(micro_batch *b, const model *m)
     return status ? status : nn_room_take(&b->room, &b->logits, N * V, sizeof(nn_real));
 }
 
+static nn_block_desc small_block(void)
+{
+    return (nn_block_desc){.hidden = HIDDEN,
+                           .heads = HEADS,
+                           .inner = INNER,
+                           .max_rows = S,
+                           .max_batch = B,
+                           .std = 0.3,
+                           .out_std = 0.3};
+}
+
 static void make(model *m, nn_order order, bool recompute)
 {
     static const nn_lora_selection adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
@@ -58,14 +69,8 @@ static void make(model *m, nn_order order, bool recompute)
                             .first = 3,
                             .count = BLOCKS,
                             .recompute = recompute,
-                            .block = {.hidden = HIDDEN,
-                                      .heads = HEADS,
-                                      .inner = INNER,
-                                      .max_rows = S,
-                                      .max_batch = B,
-                                      .std = 0.3,
-                                      .out_std = 0.3,
-                                      .adapters = &adapters}};
+                            .block = small_block()};
+    blocks.block.adapters = &adapters;
     nn_linear_desc head = {.name = "head", .in = HIDDEN, .out = V, .bias = true, .std = 0.3};
     NN_OK(nn_params_create(&m->params, &store));
     NN_OK(nn_sequence_init(&m->sequence, &sequence));
@@ -391,16 +396,7 @@ static void check_doubling(const nn_stack *stack, const nn_sequence *sequence)
 Test(nn_saved, a_stack_takes_blocks_of_several_kinds)
 {
     static const nn_block_kind *const kinds[] = {&doubling_kind, &nn_block_dense};
-    nn_stack_desc desc = {.name = "block",
-                          .count = 2,
-                          .kinds = kinds,
-                          .block = {.hidden = HIDDEN,
-                                    .heads = HEADS,
-                                    .inner = INNER,
-                                    .max_rows = S,
-                                    .max_batch = B,
-                                    .std = 0.3,
-                                    .out_std = 0.3}};
+    nn_stack_desc desc = {.name = "block", .count = 2, .kinds = kinds, .block = small_block()};
     nn_sequence_desc shape = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
     nn_sequence sequence;
     NN_OK(nn_sequence_init(&sequence, &shape));
@@ -469,13 +465,7 @@ Test(nn_saved, halves_one_behind_the_other_are_whole_blocks)
                                   .count = halves ? 4 : 2,
                                   .kinds = halves ? kinds : NULL,
                                   .recompute = recompute == 1,
-                                  .block = {.hidden = HIDDEN,
-                                            .heads = HEADS,
-                                            .inner = INNER,
-                                            .max_rows = S,
-                                            .max_batch = B,
-                                            .std = 0.3,
-                                            .out_std = 0.3}};
+                                  .block = small_block()};
             params[halves] = nn_test_store(0, 1);
             NN_OK(nn_stack_init(&stacks[halves], params[halves], NULL, &desc));
             NN_OK(nn_params_seal(params[halves]));
