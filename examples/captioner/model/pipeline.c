@@ -157,16 +157,6 @@ static stage_lane lane_of(const pipeline_task *task)
     return is_call(task) ? LANE_BRIDGE : LANE_COMPUTE;
 }
 
-/* What is computed from now on comes after the call's last chunk. On the host the second wait says
- * so. */
-static mimo_status end_call(const stage_pipeline *own, mimo_op **op, int64_t chunks)
-{
-    mimo_stream compute = stream_of(own, LANE_COMPUTE);
-    if (*op && compute)
-        TRY(mimo_op_wait_chunk(*op, (int)chunks - 1, compute));
-    return mimo_op_wait(op);
-}
-
 static int64_t chunks_there(const stage_pipeline *own)
 {
     return own->desc.sizes.encoder_group > 0 ? own->desc.sizes.encoder_group : 1;
@@ -243,7 +233,7 @@ static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
 {
     pipeline_place *place = &own->places[task->place];
     if (task->kind == MIMO_STEP_E && !learns(own) && place->done == MIMO_STEP_BF) {
-        TRY(end_call(own, &place->there, chunks_there(own)));
+        TRY(stage_lanes_end(own->desc.lanes, &place->there, chunks_there(own)));
         place->done = FREE;
     }
     CHECK(place->done == before_encoder_step(task->kind) &&
@@ -326,7 +316,7 @@ static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
         TRY(mimo_op_wait(&place->there));
         return nn_mark_await(&place->touched, stream_of(own, LANE_BRIDGE));
     case MIMO_STEP_EB:
-        return end_call(own, &place->back, 1);
+        return stage_lanes_end(own->desc.lanes, &place->back, 1);
     default:
         return MIMO_OK;
     }
@@ -410,7 +400,7 @@ static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
 static mimo_status finish(stage_pipeline *own)
 {
     for (int64_t i = 0; i < own->desc.places; i++)
-        TRY(end_call(own, &own->places[i].there, chunks_there(own)));
+        TRY(stage_lanes_end(own->desc.lanes, &own->places[i].there, chunks_there(own)));
     return stage_hops_finish(own->desc.hops);
 }
 

@@ -35,6 +35,24 @@ static mimo_tensor view_rows(const stage_hops *hops, const void *rows)
     return view;
 }
 
+/* What one end of a message tells the bridge of its way. */
+typedef struct hop_call {
+    mimo_tensor to, from;
+    mimo_move_desc move;
+} hop_call;
+
+static void describe_call(hop_call *out, const stage_hops *hops, hop_way way, bool sends,
+                          const void *rows)
+{
+    out->to = view_rows(hops, sends ? NULL : rows);
+    out->from = view_rows(hops, sends ? rows : NULL);
+    out->move = (mimo_move_desc)MIMO_MOVE_DESC_INIT;
+    out->move.to = &out->to;
+    out->move.from = &out->from;
+    out->move.n = 1;
+    out->move.stream = lane_of(hops, way, sends);
+}
+
 /* --------------------------------------------- life ------------------------------------------- */
 
 /* NCCL connects two ranks at their first message, and the host of one waits for that of the other
@@ -43,15 +61,9 @@ static mimo_tensor view_rows(const stage_hops *hops, const void *rows)
 static mimo_status connect_ends(const stage_hops *hops, mimo_bridge *bridge, hop_way way,
                                 bool sends)
 {
-    const void *rows = (const void *)(uintptr_t)256;
-    mimo_tensor to = view_rows(hops, sends ? NULL : rows);
-    mimo_tensor from = view_rows(hops, sends ? rows : NULL);
-    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
-    move.to = &to;
-    move.from = &from;
-    move.n = 1;
-    move.stream = lane_of(hops, way, sends);
-    return move.stream ? mimo_bridge_prepare(bridge, false, &move) : MIMO_OK;
+    hop_call call;
+    describe_call(&call, hops, way, sends, (const void *)(uintptr_t)256);
+    return call.move.stream ? mimo_bridge_prepare(bridge, false, &call.move) : MIMO_OK;
 }
 
 static mimo_status create_way(hop_pair *pair, const stage_hops *hops, hop_way way, bool ahead)
@@ -194,20 +206,10 @@ mimo_status stage_hops_reserve(stage_hops *hops, hop_way way, int64_t count)
 
 /* ------------------------------------------- messages ----------------------------------------- */
 
-static mimo_status begin(mimo_op **out, stage_hops *hops, mimo_bridge *bridge,
-                         const mimo_move_desc *move)
+static mimo_status begin(mimo_op **out, stage_hops *hops, mimo_bridge *bridge, const hop_call *call)
 {
     hops->calls++;
-    return mimo_bridge_forward_start_chunked(out, bridge, move);
-}
-
-/* What is computed from now on comes after the call. On the host the second wait says so. */
-static mimo_status end(const stage_hops *hops, mimo_op **op)
-{
-    mimo_stream compute = compute_of(hops);
-    if (*op && compute)
-        TRY(mimo_op_wait_chunk(*op, 0, compute));
-    return mimo_op_wait(op);
+    return mimo_bridge_forward_start_chunked(out, bridge, &call->move);
 }
 
 mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
@@ -216,35 +218,26 @@ mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
     const hop_pair *pair = way == HOP_ACTIVATIONS ? &hops->behind : &hops->before;
     int64_t elements = elements_of(hops), next = tiles->next;
     nn_real *tile = tiles->rows + next * elements;
-    mimo_tensor to = view_rows(hops, NULL), from = view_rows(hops, tile);
-    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
-    move.to = &to;
-    move.from = &from;
-    move.n = 1;
-    move.stream = lane_of(hops, way, true);
-    TRY(end(hops, &tiles->sent[next])); /* its rows are gone: see `count` */
+    hop_call call;
+    describe_call(&call, hops, way, true, tile);
+    /* Its rows are gone: see `count`. */
+    TRY(stage_lanes_end(hops->desc.lanes, &tiles->sent[next], 1));
     TRY(nn_runtime_copy(runtime_of(hops), tile, rows, elements * (int64_t)sizeof *rows));
     TRY(nn_mark_set(&tiles->filled, compute_of(hops)));
-    TRY(nn_mark_await(&tiles->filled, move.stream));
+    TRY(nn_mark_await(&tiles->filled, call.move.stream));
     tiles->next = (next + 1) % tiles->count;
-    return begin(&tiles->sent[next], hops, pair->ways[way], &move);
+    return begin(&tiles->sent[next], hops, pair->ways[way], &call);
 }
 
 mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows, const nn_mark *free)
 {
     const hop_pair *pair = way == HOP_ACTIVATIONS ? &hops->before : &hops->behind;
-    mimo_tensor to = view_rows(hops, rows), from = view_rows(hops, NULL);
-    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
     mimo_op *op = NULL;
-    move.to = &to;
-    move.from = &from;
-    move.n = 1;
-    move.stream = lane_of(hops, way, false);
-    TRY(nn_mark_await(free, move.stream));
-    TRY(begin(&op, hops, pair->ways[way], &move));
-    mimo_status status = end(hops, &op);
-    (void)mimo_op_wait(&op);
-    return status;
+    hop_call call;
+    describe_call(&call, hops, way, false, rows);
+    TRY(nn_mark_await(free, call.move.stream));
+    TRY(begin(&op, hops, pair->ways[way], &call));
+    return stage_lanes_end(hops->desc.lanes, &op, 1);
 }
 
 mimo_status stage_hops_finish(stage_hops *hops)
@@ -252,9 +245,8 @@ mimo_status stage_hops_finish(stage_hops *hops)
     mimo_status status = MIMO_OK;
     for (int way = 0; way < HOP_WAYS; way++)
         for (int64_t i = 0; i < hops->tiles[way].count; i++) {
-            mimo_status ended = end(hops, &hops->tiles[way].sent[i]);
+            mimo_status ended = stage_lanes_end(hops->desc.lanes, &hops->tiles[way].sent[i], 1);
             status = status == MIMO_OK ? ended : status;
-            (void)mimo_op_wait(&hops->tiles[way].sent[i]); /* where that failed */
         }
     return status;
 }

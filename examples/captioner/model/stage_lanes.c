@@ -30,6 +30,16 @@ mimo_stream stage_lane_stream(const stage_lanes *lanes, stage_lane lane)
     return lanes ? lanes->streams[lane] : NULL;
 }
 
+mimo_status stage_lanes_end(const stage_lanes *lanes, mimo_op **op, int64_t chunks)
+{
+    mimo_stream compute = stage_lane_stream(lanes, LANE_COMPUTE);
+    mimo_status ordered = MIMO_OK;
+    if (*op && compute)
+        ordered = mimo_op_wait_chunk(*op, (int)chunks - 1, compute);
+    mimo_status ended = mimo_op_wait(op);
+    return ordered == MIMO_OK ? ended : ordered;
+}
+
 const nn_runtime *stage_lanes_runtime(const stage_lanes *lanes)
 {
     return lanes ? lanes->runtime : nn_runtime_or_host(NULL);

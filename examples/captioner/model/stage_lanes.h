@@ -9,6 +9,8 @@
 #ifndef CAPTIONER_STAGE_LANES_H
 #define CAPTIONER_STAGE_LANES_H
 
+#include <mimo/op.h>
+
 #include "nn/ops/nn_mark.h"
 
 typedef enum stage_lane {
@@ -34,6 +36,10 @@ void stage_lanes_destroy(stage_lanes *lanes);
 
 /** The stream of a lane; of no lanes (NULL) the host's. */
 mimo_stream stage_lane_stream(const stage_lanes *lanes, stage_lane lane);
+
+/** What is computed from now on comes after a call of `chunks` chunks, which is over then as
+ *  mimo_op_wait has it, also on failure: on the host it blocks. Local. NULL in *op is fine. */
+mimo_status stage_lanes_end(const stage_lanes *lanes, mimo_op **op, int64_t chunks);
 
 /** Where the lanes compute; of no lanes on the host. */
 const nn_runtime *stage_lanes_runtime(const stage_lanes *lanes);
