@@ -100,12 +100,18 @@ void layer_layout_release(layer_layout *layout)
 
 /* ------------------------------------------- items -------------------------------------------- */
 
+int64_t layer_layout_first(const layer_layout *layout, int64_t item)
+{
+    int64_t layer = 0;
+    while (layout->pattern->layers[layer].item < item)
+        layer++;
+    return layer;
+}
+
 const nn_block_kind *layer_layout_kind(const layer_layout *layout, int64_t item)
 {
     const mimo_pattern *pattern = layout->pattern;
-    int64_t layer = 0;
-    while (pattern->layers[layer].item < item)
-        layer++;
+    int64_t layer = layer_layout_first(layout, item);
     if (is_pair(pattern, layer))
         return &nn_block_dense;
     return pattern->layers[layer].symbol == '*' ? &nn_block_attention : &nn_block_mlp;

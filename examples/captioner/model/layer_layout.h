@@ -36,6 +36,9 @@ typedef struct layer_layout {
 mimo_status layer_layout_create(layer_layout *out, const layer_layout_desc *desc);
 void layer_layout_release(layer_layout *layout);
 
+/** The number of an item's first layer. */
+int64_t layer_layout_first(const layer_layout *layout, int64_t item);
+
 /** The kind of an item: nn_block_dense, nn_block_attention or nn_block_mlp. */
 const nn_block_kind *layer_layout_kind(const layer_layout *layout, int64_t item);
 

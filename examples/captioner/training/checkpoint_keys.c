@@ -72,23 +72,20 @@ static mimo_status replace(mimo_pattern_key *out, const char *before, const word
 
 /* The number of the layer that has a block's tensor: of a block of both, the MLP is the second
  * layer, and has the second norm. */
-static int64_t layer_of(const mimo_pattern *pattern, int64_t block, const char *rest)
+static int64_t layer_of(const layer_layout *layout, int64_t block, const char *rest)
 {
-    int64_t layer = 0;
     bool second = strncmp(rest, "norm2.", 6) == 0 || strncmp(rest, "mlp.", 4) == 0;
-    while (layer < pattern->count && pattern->layers[layer].item < block)
-        layer++;
-    bool both = layer + 1 < pattern->count && pattern->layers[layer + 1].item == block;
-    return layer + (second && both);
+    bool both = layer_layout_kind(layout, block) == &nn_block_dense;
+    return layer_layout_first(layout, block) + (second && both);
 }
 
 /* "llm.block3.mlp.up.weight", from "3" on. */
-static mimo_status name_block(mimo_pattern_key *out, const mimo_pattern *pattern, const char *name)
+static mimo_status name_block(mimo_pattern_key *out, const layer_layout *layout, const char *name)
 {
     char before[80], *rest;
     int64_t block = strtoll(name, &rest, 10);
     rest += *rest == '.';
-    int64_t layer = layer_of(pattern, block, rest);
+    int64_t layer = layer_of(layout, block, rest);
     size_t length = strlen(experts_own);
     snprintf(before, sizeof before, "decoder.layers.%" PRId64 ".", layer);
     if (strncmp(rest, experts_own, length) != 0)
@@ -101,13 +98,13 @@ static mimo_status name_block(mimo_pattern_key *out, const mimo_pattern *pattern
 }
 
 /* A name with Megatron's words, and with numbers that count layers. */
-static mimo_status name_by_layers(mimo_pattern_key *out, const mimo_pattern *pattern,
+static mimo_status name_by_layers(mimo_pattern_key *out, const layer_layout *layout,
                                   const char *name)
 {
     static const char block[] = "llm.block";
     size_t length = strlen(block);
     out->place = -1;
-    return strncmp(name, block, length) == 0 ? name_block(out, pattern, name + length)
+    return strncmp(name, block, length) == 0 ? name_block(out, layout, name + length)
                                              : replace(out, "", model_words, name);
 }
 
@@ -118,7 +115,7 @@ mimo_status checkpoint_keys_rename(mimo_pattern_key *keys, int64_t count,
     mimo_status status = MIMO_OK;
     TRY(memory_reserve(&layers, count, sizeof *layers));
     for (int64_t i = 0; status == MIMO_OK && i < count; i++)
-        status = name_by_layers(&layers[i], layout->pattern, keys[i].text);
+        status = name_by_layers(&layers[i], layout, keys[i].text);
     if (status == MIMO_OK)
         status = mimo_pattern_rename_all(keys, layout->pattern, MIMO_KEYS_OF_LAYERS,
                                          MIMO_KEYS_OF_ITEMS, layers, count);
