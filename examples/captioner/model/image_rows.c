@@ -1,5 +1,6 @@
 #include "captioner/model/image_rows.h"
 
+#include "captioner/model/row_order.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "nn/ops/nn_ops.h"
@@ -28,24 +29,6 @@ static bool is_first(const image_rows *rows)
 
 /* --------------------------------------------- life ------------------------------------------- */
 
-/* Rows of a tile in two orders. A merge of samples that are all image rows puts those that lie
- * sample after sample in the order of the positions, and its split puts them back. */
-static mimo_status create_parts(mimo_alignment **out, const image_rows *rows)
-{
-    int64_t samples = rows->desc.batch->sentences, positions = rows->desc.own;
-    int64_t image = 0, *ids;
-    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
-    desc.modalities = 1;
-    desc.special = &image;
-    desc.memory = runtime_of(rows)->memory;
-    TRY(mimo_alignment_create(out, &desc));
-    TRY(memory_reserve(&ids, samples * positions, sizeof *ids)); /* zeros: `image` */
-    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", samples, positions);
-    mimo_status status = mimo_alignment_update(*out, &view, runtime_of(rows)->stream);
-    memory_release(ids);
-    return status;
-}
-
 static mimo_status reserve_place(image_place *place, const image_rows *rows)
 {
     const nn_runtime *runtime = rows->desc.runtime;
@@ -63,7 +46,8 @@ static mimo_status reserve_place(image_place *place, const image_rows *rows)
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
 {
     out->desc = *desc;
-    TRY(create_parts(&out->parts, out));
+    TRY(row_order_create(&out->parts, runtime_of(out)));
+    TRY(row_order_set(out->parts, desc->batch->sentences, desc->own, runtime_of(out)));
     TRY(memory_reserve(&out->places, desc->encoder->states, sizeof *out->places));
     for (int64_t i = 0; i < desc->encoder->states; i++)
         TRY(reserve_place(&out->places[i], out));

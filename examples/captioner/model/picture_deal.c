@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "captioner/model/row_order.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
@@ -16,16 +17,6 @@ static bool is_ragged(const picture_deal *deal)
 }
 
 /* --------------------------------------------- life ------------------------------------------- */
-
-static mimo_status create_order(mimo_alignment **out, const nn_runtime *runtime)
-{
-    int64_t image = 0;
-    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
-    desc.modalities = 1;
-    desc.special = &image;
-    desc.memory = runtime->memory;
-    return mimo_alignment_create(out, &desc);
-}
 
 static mimo_status reserve_lists(picture_deal *out)
 {
@@ -45,7 +36,7 @@ mimo_status picture_deal_create(picture_deal *out, const picture_deal_desc *desc
 {
     out->desc = *desc;
     out->desc.runtime = nn_runtime_or_host(desc->runtime);
-    TRY(create_order(&out->order, out->desc.runtime));
+    TRY(row_order_create(&out->order, out->desc.runtime));
     TRY(memory_reserve(&out->own, desc->batch->pictures, sizeof *out->own));
     TRY(nn_runtime_reserve(out->desc.runtime, &out->patches,
                            desc->batch->tokens * desc->batch->pictures * PATCH_VALUES,
@@ -131,20 +122,13 @@ static mimo_status deal_ragged(picture_deal *deal, const batch_item *const *samp
     return MIMO_OK;
 }
 
-/* A merge of pictures that are all image rows puts those that lie position after position in the
- * order of the pictures, and its split puts them back. */
 static mimo_status find_order(picture_deal *deal)
 {
-    int64_t tokens = deal->desc.batch->tokens, *ids;
     if (deal->count == 0 || deal->ordered == deal->count)
         return MIMO_OK;
-    TRY(memory_reserve(&ids, deal->count * tokens, sizeof *ids)); /* zeros: the image's id */
-    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", deal->count, tokens);
-    mimo_status status = mimo_alignment_update(deal->order, &view, deal->desc.runtime->stream);
-    memory_release(ids);
-    if (status == MIMO_OK)
-        deal->ordered = deal->count;
-    return status;
+    TRY(row_order_set(deal->order, deal->count, deal->desc.batch->tokens, deal->desc.runtime));
+    deal->ordered = deal->count;
+    return MIMO_OK;
 }
 
 mimo_status picture_deal_make(picture_deal *deal, const batch_item *const *samples)
