@@ -152,8 +152,6 @@ mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int
  * moved is of no use. */
 static mimo_status prepare(image_rows *rows, int64_t pictures)
 {
-    if (!runtime_of(rows)->stream)
-        return MIMO_OK;
     for (int backward = 0; backward < 2; backward++) {
         place_call call;
         mimo_op *op = NULL;
@@ -193,7 +191,7 @@ mimo_status image_rows_connect(image_rows *rows)
         status = mimo_bridge_update(topology->bridge, &desc, 1);
     memory_release(spans);
     TRY(status);
-    return prepare(rows, batch->pictures);
+    return rows->desc.lanes->apart ? prepare(rows, batch->pictures) : MIMO_OK;
 }
 
 static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **items,
@@ -208,7 +206,7 @@ static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **it
 
 static mimo_status prepare_groups(image_rows *rows, const picture_deal *deals, int64_t groups)
 {
-    for (int64_t g = 0; g < groups && rows->desc.topology->stages > 1; g++) {
+    for (int64_t g = 0; g < groups && rows->desc.lanes->apart; g++) {
         TRY(mimo_bridge_select(rows->desc.topology->bridge, (int)g));
         TRY(prepare(rows, deals[g].count));
     }

@@ -43,15 +43,15 @@ typedef struct image_rows {
     image_rows_desc desc;
     mimo_alignment *parts; /* between the LLM's tile and a part of `dst_tile` */
     image_place *places;   /* [encoder->states] */
-    bool warm;             /* the bridge has moved rows, on a device */
+    bool warm;             /* the bridge has moved rows, in stages on a device */
 } image_rows;
 
 /** Local. The caller zeroes *out before and calls image_rows_destroy after, whatever the result. */
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc);
 void image_rows_destroy(image_rows *rows);
 
-/** Tell the bridge what its calls move, where each sample has one picture: once. On a device the
- *  calls are made ready, too. Collective over the world. */
+/** Tell the bridge what its calls move, where each sample has one picture: once. In stages on a
+ *  device the calls are made ready, too. Collective over the world. */
 mimo_status image_rows_connect(image_rows *rows);
 
 /** The same where samples have several, for a pass over groups: the deals of all of them. Nothing

@@ -153,8 +153,8 @@ static mimo_status warm_up_encoder(model_pass *pass)
 {
     captioner_model *model = pass->model;
     nn_real *encoded = model->images.places[0].encoded;
-    int64_t most = model->batch.pictures;
-    for (int64_t n = model->batch.most_images > 0 ? 1 : most; n <= most; n++) {
+    bool several = model->batch.most_images > 0;
+    for (int64_t n = 1; several && n <= model->batch.pictures; n++) {
         TRY(encoder_forward(&model->encoder, 0, encoded, pass->deals[0].patches, n));
         if (learns(pass))
             TRY(encoder_backward(&model->encoder, 0, encoded));
