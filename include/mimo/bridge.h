@@ -123,7 +123,8 @@ typedef struct mimo_bridge_desc {
     bool destinations_idle;
     /* Thread blocks that a call may use to write into buffers, or to stage messages. With 1,
      * zero-copy uses a second one where rows stay, and staged where it both sends and receives. 0:
-     * MIMO_CTAS. */
+     * MIMO_CTAS. With a limit of either kind a staged call takes them when the first peer has begun
+     * the call, and waits for that in one warp: the kernels beside it have the multiprocessors. */
     int ctas;
     mimo_executor backward_executor; /* of backward; where both fields are AUTO, as `executor` */
     int64_t batch; /* B of the calls to come, see mimo_bridge_update; -1: not known yet */

@@ -8,6 +8,7 @@
 #include "flag_litmus.h"
 #include "gpu_calls.h"
 #include "guarded.h"
+#include "meeting.h"
 #include "same_bits.h"
 #include "test_memory.h"
 
@@ -246,6 +247,111 @@ MPI_TEST(staged, late_peer)
 MPI_TEST(staged, late_peer_of_many_rows)
 {
     wait_for_last(4096);
+}
+
+/* Thread blocks that need all multiprocessors but the one that the gate of a call may be on. What
+ * would wait for an idle device happens in room_new. */
+typedef struct room_beside {
+    meeting *at;
+    cudaStream_t stream;
+} room_beside;
+
+static void expect_room(const room_beside *it, const char *beside)
+{
+    meeting got = {0};
+    EXPECT_CUDA(cudaMemsetAsync(it->at, 0, sizeof got, it->stream));
+    EXPECT_CUDA(meet(it->at, 1, it->stream));
+    EXPECT_CUDA(cudaMemcpyAsync(&got, it->at, sizeof got, cudaMemcpyDeviceToHost, it->stream));
+    EXPECT_CUDA(cudaStreamSynchronize(it->stream));
+    MPI_EXPECT(got.missed == 0, "beside %s, %d thread blocks found no multiprocessor", beside,
+               got.missed);
+}
+
+static room_beside room_new(void)
+{
+    room_beside it;
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&it.stream, cudaStreamNonBlocking));
+    EXPECT_CUDA(cudaMalloc((void **)&it.at, sizeof *it.at));
+    expect_room(&it, "nothing");
+    return it;
+}
+
+static void room_free(room_beside *it)
+{
+    EXPECT_CUDA(cudaFree(it->at));
+    EXPECT_CUDA(cudaStreamDestroy(it->stream));
+}
+
+/* Rows of rank 0 go to rank 1. */
+typedef struct one_way {
+    mimo_comm *comm;
+    mimo_grid *grid[2];
+    mimo_bridge *bridge;
+    test_tile tile;
+} one_way;
+
+/* A message takes three quarters of the FIFO, so the second one waits for the receiver. */
+static one_way one_way_new(void)
+{
+    enum { FIFO = 8 << 20, ROWS = FIFO / 4 * 3 / (HIDDEN * 4) };
+    mimo_nccl_desc comm = MIMO_NCCL_DESC_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    one_way it = {.comm = NULL};
+    comm.staging_bytes = FIFO;
+    MPI_EXPECT_OK(gpu_comm_create(&it.comm, &comm));
+    for (int end = 0; end < 2; end++)
+        MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[end], "dp=1", end));
+    desc.src = it.grid[0];
+    desc.dst = it.grid[1];
+    desc.executor = executor_of(EXECUTOR_STAGED);
+    desc.batch = ROWS;
+    desc.ctas = 16;
+    MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, it.comm, &desc));
+    it.tile = test_tile_new("sbh", MIMO_F32, 1, ROWS, HIDDEN);
+    return it;
+}
+
+static void one_way_free(one_way *it)
+{
+    mimo_bridge_destroy(it->bridge);
+    mimo_grid_destroy(it->grid[0]);
+    mimo_grid_destroy(it->grid[1]);
+    test_tile_free(&it->tile);
+    mimo_comm_destroy(it->comm);
+}
+
+static void call_one_way(const one_way *it)
+{
+    mimo_tensor none = it->tile.view;
+    bool sends = mpi_test_rank() == 0;
+    none.data = NULL;
+    none.shape[1] = 0;
+    MPI_EXPECT_OK(mimo_bridge_forward(it->bridge, sends ? &none : &it->tile.view,
+                                      sends ? &it->tile.view : &none, 1, test_stream()));
+}
+
+/* The receiver is late for a call, then the sender: the other one's call waits on the device. */
+MPI_TEST(staged, waits_hold_no_multiprocessors)
+{
+    test_needs_reach(2);
+    one_way it = one_way_new();
+    room_beside room = room_new();
+    call_one_way(&it);
+    MPI_EXPECT_OK(mimo_comm_synchronize(it.comm, test_stream()));
+    for (int late = 1; late >= 0; late--) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (mpi_test_rank() != late) {
+            call_one_way(&it);
+            expect_room(&room, late == 1 ? "a send that waits" : "a receive that waits");
+            MPI_EXPECT(cudaStreamQuery(test_stream()) == cudaErrorNotReady, "nothing waited");
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (mpi_test_rank() == late)
+            call_one_way(&it);
+        MPI_EXPECT_OK(mimo_comm_synchronize(it.comm, test_stream()));
+    }
+    room_free(&room);
+    one_way_free(&it);
 }
 
 /* ------------------------------------------- order ------------------------------------------ */

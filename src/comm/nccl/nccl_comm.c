@@ -116,6 +116,7 @@ static mimo_status load_kernels(void)
     MIMO_TRY_CUDA(mimo_push_load_store_load());
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&fits));
     MIMO_TRY_CUDA(mimo_staged_load_store_load());
+    MIMO_TRY_CUDA(mimo_staged_gate_load());
     MIMO_TRY_CUDA(mimo_staged_bulk_runs(&bulk));
     return MIMO_OK;
 }

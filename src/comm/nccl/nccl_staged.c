@@ -21,6 +21,7 @@ static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo
     const size_t messages = (size_t)program->message_count * sizeof *program->messages;
     const size_t blocks = (size_t)program->block_count * sizeof *program->blocks;
     out->runs = true;
+    out->gated = all->pushes.ctas > 0;
     out->base_count = all->base_count;
     if (program->message_count <= MIMO_STAGED_SMALL_MESSAGES &&
         program->block_count <= MIMO_STAGED_SMALL_BLOCKS &&
@@ -66,6 +67,14 @@ void mimo_nccl_staged_bind(mimo_nccl_staged *staged, char *const *bases)
                (size_t)staged->base_count * sizeof *bases);
 }
 
+static cudaError_t launch_gate(const mimo_nccl_staged *staged, mimo_stream stream)
+{
+    if (!staged->gated)
+        return cudaSuccess;
+    return staged->lists ? mimo_staged_gate_large(&staged->as.large, stream)
+                         : mimo_staged_gate_small(&staged->as.small, stream);
+}
+
 static cudaError_t launch(const mimo_nccl_staged *staged, mimo_stream stream)
 {
     const mimo_staged_small *small = &staged->as.small;
@@ -83,6 +92,7 @@ mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream str
         return MIMO_OK;
     if (staged->lists)
         MIMO_TRY(mimo_program_memory_enter(staged->lists, stream));
+    MIMO_TRY(mimo_cuda_status(launch_gate(staged, stream), "gate of staged messages"));
     MIMO_TRY(mimo_cuda_status(launch(staged, stream), "kernel of staged messages"));
     return staged->lists ? mimo_program_memory_leave(staged->lists, stream) : MIMO_OK;
 }

@@ -7,7 +7,8 @@
 #include "comm/nccl/nccl_state.h"
 
 typedef struct mimo_nccl_staged {
-    bool runs; /* false: nothing is staged */
+    bool runs;  /* false: nothing is staged */
+    bool gated; /* a limited call leaves multiprocessors to others, also while it waits */
     int base_count;
     mimo_program_memory *lists; /* of a large program; NULL: it is small */
     union {

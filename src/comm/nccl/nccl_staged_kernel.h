@@ -1,6 +1,7 @@
 /*
  * The kernels of staged messages: one launch sends, receives, and copies rows that stay. The
- * workers of comm/staged are thread blocks in one kernel, and warps in the other.
+ * workers of comm/staged are thread blocks in one kernel, and warps in the other. A gate may stand
+ * before either, which waits until there is something to do (nccl_staged_gate.cu).
  *
  * A small program is the kernel's argument, so a CUDA graph that captured the launch owns it. The
  * lists of a large one lie in device memory. Where rows lie is an argument of every launch.
@@ -48,6 +49,12 @@ cudaError_t mimo_staged_load_store_small(const mimo_staged_small *program, cudaS
 cudaError_t mimo_staged_load_store_large(const mimo_staged_large *program, cudaStream_t stream);
 cudaError_t mimo_staged_bulk_small(const mimo_staged_small *program, cudaStream_t stream);
 cudaError_t mimo_staged_bulk_large(const mimo_staged_large *program, cudaStream_t stream);
+
+/* Enqueue the gate of a program, ahead of it. */
+cudaError_t mimo_staged_gate_small(const mimo_staged_small *program, cudaStream_t stream);
+cudaError_t mimo_staged_gate_large(const mimo_staged_large *program, cudaStream_t stream);
+/* Load it onto the current device. */
+cudaError_t mimo_staged_gate_load(void);
 
 /* Load the load/store kernel onto the current device. */
 cudaError_t mimo_staged_load_store_load(void);
