@@ -39,7 +39,6 @@ static void make_comms(hop_bench *out)
     bench_must(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
     bench_must(mimo_nccl_device(&desc.device, out->world->comm), "device");
     desc.max_ctas = CTAS;
-    desc.staging_bytes = 0;
     bench_must(mimo_comm_create_nccl(&out->comm, &bootstrap, &desc), "communicator");
     config.maxCTAs = CTAS;
     if (out->world->rank == 0)
@@ -60,6 +59,7 @@ static void make(hop_bench *out, const nccl_world *world, int64_t rows)
     desc.src = out->ends[0];
     desc.dst = out->ends[1];
     desc.batch = rows;
+    desc.ctas = CTAS;
     bench_must(mimo_bridge_create(&out->bridge, out->comm, &desc), "bridge");
     nccl_must_cuda(cudaMalloc(&out->tile, (size_t)out->bytes), "cudaMalloc");
 }

@@ -7,12 +7,9 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
+#include "captioner/model/stage_lanes.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-
-/* Thread blocks of a communicator apart: 16 fill the link between two H100, and leave 116
- * multiprocessors to the layers while they wait. */
-enum { APART_CTAS = 16 };
 
 /* Fail with what CUDA says. */
 #define TRY_CUDA(call)                                                 \
@@ -72,8 +69,7 @@ mimo_status gpu_apart_create(mimo_comm **out, mimo_comm *same)
     bootstrap.allgather = gather_over;
     bootstrap.context = same;
     TRY(mimo_nccl_device(&desc.device, same));
-    desc.max_ctas = APART_CTAS;
-    desc.staging_bytes = 0; /* NCCL's messages: while they wait they hold few multiprocessors */
+    desc.max_ctas = LANE_CTAS; /* of NCCL's messages, where stages are on different hosts */
     return mimo_comm_create_nccl(out, &bootstrap, &desc);
 }
 

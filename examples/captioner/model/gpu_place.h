@@ -14,8 +14,8 @@ mimo_status gpu_stream_create(mimo_stream *out);
 void gpu_stream_destroy(mimo_stream stream); /* NULL is fine */
 
 /** A communicator of NCCL over the ranks of `same`, on their devices. It shares nothing with `same`
- *  and with what was split from it: what it moves has an order of its own. Its messages take few
- *  multiprocessors, as they wait long. Collective over `same`. */
+ *  and with what was split from it: what it moves has an order of its own. NCCL's messages
+ *  take LANE_CTAS thread blocks. Collective over `same`. */
 mimo_status gpu_apart_create(mimo_comm **out, mimo_comm *same);
 
 /** Points in the work of streams, and when they were reached. */

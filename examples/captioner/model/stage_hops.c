@@ -75,6 +75,7 @@ static mimo_status create_way(hop_pair *pair, const stage_hops *hops, hop_way wa
     desc.dst = hops->ends[!back];
     desc.batch = hops->desc.rows;
     desc.name = names[way];
+    desc.ctas = LANE_CTAS;
     if (compute_of(hops))
         TRY(gpu_apart_create(&pair->apart[way], pair->comm));
     TRY(mimo_bridge_create(&pair->ways[way], pair->apart[way] ? pair->apart[way] : pair->comm,

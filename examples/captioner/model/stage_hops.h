@@ -10,8 +10,8 @@
  * rows.
  *
  * On a device it is the lanes that wait, not the host. Both ends of a way give their messages to a
- * lane in one order, but the two ways mix otherwise at either end. NCCL keeps one order of all that
- * a communicator moves, so there each way has a communicator of its own.
+ * lane in one order, but the two ways mix otherwise at either end. A communicator keeps one order
+ * of all that it moves, so there each way has one of its own.
  */
 #ifndef CAPTIONER_STAGE_HOPS_H
 #define CAPTIONER_STAGE_HOPS_H

@@ -23,6 +23,11 @@ typedef enum stage_lane {
     STAGE_LANES,
 } stage_lane;
 
+/* Thread blocks of a call beside the layers: these fill the link between two H100. The limit also
+ * lets a call leave all multiprocessors to the layers while it waits for another stage
+ * (mimo_bridge_desc.ctas). */
+enum { LANE_CTAS = 16 };
+
 typedef struct stage_lanes {
     const nn_runtime *runtime;
     mimo_stream streams[STAGE_LANES]; /* NULL on the host */

@@ -2,11 +2,8 @@
 
 #include <inttypes.h>
 
+#include "captioner/model/stage_lanes.h"
 #include "captioner/support/captioner_support.h"
-
-/* Beside a pipeline a call waits on the device for the stage that comes last, and the layers of the
- * others must run meanwhile: with all multiprocessors it would hold up what it waits for. */
-enum { PIPELINE_CTAS = 16 };
 
 /* A spec that wants another number of ranks is the most common mistake: say it in the words of the
  * command line, before the library says it in the words of grids. */
@@ -80,7 +77,7 @@ static mimo_status connect_grids(rank_topology *out)
     desc.dst = out->llm;
     desc.partition = &rule;
     if (out->stages > 1)
-        desc.ctas = PIPELINE_CTAS;
+        desc.ctas = LANE_CTAS;
     rule.sp = out->sp;
     TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
     TRY(mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm));
