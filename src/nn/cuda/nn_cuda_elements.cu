@@ -1,6 +1,7 @@
 /* Operations on the elements of rows and arrays, one by one. */
 #include <cuda_bf16.h>
 
+#include "core/divisor.h"
 #include "nn/cuda/nn_cuda_columns.cuh"
 #include "nn/cuda/nn_cuda_reduce.cuh"
 #include "nn/ops/nn_gelu.h"
@@ -95,11 +96,53 @@ mimo_status nn_cuda_from_bf16(const nn_runtime *runtime, nn_real *to, const uint
     });
 }
 
+/* What a thread packs at a time: whole words of 16 bytes. */
+constexpr int EIGHT = 8, WORD = 16;
+struct alignas(WORD) eight_reals {
+    nn_real x[EIGHT];
+};
+struct alignas(WORD) eight_halves {
+    uint16_t x[EIGHT];
+};
+
+/* Whether there are lines, and every line of every matrix is whole eights, and aligned. mimo_divide
+ * takes numbers below 2^31. */
+static bool is_eights(const nn_matrix *a, int64_t line, int64_t elements)
+{
+    const int64_t word = WORD / (int64_t)sizeof(nn_real);
+    return elements > 0 && line % EIGHT == 0 && elements / EIGHT <= INT32_MAX &&
+           a->stride % word == 0 && a->step % word == 0 && (uintptr_t)a->data % WORD == 0;
+}
+
+/* Lines of attention are short. A thread block for each would take longer to begin than to pack. */
+static mimo_status pack_eights(const nn_runtime *runtime, uint16_t *to, const nn_matrix &a,
+                               int64_t lines, int64_t line, int64_t count)
+{
+    const mimo_divisor by_line = mimo_divisor_of((uint32_t)(line / EIGHT));
+    const mimo_divisor by_matrix = mimo_divisor_of((uint32_t)lines);
+    const nn_real *data = a.data;
+    const int64_t step = a.step, stride = a.stride;
+    return nn_each_element(
+        runtime, "pack bf16", lines * line * count / EIGHT, [=] __device__(int64_t t) {
+            const uint32_t i = mimo_divide((uint32_t)t, by_line);
+            const uint32_t matrix = mimo_divide(i, by_matrix);
+            const nn_real *source =
+                data + matrix * step + (i - matrix * lines) * stride + t * EIGHT - i * line;
+            const eight_reals in = *(const eight_reals *)source;
+            eight_halves out;
+            for (int k = 0; k < EIGHT; k++)
+                out.x[k] = to_bf16(in.x[k]);
+            ((eight_halves *)to)[t] = out;
+        });
+}
+
 mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_matrix *from,
                               int64_t count)
 {
     nn_matrix a = *from;
     int64_t lines = a.transposed ? a.columns : a.rows, line = a.transposed ? a.rows : a.columns;
+    if (is_eights(&a, line, lines * line * count))
+        return pack_eights(runtime, to, a, lines, line, count);
     return nn_each_row(runtime, "pack bf16", lines * count, line, [=] __device__(int64_t i) {
         const nn_real *source = a.data + i / lines * a.step + i % lines * a.stride;
         for (int64_t j = threadIdx.x; j < line; j += blockDim.x)
