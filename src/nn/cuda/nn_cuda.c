@@ -27,6 +27,7 @@ void nn_cuda_close(nn_runtime *runtime)
     runtime->device->release(context->factor_a.data);
     runtime->device->release(context->factor_b.data);
     runtime->device->release(context->columns.data);
+    runtime->device->release(context->arrived.data);
     mimo_release(context);
     runtime->context = NULL;
 }

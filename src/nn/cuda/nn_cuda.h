@@ -19,7 +19,7 @@ typedef struct nn_cuda {
     struct nn_cuda_blas *blas;
     void *workspace;                 /* for cuBLAS, so that it allocates none */
     nn_cuda_room factor_a, factor_b; /* factors of a product, rounded to bf16 */
-    nn_cuda_room columns;            /* sums of chunks, of nn_sum_columns */
+    nn_cuda_room columns, arrived;   /* sums of chunks, and counts, of nn_sum_columns */
 } nn_cuda;
 
 static inline nn_cuda *nn_cuda_of(const nn_runtime *runtime)

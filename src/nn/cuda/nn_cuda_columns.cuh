@@ -1,6 +1,6 @@
-/* Private: sums of the columns of rows, in two steps without atomics. First, blocks write the sums
- * of chunks of rows into a workspace. Then the sums of the chunks are added in order. Only the
- * sizes decide the chunks. */
+/* Private: sums of the columns of rows. Blocks write the sums of chunks of rows into a workspace.
+ * The block that comes last adds up the sums of all chunks. The sizes alone decide the chunks, and
+ * the order in which numbers are added. */
 #ifndef MIMO_NN_NN_CUDA_COLUMNS_CUH
 #define MIMO_NN_NN_CUDA_COLUMNS_CUH
 
@@ -26,14 +26,65 @@ template <typename Term> __device__ nn_real nn_sum_slices(int64_t begin, int64_t
     return sum;
 }
 
+/* Where chunks meet. `arrived` counts the chunks of each 32 columns that have their sums; it is 0
+ * before and after a kernel. */
+struct nn_chunk_sums {
+    nn_real *partial; /* [chunks][width] */
+    unsigned *arrived;
+};
+
+/* Whether all chunks have their sums, of which slice 0 has written those of this one. Called by a
+ * block. */
+static __device__ inline bool nn_is_last_chunk(unsigned *arrived)
+{
+    __shared__ bool last;
+    if (threadIdx.y == 0) {
+        __threadfence();
+        __syncwarp();
+    }
+    if (threadIdx.y == 0 && threadIdx.x == 0) {
+        last = atomicAdd(arrived, 1) == gridDim.y - 1;
+        if (last)
+            *arrived = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
 template <typename Term>
-__global__ void nn_chunks_kernel(nn_real *partial, int64_t rows, int64_t width, Term term)
+__global__ void nn_chunks_kernel(nn_real *sums, nn_chunk_sums chunks, int64_t rows, int64_t width,
+                                 Term term)
 {
     int64_t j = (int64_t)blockIdx.x * NN_WARP + threadIdx.x, chunk = blockIdx.y;
     int64_t begin = rows * chunk / gridDim.y, end = rows * (chunk + 1) / gridDim.y;
     nn_real sum = nn_sum_slices(begin, end, [=](int64_t i) { return j < width ? term(i, j) : 0; });
     if (threadIdx.y == 0 && j < width)
-        partial[chunk * width + j] = sum;
+        chunks.partial[chunk * width + j] = sum;
+    if (!nn_is_last_chunk(&chunks.arrived[blockIdx.x]))
+        return;
+    /* Not what this multiprocessor has cached. */
+    sum = nn_sum_slices(0, gridDim.y, [=](int64_t c) {
+        return j < width ? __ldcg(&chunks.partial[c * width + j]) : 0;
+    });
+    if (threadIdx.y == 0 && j < width)
+        sums[j] += sum;
+}
+
+/* Room for the sums of chunks, and counts that are 0. */
+static inline mimo_status nn_reserve_chunks(nn_chunk_sums *out, const nn_runtime *runtime,
+                                            int64_t chunks, int64_t width, int64_t blocks)
+{
+    nn_cuda *context = nn_cuda_of(runtime);
+    int64_t bytes = blocks * (int64_t)sizeof(unsigned);
+    bool grows = bytes > context->arrived.bytes;
+    MIMO_TRY(nn_cuda_grow(runtime, &context->columns, chunks * width * (int64_t)sizeof(nn_real)));
+    MIMO_TRY(nn_cuda_grow(runtime, &context->arrived, bytes));
+    out->partial = (nn_real *)context->columns.data;
+    out->arrived = (unsigned *)context->arrived.data;
+    if (grows)
+        (void)cudaMemsetAsync(out->arrived, 0, (size_t)bytes, (cudaStream_t)runtime->stream);
+    return nn_cuda_launched("counts of chunks");
 }
 
 /* sums[j] += the sum of term(i, j) over i < rows, for j < width. */
@@ -45,19 +96,12 @@ mimo_status nn_sum_columns(const nn_runtime *runtime, nn_real *sums, int64_t row
         return MIMO_OK;
     int64_t wanted = (rows + NN_CHUNK_ROWS - 1) / NN_CHUNK_ROWS;
     int64_t chunks = wanted < NN_MOST_CHUNKS ? wanted : NN_MOST_CHUNKS;
-    nn_cuda_room *room = &nn_cuda_of(runtime)->columns;
-    MIMO_TRY(nn_cuda_grow(runtime, room, chunks * width * (int64_t)sizeof *sums));
-    nn_real *partial = (nn_real *)room->data;
     dim3 grid((unsigned)((width + NN_WARP - 1) / NN_WARP), (unsigned)chunks);
+    nn_chunk_sums meet;
+    MIMO_TRY(nn_reserve_chunks(&meet, runtime, chunks, width, grid.x));
     nn_chunks_kernel<<<grid, dim3(NN_WARP, NN_SLICES), 0, (cudaStream_t)runtime->stream>>>(
-        partial, rows, width, term);
-    MIMO_TRY(nn_cuda_launched("sums of columns"));
-    return nn_each_element(runtime, "sums of columns", width, [=] __device__(int64_t j) {
-        nn_real sum = 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            sum += partial[chunk * width + j];
-        sums[j] += sum;
-    });
+        sums, meet, rows, width, term);
+    return nn_cuda_launched("sums of columns");
 }
 
 #endif
