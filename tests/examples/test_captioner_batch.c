@@ -163,16 +163,23 @@ Test(captioner_batch, a_picture_moves_and_is_mirrored)
     }
 }
 
+/* The one pixel of a picture. */
+static void change_pixel(float values[3], const augmentation *change, const uint8_t *pixel)
+{
+    changed_picture changed;
+    changed_picture_init(&changed, pixel, 1, change);
+    changed_picture_read(values, &changed, 0, 0, 1);
+}
+
 Test(captioner_batch, a_channel_gains_ink)
 {
     static const uint8_t picture[] = {255, 0, 155, 55, 255, 255};
-    const augmentation change = {.ink = {20, -20, 64}};
     float values[3];
-    augment_pixel(values, &change, picture, 1, 0, 0);
+    change_pixel(values, &(augmentation){.ink = {20, -20, 64}}, picture);
     cr_assert_eq(values[0], 1, "white stays");
     cr_assert_eq(values[1], (float)(255 - 255 * 236 / 256) / 127.5f - 1.0f, "black fades");
     cr_assert_eq(values[2], (float)(255 - 125) / 127.5f - 1.0f);
-    augment_pixel(values, &(augmentation){.ink = {256, 0, 0}}, picture + 3, 1, 0, 0);
+    change_pixel(values, &(augmentation){.ink = {256, 0, 0}}, picture + 3);
     cr_assert_eq(values[0], -1, "no blacker than black");
 }
 

@@ -63,14 +63,34 @@ static float value_of(int pixel, int ink)
     return (float)(255 - (dark > 255 ? 255 : dark)) / 127.5f - 1.0f;
 }
 
-void augment_pixel(float values[3], const augmentation *change, const uint8_t *picture,
-                   int64_t side, int64_t row, int64_t column)
+void changed_picture_init(changed_picture *out, const uint8_t *picture, int64_t side,
+                          const augmentation *change)
+{
+    out->picture = picture;
+    out->side = side;
+    out->change = *change;
+    for (int c = 0; c < 3; c++)
+        for (int byte = 0; byte < 256; byte++)
+            out->values[c][byte] = value_of(byte, change->ink[c]);
+}
+
+/* A pixel of the picture as it was; white beside it. */
+static const uint8_t *pixel_at(const changed_picture *from, int64_t y, int64_t x)
 {
     static const uint8_t white[3] = {255, 255, 255};
-    int64_t y = row - change->down, x = column - change->right;
-    bool inside = y >= 0 && y < side && x >= 0 && x < side;
-    const uint8_t *pixel =
-        inside ? picture + (y * side + (change->flip ? side - 1 - x : x)) * 3 : white;
-    for (int c = 0; c < 3; c++)
-        values[c] = value_of(pixel[c], change->ink[c]);
+    int64_t side = from->side;
+    if (y < 0 || y >= side || x < 0 || x >= side)
+        return white;
+    return from->picture + (y * side + (from->change.flip ? side - 1 - x : x)) * 3;
+}
+
+void changed_picture_read(float *values, const changed_picture *from, int64_t row, int64_t column,
+                          int64_t count)
+{
+    int64_t y = row - from->change.down, x = column - from->change.right;
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *pixel = pixel_at(from, y, x + i);
+        for (int c = 0; c < 3; c++)
+            *values++ = from->values[c][pixel[c]];
+    }
 }

@@ -31,7 +31,18 @@ augmentation augment_choose(unsigned kinds, uint64_t key, int64_t side, const ch
 /** Whether the name of a picture is that of its mirror image as well. */
 bool augment_may_flip(const char *name, int64_t length);
 
-/** The values of a pixel of the changed picture, RGB, from -1 to 1. */
-void augment_pixel(float values[3], const augmentation *change, const uint8_t *picture,
-                   int64_t side, int64_t row, int64_t column);
+/** A picture and its change. */
+typedef struct changed_picture {
+    const uint8_t *picture; /* [side, side, 3]; borrowed */
+    int64_t side;
+    augmentation change;
+    float values[3][256]; /* what the bytes of each channel become: from -1 to 1 */
+} changed_picture;
+
+void changed_picture_init(changed_picture *out, const uint8_t *picture, int64_t side,
+                          const augmentation *change);
+
+/** The values of `count` pixels of a row, RGB, from a column on. */
+void changed_picture_read(float *values, const changed_picture *from, int64_t row, int64_t column,
+                          int64_t count);
 #endif

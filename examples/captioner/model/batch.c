@@ -50,25 +50,32 @@ static const batch_item *item_at(const batch_item *items, int64_t count, int64_t
     return i < count ? &items[i] : &masked;
 }
 
-/* Patch p of a picture, pixels scaled to [-1, 1], as one row. */
-static void cut_patch(float *row, const batch_item *item, int64_t side, int64_t p)
+/* Patch p of a picture as one row of values. */
+static void cut_patch(float *row, const changed_picture *from, int64_t p)
 {
-    if (!item->picture) {
-        memset(row, 0, PATCH_VALUES * sizeof *row);
-        return;
-    }
-    int64_t across = side / PATCH;
+    int64_t across = from->side / PATCH;
     int64_t y0 = p / across * PATCH, x0 = p % across * PATCH;
     for (int64_t y = 0; y < PATCH; y++)
-        for (int64_t x = 0; x < PATCH; x++, row += 3)
-            augment_pixel(row, &item->change, item->picture, side, y0 + y, x0 + x);
+        changed_picture_read(row + y * PATCH * 3, from, y0 + y, x0, PATCH);
+}
+
+static void fill_picture(micro_batch *batch, const batch_item *item, int64_t b, int64_t count)
+{
+    changed_picture from;
+    changed_picture_init(&from, item->picture, batch->side, &item->change);
+    for (int64_t p = 0; p < batch->tokens; p++) {
+        float *row = batch->patches + (p * count + b) * PATCH_VALUES;
+        if (item->picture)
+            cut_patch(row, &from, p);
+        else
+            memset(row, 0, PATCH_VALUES * sizeof *row);
+    }
 }
 
 void batch_fill_pictures(micro_batch *batch, const batch_item *const *turns, int64_t count)
 {
-    for (int64_t p = 0; p < batch->tokens; p++)
-        for (int64_t b = 0; b < count; b++)
-            cut_patch(batch->patches + (p * count + b) * PATCH_VALUES, turns[b], batch->side, p);
+    for (int64_t b = 0; b < count; b++)
+        fill_picture(batch, turns[b], b, count);
 }
 
 /* Image tokens of a turn. */
