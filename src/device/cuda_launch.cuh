@@ -52,7 +52,7 @@ template <class... Kernels> cudaError_t load_kernels(Kernels... kernels)
 // successor would occupy multiprocessors while this one waits for peers, and the peers may wait for
 // a kernel of another stream.
 template <class... As>
-cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, dim3 threads, size_t shared_bytes,
+cudaError_t launch_early(void (*kernel)(As...), dim3 blocks, dim3 threads, size_t shared_bytes,
                          cudaStream_t stream, const As &...as)
 {
     cudaLaunchAttribute early = {};
@@ -64,7 +64,7 @@ cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, dim3 threads, s
         return status;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(blocks);
+    config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;

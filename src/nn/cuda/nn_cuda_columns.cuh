@@ -58,6 +58,7 @@ __global__ void nn_chunks_kernel(nn_real *sums, nn_chunk_sums chunks, int64_t ro
 {
     int64_t j = (int64_t)blockIdx.x * NN_WARP + threadIdx.x, chunk = blockIdx.y;
     int64_t begin = rows * chunk / gridDim.y, end = rows * (chunk + 1) / gridDim.y;
+    await_stream();
     nn_real sum = nn_sum_slices(begin, end, [=](int64_t i) { return j < width ? term(i, j) : 0; });
     if (threadIdx.y == 0 && j < width)
         chunks.partial[chunk * width + j] = sum;
@@ -99,9 +100,8 @@ mimo_status nn_sum_columns(const nn_runtime *runtime, nn_real *sums, int64_t row
     dim3 grid((unsigned)((width + NN_WARP - 1) / NN_WARP), (unsigned)chunks);
     nn_chunk_sums meet;
     MIMO_TRY(nn_reserve_chunks(&meet, runtime, chunks, width, grid.x));
-    nn_chunks_kernel<<<grid, dim3(NN_WARP, NN_SLICES), 0, (cudaStream_t)runtime->stream>>>(
-        sums, meet, rows, width, term);
-    return nn_cuda_launched("sums of columns");
+    return nn_launch(runtime, "sums of columns", nn_chunks_kernel<Term>, grid,
+                     dim3(NN_WARP, NN_SLICES), sums, meet, rows, width, term);
 }
 
 #endif

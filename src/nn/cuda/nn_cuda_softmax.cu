@@ -65,6 +65,7 @@ static __device__ void soften_backward(nn_real *d, const nn_real *w, int64_t wid
 template <typename Body> static __global__ void warps_kernel(int64_t rows, Body body)
 {
     const int64_t step = (int64_t)gridDim.x * WARPS;
+    await_stream();
     for (int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.y; i < rows; i += step)
         body(i);
 }
@@ -75,9 +76,8 @@ static mimo_status each_warp(const nn_runtime *runtime, const char *what, int64_
 {
     if (rows == 0)
         return MIMO_OK;
-    warps_kernel<<<nn_blocks((rows + WARPS - 1) / WARPS), dim3(NN_WARP, WARPS), 0,
-                   (cudaStream_t)runtime->stream>>>(rows, body);
-    return nn_cuda_launched(what);
+    return nn_launch(runtime, what, warps_kernel<Body>, nn_blocks((rows + WARPS - 1) / WARPS),
+                     dim3(NN_WARP, WARPS), rows, body);
 }
 
 template <int MOST> static mimo_status by_warps(const nn_runtime *runtime, const nn_scores &s)
