@@ -30,10 +30,11 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
 static mimo_status check_mixtures(const layer_layout *layout)
 {
     int64_t items = layout->pattern->items;
-    CHECK(items > 1, MIMO_ERR_SHAPE,
+    CHECK(layer_layout_mixtures(items) > 0, MIMO_ERR_SHAPE,
           "--experts: blocks 1, 3, ... are mixtures, and the LLM has %" PRId64, items);
-    for (int64_t i = 1; i < items; i += 2)
-        CHECK(layer_layout_kind(layout, i) == &nn_block_dense, MIMO_ERR_ARGUMENT,
+    for (int64_t i = 0; i < items; i++)
+        CHECK(!layer_layout_mixes(i) || layer_layout_kind(layout, i) == &nn_block_dense,
+              MIMO_ERR_ARGUMENT,
               "--experts: blocks 1, 3, ... are mixtures, and block %" PRId64
               " of --llm-pattern is no [*-]",
               i);

@@ -106,25 +106,14 @@ static nn_stack_desc blocks_in(const language_model *out, const language_desc *d
     return blocks;
 }
 
-static bool is_mixture(int64_t block)
-{
-    return block % 2 == 1;
-}
-
-/* Of `blocks` those that are one. */
-static int64_t count_mixtures(int64_t blocks)
-{
-    return blocks / 2;
-}
-
 /* The kinds of all blocks. */
 static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc *desc)
 {
     int64_t count = desc->layout->pattern->items;
     TRY(memory_reserve(kinds, count, sizeof **kinds));
     for (int64_t i = 0; i < count; i++)
-        (*kinds)[i] =
-            desc->dispatch && is_mixture(i) ? &nn_block_mixed : layer_layout_kind(desc->layout, i);
+        (*kinds)[i] = desc->dispatch && layer_layout_mixes(i) ? &nn_block_mixed
+                                                              : layer_layout_kind(desc->layout, i);
     return MIMO_OK;
 }
 
@@ -167,7 +156,7 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
     memory_release(kinds);
     if (!desc->dispatch)
         return status;
-    out->mixtures = count_mixtures(desc->layout->pattern->items);
+    out->mixtures = layer_layout_mixtures(desc->layout->pattern->items);
     out->experts = nn_dispatch_sizes(desc->dispatch)->experts;
     return status;
 }
@@ -493,7 +482,7 @@ static mimo_status adjust_chunk(const language_model *language, int64_t chunk, m
     const nn_stack *blocks = &language->blocks[chunk];
     for (int64_t i = 0; i < blocks->count; i++) {
         nn_block *block = blocks->layers[i]; /* of both kinds */
-        int64_t mixture = count_mixtures(language->first_block[chunk] + i);
+        int64_t mixture = layer_layout_mixtures(language->first_block[chunk] + i);
         if (blocks->kinds[i] == &nn_block_mixed)
             TRY(nn_router_adjust(&block->moe.router, ranks, loads + mixture * language->experts));
     }

@@ -42,6 +42,24 @@ int64_t layer_layout_first(const layer_layout *layout, int64_t item);
 /** The kind of an item: nn_block_dense, nn_block_attention or nn_block_mlp. */
 const nn_block_kind *layer_layout_kind(const layer_layout *layout, int64_t item);
 
+/** Where the LLM has mixtures of experts, these items are mixtures: 1, 3, ... */
+static inline bool layer_layout_mixes(int64_t item)
+{
+    return item % 2 == 1;
+}
+
+/** How many of the first `items` are. So the mixture at item i has the number of the first i. */
+static inline int64_t layer_layout_mixtures(int64_t items)
+{
+    return items / 2;
+}
+
+/** The item of a mixture. */
+static inline int64_t layer_layout_mixture(int64_t number)
+{
+    return 2 * number + 1;
+}
+
 /** The items in letters, without '|', which changes no layer. Where they do not fit, their number
  *  and a hash. */
 void layer_layout_spell(char *out, size_t capacity, const layer_layout *layout);

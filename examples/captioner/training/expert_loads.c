@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "captioner/model/layer_layout.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 
@@ -58,8 +59,8 @@ static void print_mixture(const expert_loads *loads, int64_t mixture, FILE *stre
             "load of the experts, llm.block%" PRId64
             ": busiest %.2f times the mean (expert %" PRId64 "), least %.2f (expert %" PRId64
             "), in %" PRId64 " steps\n",
-            2 * mixture + 1, (double)counts[most] / mean, most, (double)counts[least] / mean, least,
-            loads->steps);
+            layer_layout_mixture(mixture), (double)counts[most] / mean, most,
+            (double)counts[least] / mean, least, loads->steps);
 }
 
 void expert_loads_print(const expert_loads *loads, FILE *stream)

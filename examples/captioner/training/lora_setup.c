@@ -8,6 +8,7 @@
 
 #include "captioner/formats/adapter_file.h"
 #include "captioner/formats/lora_v1_file.h"
+#include "captioner/model/layer_layout.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "schedule/layer_pattern.h"
@@ -96,7 +97,7 @@ static void visit_attention(layer_walk *walk, const char *module, int64_t block)
 /* An MLP's layers, or those of each expert in its place. */
 static void visit_mlp(layer_walk *walk, const char *module, int64_t block, int64_t experts)
 {
-    bool mixture = experts > 0 && block % 2 == 1;
+    bool mixture = experts > 0 && layer_layout_mixes(block);
     for (int64_t e = 0; e < experts && mixture && !walk->found; e++) {
         visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".up", module, block, e);
         visit_layer(walk, "%s.block%" PRId64 ".mlp.experts.%" PRId64 ".down", module, block, e);
