@@ -104,6 +104,9 @@ static void check_forms(const nn_runtime *runtime)
         {9, 4, 9, 5, false, false, 1, 1, {9, 0}, {8, 2}, {4, 1}},                 /* w v, added */
         {9, 4, 9, 5, true, false, 1, 0, {9, 0}, {8, 2}, {4, 1}},                  /* w^T dc */
         {33, 17, 65, 1, true, true, 2, -1, {1, 0}, {2, 0}, {3, 0}},
+        /* Lines of whole eights, which a device rounds eight at a time. */
+        {16, 16, 8, 6, false, true, (nn_real)0.35, 0, {16, 8}, {8, 16}, {16, 0}},
+        {8, 16, 24, 3, true, false, 1, 1, {8, 4}, {0, 0}, {0, 0}},
         {1, 1, 1, 3, false, false, 1, 0, {0, 0}, {0, 0}, {0, 0}},
         {4, 5, 0, 1, false, false, 1, 1, {0, 0}, {0, 0}, {0, 0}}, /* no rows to sum */
         {0, 5, 3, 2, false, false, 1, 0, {0, 0}, {0, 0}, {0, 0}}, /* no rows at all */

@@ -174,26 +174,35 @@ Test(nn_ops, norm)
             check_norm(widths[w], in_place == 1);
 }
 
+static void check_softmax(int64_t queries, int64_t width, bool masked)
+{
+    enum { PANELS = 6 };
+    const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
+    int64_t rows = PANELS * queries, n = rows * width;
+    pair scores = make("scores", n), d = make("d", n), mask = make("mask", queries * width);
+    for (int64_t i = 0; i < mask.n; i++) /* every row sees the first key */
+        mask.host[i] = (nn_real)(i % width == 0 || mask.host[i] > 0);
+    nn_test_write(mask.room, mask.host, mask.n);
+    nn_scores h = {scores.host, masked ? mask.host : NULL, PANELS, queries, width};
+    nn_scores r = {scores.room, masked ? mask.room : NULL, PANELS, queries, width};
+    BOTH(softmax, (host, &h), (here, &r));
+    BOTH(softmax_backward, (host, d.host, scores.host, rows, width),
+         (here, d.room, scores.room, rows, width));
+    compare("softmax backward", d, false);
+    compare("softmax", scores, true); /* zeros exact */
+    free_pairs();
+}
+
+/* A device has rows of these widths in registers, in numbers of each size, and wider ones not. */
 Test(nn_ops, softmax)
 {
-    const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
-    enum { PANELS = 6, QUERIES = ROWS / PANELS };
-    for (int w = 0; w < WIDTHS; w++)
-        for (int masked = 0; masked < 2; masked++) {
-            int64_t width = widths[w], n = ROWS * width;
-            pair scores = make("scores", n), d = make("d", n), mask = make("mask", QUERIES * width);
-            for (int64_t i = 0; i < mask.n; i++) /* every row sees the first key */
-                mask.host[i] = (nn_real)(i % width == 0 || mask.host[i] > 0);
-            nn_test_write(mask.room, mask.host, mask.n);
-            nn_scores h = {scores.host, masked ? mask.host : NULL, PANELS, QUERIES, width};
-            nn_scores r = {scores.room, masked ? mask.room : NULL, PANELS, QUERIES, width};
-            BOTH(softmax, (host, &h), (here, &r));
-            BOTH(softmax_backward, (host, d.host, scores.host, ROWS, width),
-                 (here, d.room, scores.room, ROWS, width));
-            compare("softmax backward", d, false);
-            compare("softmax", scores, true); /* zeros exact */
-            free_pairs();
-        }
+    static const int64_t wide[] = {129, 256, 1000, 1500};
+    for (int masked = 0; masked < 2; masked++) {
+        for (int w = 0; w < WIDTHS; w++)
+            check_softmax(ROWS / 6, widths[w], masked == 1);
+        for (size_t w = 0; w < sizeof wide / sizeof *wide; w++)
+            check_softmax(3, wide[w], masked == 1);
+    }
 }
 
 static void check_lookup(int64_t width, int64_t repeat)
