@@ -27,12 +27,19 @@ struct nn_smaller {
     }
 };
 
+/* Over the threads of a warp, which all call it. */
+template <typename T, typename Combine> __device__ T nn_reduce_warp(T x, Combine combine)
+{
+    for (unsigned distance = NN_WARP / 2; distance > 0; distance /= 2)
+        x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
 template <typename T, typename Combine> __device__ T nn_reduce_block(T x, Combine combine)
 {
     __shared__ T parts[NN_THREADS / NN_WARP];
     unsigned lane = threadIdx.x % NN_WARP, warp = threadIdx.x / NN_WARP;
-    for (unsigned distance = NN_WARP / 2; distance > 0; distance /= 2)
-        x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    x = nn_reduce_warp(x, combine);
     __syncthreads(); /* wait until the parts of the last call are read */
     if (lane == 0)
         parts[warp] = x;

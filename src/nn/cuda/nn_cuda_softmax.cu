@@ -15,13 +15,6 @@ static __device__ const nn_real *mask_of(const nn_scores &s, int64_t row)
 
 /* --------------------------------------------- warps ------------------------------------------ */
 
-template <typename T, typename Combine> static __device__ T reduce_warp(T x, Combine combine)
-{
-    for (unsigned distance = NN_WARP / 2; distance > 0; distance /= 2)
-        x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
-    return x;
-}
-
 /* body(k, j) for the elements j < width of this thread; k numbers them. */
 template <int MOST, typename Body> static __device__ void for_own(int64_t width, Body body)
 {
@@ -40,12 +33,12 @@ template <int MOST> static __device__ void soften(const nn_scores &s, int64_t i)
         if (!is_masked(mask, j))
             most = nn_larger()(most, x[k]);
     });
-    most = reduce_warp(most, nn_larger());
+    most = nn_reduce_warp(most, nn_larger());
     for_own<MOST>(s.width, [&](int k, int64_t j) {
         x[k] = is_masked(mask, j) ? (nn_real)0 : exp(x[k] - most);
         sum += x[k];
     });
-    const nn_real scale = 1 / reduce_warp(sum, nn_plus());
+    const nn_real scale = 1 / nn_reduce_warp(sum, nn_plus());
     for_own<MOST>(s.width, [&](int k, int64_t j) { row[j] = x[k] * scale; });
 }
 
@@ -58,7 +51,7 @@ static __device__ void soften_backward(nn_real *d, const nn_real *w, int64_t wid
         wx[k] = w[j];
         sum += dx[k] * wx[k];
     });
-    const nn_real mean = reduce_warp(sum, nn_plus());
+    const nn_real mean = nn_reduce_warp(sum, nn_plus());
     for_own<MOST>(width, [&](int k, int64_t j) { d[j] = wx[k] * (dx[k] - mean); });
 }
 
