@@ -8,7 +8,7 @@ not enough, the condition decides.
 import os
 import re
 
-ROOTS = ("src", "grid", "layout", "plan", "move", "bridge", "dispatch")
+ROOTS = ("src", "grid", "bridge")
 # The layers are not the library. The backends need a GPU, and only GPU tests reach them. The macros
 # and the definition of mimo_fail are what checks are made of.
 LEFT_OUT = re.compile(r"src/nn/|(^|/)(nccl|cuda)_|src/core/(check\.h|check_off\.c|status\.c)$")

@@ -108,10 +108,10 @@ def check(listing, sources):
 
 def self_test():
     sources = ["src/core/status.c", "src/comm/wait.c", "grid/grid.c", "grid/groups/split.c",
-               "move/op.c", "move/words.c", "move/op_words.c", "bridge/routed/routed.c",
+               "src/move/op.c", "src/move/words.c", "src/move/op_words.c", "bridge/routed/routed.c",
                "bridge/collective/collective.c", "bridge/bridge.c", "src/comm/nccl/push.cu"]
     core, wait, grid = "src_core_status.c.o", "src_comm_wait.c.o", "grid_grid.c.o"
-    split, op, words = "grid_groups_split.c.o", "move_op.c.o", "move_op_words.c.o"
+    split, op, words = "grid_groups_split.c.o", "src_move_op.c.o", "src_move_op_words.c.o"
     routed, collective = "bridge_routed_routed.c.o", "bridge_collective_collective.c.o"
     bridge, push = "bridge_bridge.c.o", "push.cu.o"
 
