@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "captioner/model/blas_kernels.h"
-#include "nn/nn.h"
-#include "nn/params/nn_initial.h"
+#include "train/device/blas_kernels.h"
+#include "train/nn/nn.h"
+#include "train/nn/params/nn_initial.h"
 
 enum { FULL, ADAPTED, FROZEN, KINDS, MOST_REPEATS = 1000, HEADS = 8 };
 static const char *const kind_names[KINDS] = {"trained in full", "frozen, adapters", "frozen"};

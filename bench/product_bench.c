@@ -1,6 +1,6 @@
 /*
  * What the fixed order of products costs: the products of the captioner's default size, and some of
- * larger models, in the fixed order (src/nn/ops/nn_order.h) and in the fast one, by OpenBLAS or
+ * larger models, in the fixed order (train/nn/ops/nn_order.h) and in the fast one, by OpenBLAS or
  * cuBLAS. The captioner's are those of one of two cp ranks: 16 samples of 48 of their 96 tokens,
  * and 16 pictures of 16 patches.
  *
@@ -17,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "captioner/model/blas_kernels.h"
-#include "nn/nn.h"
-#include "nn/ops/nn_ops.h"
+#include "train/device/blas_kernels.h"
+#include "train/nn/nn.h"
+#include "train/nn/ops/nn_ops.h"
 
 enum { FAST, FIXED, ORDERS, MOST_REPEATS = 1000, HOST = 1, DEVICE = 2, BOTH = 3 };
 

@@ -20,14 +20,11 @@ if [ "${MIMO_RUN:-1}" != 0 ]; then
     meson test -C "$build" --no-rebuild --suite unit --suite mpi --timeout-multiplier 4
 fi
 
-# Counts include, src, grid, layout, plan, move, bridge and dispatch, in the library and in its copy with hooks for tests.
+# Counts include, src, grid and bridge, in the library and in its copy with hooks for tests.
 # In this build that copy has no mutations (tests/meson.build). Each exclusion has its reason:
 options=(
     --filter "$root/include/" --filter "$root/src/" --filter "$root/grid/"
-    --filter "$root/layout/" --filter "$root/plan/" --filter "$root/move/"
-    --filter "$root/bridge/" --filter "$root/dispatch/"
-    # The layers of the examples and the references are a library of their own.
-    --exclude "$root/src/nn/"
+    --filter "$root/bridge/"
     # These files need a GPU. This build has none of them; tests/gpu/run_all.sh tests them.
     --exclude '.*/(nccl|cuda)_.*'
 )

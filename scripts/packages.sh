@@ -20,7 +20,7 @@ pkg-config              | core    | finds the libraries
 libopenmpi-dev          | library | MPI headers; libmimo-bridge-mpi
 openmpi-bin             | library | mpirun
 libcjson-dev            | core    | JSON, written by mimo-plan
-libopenblas-dev         | demo    | matrix products of the layers in src/nn
+libopenblas-dev         | demo    | matrix products of the layers in train/nn
 libfreetype-dev         | demo    | loads the emoji glyphs
 libharfbuzz-dev         | demo    | shapes emoji sequences
 libcairo2-dev           | demo    | draws the pictures

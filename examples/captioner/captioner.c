@@ -1,6 +1,6 @@
 /*
  * captioner: a vision transformer and a causal LLM, on the same ranks under different grids, learn
- * to name emoji together. Start with training_run.c for the order of things, captioner_model.c for
+ * to name emoji together. Start with training_run.c for the order of things, bridged_model.c for
  * how activations and gradients cross the bridge, and train_step.c for the gradient rules.
  *
  *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
@@ -11,8 +11,8 @@
 #include <mimo/log.h>
 #include <mimo/mpi.h>
 
-#include "captioner/model/blas_kernels.h"
-#include "captioner/support/captioner_support.h"
+#include "train/device/blas_kernels.h"
+#include "train/support/train_support.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/options.h"
 #include "captioner/training/options_compare.h"

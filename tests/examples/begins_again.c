@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "captioner/model/blas_kernels.h"
+#include "train/device/blas_kernels.h"
 
 enum { EXIT_SKIPPED = 77 };
 

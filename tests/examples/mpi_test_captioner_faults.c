@@ -8,9 +8,9 @@
 #include "core/memory.h"
 #include "mpi_test.h"
 
-#include "captioner/model/accuracy.h"
-#include "captioner/model/evaluate.h"
-#include "captioner/model/generate.h"
+#include "captioner/captions/accuracy.h"
+#include "captioner/captions/evaluate.h"
+#include "captioner/captions/generate.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
 #include "captioner/training/caption_data.h"
@@ -27,7 +27,7 @@ typedef struct small_run {
     rank_topology topology;
     lora_setup lora;
     caption_data data;
-    captioner_model model;
+    bridged_model model;
     step_trainer trainer;
     model_hashes hashes;
     best_state best;

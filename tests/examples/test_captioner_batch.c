@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/model/batch.h"
+#include "train/model/batch.h"
 
 /* Every epoch takes each sample exactly once, for any batch size. Epochs differ, and so do
  * seeds. */

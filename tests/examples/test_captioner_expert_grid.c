@@ -3,7 +3,7 @@
 
 #include <criterion/criterion.h>
 
-#include "captioner/model/expert_grid.h"
+#include "train/model/expert_grid.h"
 
 static mimo_grid *read(const char *spec)
 {

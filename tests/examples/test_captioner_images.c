@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "captioner/model/picture_deal.h"
+#include "train/model/picture_deal.h"
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/turn_choice.h"
 

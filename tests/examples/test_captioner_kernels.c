@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "captioner/model/blas_kernels.h"
+#include "train/device/blas_kernels.h"
 
 static const char *const haswell[] = {"avx", "avx2", "fma", "bmi1", "bmi2", "abm", "movbe", "f16c"};
 static const char *const skylake[] = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"};

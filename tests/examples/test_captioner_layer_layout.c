@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "captioner/model/layer_layout.h"
+#include "train/model/layer_layout.h"
 
 static layer_layout made(layer_layout_desc desc)
 {

@@ -9,7 +9,7 @@
 
 #include <mimo/mpi.h>
 
-#include "captioner/support/little_endian.h"
+#include "train/support/little_endian.h"
 #include "captioner/training/checkpoint.h"
 #include "fuzz_input.h"
 
@@ -17,7 +17,7 @@
 static struct {
     mimo_comm *world;
     rank_topology topology;
-    captioner_model model;
+    bridged_model model;
     step_trainer trainer;
     batch_item item;
     uint8_t *saved; /* saved[size], the sound checkpoint */

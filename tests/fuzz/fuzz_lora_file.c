@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/formats/lora_v1_file.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/little_endian.h"
+#include "train/formats/adapter_file.h"
+#include "train/formats/lora_v1_file.h"
+#include "train/support/train_memory.h"
+#include "train/support/little_endian.h"
 #include "fuzz_input.h"
 
 #define UP "llm.block0.mlp.up."

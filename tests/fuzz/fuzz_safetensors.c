@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "captioner/formats/safetensors.h"
-#include "captioner/support/little_endian.h"
+#include "train/formats/safetensors.h"
+#include "train/support/little_endian.h"
 #include "fuzz_input.h"
 
 static void read_tensor(const safetensors_file *file, int64_t index)

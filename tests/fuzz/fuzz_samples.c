@@ -6,7 +6,7 @@
 
 #include "captioner/data/emoji_list.h"
 #include "captioner/data/sample_file.h"
-#include "captioner/support/little_endian.h"
+#include "train/support/little_endian.h"
 #include "core/hash.h"
 #include "fuzz_input.h"
 

@@ -24,11 +24,12 @@ PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
 GRADIENT = "gradient"
 DISPATCH, ROUTE = "dispatch", "dispatch/route"
-OPS, KERNELS, EXCHANGE = "nn/ops", "nn/kernels", "nn/exchange"
-PARAMS, LAYERS, NN = "nn/params", "nn/layers", "nn"
-SUPPORT, DATA, FORMATS = "captioner/support", "captioner/data", "captioner/formats"
-PICTURES, DIFF = "captioner/pictures", "captioner/diff"
-MODEL, TRAINING = "captioner/model", "captioner/training"
+OPS, KERNELS, EXCHANGE = "train/nn/ops", "train/nn/kernels", "train/nn/exchange"
+PARAMS, LAYERS, NN = "train/nn/params", "train/nn/layers", "train/nn"
+TOOLS, FORMATS, PLACE = "train/support", "train/formats", "train/device"
+PIPELINE, MODEL = "train/pipeline", "train/model"
+SUPPORT, DATA, PICTURES = "captioner/support", "captioner/data", "captioner/pictures"
+DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/training"
 
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
@@ -36,6 +37,7 @@ BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
 LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
                          ROUTE}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
+ALL_TRAIN = ALL_NN | {TOOLS, FORMATS, PLACE, PIPELINE, MODEL}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
     CORE: set(),
@@ -63,30 +65,34 @@ MAY_INCLUDE = {
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE},
+    TOOLS: LIBRARY,
+    FORMATS: LIBRARY | {TOOLS},
+    PLACE: LIBRARY | ALL_NN | {TOOLS},
+    PIPELINE: LIBRARY | ALL_NN | {TOOLS, PLACE},
+    MODEL: LIBRARY | ALL_NN | {TOOLS, PLACE, PIPELINE},
     # examples/captioner, beside public headers
-    SUPPORT: LIBRARY,
-    DATA: LIBRARY | {SUPPORT},
-    FORMATS: LIBRARY | {SUPPORT},
-    PICTURES: LIBRARY | {SUPPORT},
-    DIFF: LIBRARY | {SUPPORT, FORMATS},
-    MODEL: LIBRARY | ALL_NN | {SUPPORT},
-    TRAINING: LIBRARY | ALL_NN | {SUPPORT, DATA, FORMATS, PICTURES, MODEL},
+    SUPPORT: LIBRARY | {TOOLS},
+    DATA: LIBRARY | {TOOLS, SUPPORT},
+    PICTURES: LIBRARY | {TOOLS, SUPPORT},
+    DIFF: LIBRARY | {TOOLS, FORMATS},
+    CAPTIONS: LIBRARY | ALL_TRAIN,
+    TRAINING: LIBRARY | ALL_TRAIN | {SUPPORT, DATA, PICTURES, CAPTIONS},
 }
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
 # Tests and benches may include anything. Examples are what others copy: public headers and their own,
-# directly and through what they include. The captioner may include the layers as well, and what it shares
+# directly and through what they include. The captioner may include the trainer as well, and what it shares
 # with mimo-plan: patterns of layers, keys of their tensors, and how costs of steps are written.
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
-LAYERED_MAY_REACH = ("src/nn/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
+LAYERED_MAY_REACH = ("train/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
                      "src/schedule/step_costs.h")
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM),
-    ("src/nn/ops/", OPS), ("src/nn/host/", KERNELS), ("src/nn/cuda/", KERNELS),
-    ("src/nn/exchange/", EXCHANGE), ("src/nn/params/", PARAMS), ("src/nn/layers/", LAYERS),
-    ("src/nn/", NN),
+    ("train/nn/ops/", OPS), ("train/nn/host/", KERNELS), ("train/nn/cuda/", KERNELS),
+    ("train/nn/exchange/", EXCHANGE), ("train/nn/params/", PARAMS), ("train/nn/layers/", LAYERS),
+    *((f"{part}/", part) for part in (NN, TOOLS, FORMATS, PLACE, PIPELINE, MODEL)),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT), ("src/schedule/", SCHEDULE),
     ("src/balance/", BALANCE),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
@@ -95,7 +101,7 @@ FOLDERS = [
     ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
     ("bridge/", BRIDGE), ("tools/", "tools"),
     ("python/tests/", "tests"), ("tests/", "tests"),
-    *((f"examples/{part}/", part) for part in (SUPPORT, DATA, FORMATS, PICTURES, DIFF, MODEL, TRAINING)),
+    *((f"examples/{part}/", part) for part in (SUPPORT, DATA, PICTURES, DIFF, CAPTIONS, TRAINING)),
     ("examples/", "examples"), ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"
@@ -116,7 +122,8 @@ UMBRELLA = "include/mimo/mimo.h"
 PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "src/balance", "grid", "src/layout", "src/plan",
                 "src/dispatch/route", "tools"}
 # The only files of the library that name a backend.
-BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
+BACKEND_FILES = re.compile(
+    r"(src/comm/(mpi|nccl)/|src/device/cuda|train/(nn/.*cuda|device/gpu_)|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 
@@ -125,7 +132,7 @@ HOOK = re.compile(r"\bMIMO_(MUTATED|MUTATIONS|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 PLANTED = re.compile(r"\b(MIMO|NN_ROW)_MUTATED\(")
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
-HOOKED_PARTS = LIBRARY | ALL_NN
+HOOKED_PARTS = LIBRARY | ALL_TRAIN
 
 # Public calls that profilers show: those that a header calls collective, and all that begin a scope.
 DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;", re.S)
@@ -304,7 +311,7 @@ class Law:
             if target is None:
                 continue
             if target == UMBRELLA:
-                if part not in ALL_NN | {"tools"} and not name.startswith(EXAMPLES):
+                if part not in ALL_TRAIN | {"tools"} and not name.startswith(EXAMPLES):
                     self.find(name, line, f"{part} includes everything by <mimo/mimo.h>")
                 continue
             other = part_of(target)
@@ -369,10 +376,10 @@ class Law:
                     self.find(name, number, "a pure file communicates: " + match.group())
 
     def exchanges(self, name):
-        """Layers exchange through src/nn/exchange, which counts."""
+        """Layers exchange through train/nn/exchange, which counts."""
         if part_of(name) not in ALL_NN:
             return
-        if re.match(r"src/nn/exchange/nn_(exchange|dispatch)\.[ch]$", name):
+        if re.match(r"train/nn/exchange/nn_(exchange|dispatch)\.[ch]$", name):
             return
         for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
             match = re.search(r"\bmimo_comm_\w+\s*\(", line)
@@ -472,7 +479,7 @@ SAMPLES = [
     ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
     ("src/partition/side.c", "#include <mimo/grid.h>\n", "partition may not include grid"),
     ("src/gradient/side.c", "#include <mimo/bridge.h>\n", "gradient may not include bridge"),
-    ("bridge/net.c", '#include "nn/layers/linear.h"\n', "bridge may not include nn"),
+    ("bridge/net.c", '#include "train/nn/layers/linear.h"\n', "bridge may not include train/nn"),
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
     ("src/plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
     ("src/plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
@@ -482,9 +489,9 @@ SAMPLES = [
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
     ("src/layout/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a pure file communicates"),
-    ("src/nn/layers/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
+    ("train/nn/layers/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a layer calls a communicator"),
-    ("src/nn/params/up.c", '#include "nn/layers/linear.h"\n', "nn/params may not include nn/layers"),
+    ("train/nn/params/up.c", '#include "train/nn/layers/linear.h"\n', "train/nn/params may not include train/nn/layers"),
     ("src/plan/up.c", '#include "move/steps.h"\n', "plan may not include move"),
     ("src/move/up.c", '#include "bridge/routed/phases.h"\n', "move may not include bridge/routed"),
     ("src/move/object.c", "#include <mimo/bridge.h>\n", "move may not include bridge"),
@@ -512,17 +519,18 @@ SAMPLES = [
      "an example reaches a private header: move/steps.h"),
     ("examples/captioner/core.c", '#include "core/inner.h"\n',
      "an example reaches a private header: core/inner.h"),
-    ("examples/captioner/far.c", '#include "nn/params/inside.h"\n',
-     "an example reaches a private header: nn/params/inside.h -> core/inner.h"),
-    ("examples/captioner/support/up.c", '#include "captioner/model/model.h"\n',
-     "captioner/support may not include captioner/model"),
-    ("examples/captioner/model/up.c", '#include "captioner/training/loop.h"\n',
-     "captioner/model may not include captioner/training"),
-    ("examples/captioner/formats/layers.c", '#include "nn/layers/linear.h"\n',
-     "captioner/formats may not include nn"),
+    ("examples/captioner/far.c", '#include "train/nn/params/inside.h"\n',
+     "an example reaches a private header: train/nn/params/inside.h -> core/inner.h"),
+    ("train/support/up.c", '#include "train/model/model.h"\n', "train/support may not include train/model"),
+    ("train/model/up.c", '#include "captioner/training/loop.h"\n',
+     "train/model may not include captioner/training"),
+    ("train/formats/layers.c", '#include "train/nn/layers/linear.h"\n',
+     "train/formats may not include train/nn"),
+    ("examples/captioner/data/layers.c", '#include "train/nn/layers/linear.h"\n',
+     "captioner/data may not include train/nn"),
     ("examples/early.c", "#define MIMO_EXPERIMENTAL\n", "uses what may change"),
-    ("examples/layers.c", '#include "nn/layers/linear.h"\n',
-     "an example reaches a private header: nn/layers/linear.h"),
+    ("examples/layers.c", '#include "train/nn/layers/linear.h"\n',
+     "an example reaches a private header: train/nn/layers/linear.h"),
     ("grid/long.c", LONG, "grown has 82 lines"),
     ("grid/wide.c", "static int wide(int a, int b, int c,\n    int d, int e, int f, int g)\n{\n}\n",
      "wide has 7 parameters"),
@@ -538,7 +546,7 @@ SAMPLES = [
     ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
     ("grid/hooked.c", 'int f(int a)\n{\n    return MIMO_MUTATED("a") || MIMO_MUTATED("b") ? 1 : a;\n}\n',
      "f has 2 planted bugs"),
-    ("src/nn/ops/bug.h", 'int f(int a)\n{\n    return NN_ROW_MUTATED("a") || NN_ROW_MUTATED("b") ? 1 : a;\n}\n',
+    ("train/nn/ops/bug.h", 'int f(int a)\n{\n    return NN_ROW_MUTATED("a") || NN_ROW_MUTATED("b") ? 1 : a;\n}\n',
      "f has 2 planted bugs"),
     ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
     ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),
@@ -561,13 +569,12 @@ GOOD = {
     "include/mimo/plan.h": "#include <mimo/grid.h>\n",
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
     "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",
-    "src/nn/layers/linear.h": "#include <mimo/mimo.h>\n",
-    "src/nn/params/inside.h": '#include "core/inner.h"\n',
+    "train/nn/layers/linear.h": "#include <mimo/mimo.h>\n",
+    "train/nn/params/inside.h": '#include "core/inner.h"\n',
     "src/core/inner.h": "int z;\n",
-    "examples/captioner/model/model.c": '#include "captioner/model/model.h"\n#include "nn/layers/linear.h"\n'
-                                        "#include <mpi.h>\n",
-    "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
-    "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',
+    "train/model/model.c": '#include "train/model/model.h"\n#include "train/nn/layers/linear.h"\n',
+    "train/model/model.h": "#include <mimo/mimo.h>\n",
+    "examples/captioner/training/loop.h": '#include "train/model/model.h"\n#include <mpi.h>\n',
     "src/move/steps.h": "int x;\n",
     "src/dispatch/sums.h": '#include "move/steps.h"\n',
     "bridge/routed/phases.h": '#include "move/steps.h"\n#include "plan/plan_walk.h"\n',

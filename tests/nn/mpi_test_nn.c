@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "mpi_test.h"
-#include "nn/nn.h"
-#include "nn/params/nn_initial.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/nn.h"
+#include "train/nn/params/nn_initial.h"
+#include "train/nn/params/nn_whole.h"
 #include "nn_test_memory.h"
 #include "same_bits.h"
 #include "test_memory.h"

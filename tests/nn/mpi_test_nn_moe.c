@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "mpi_test.h"
-#include "nn/nn.h"
-#include "nn/params/nn_initial.h"
+#include "train/nn/nn.h"
+#include "train/nn/params/nn_initial.h"
 #include "nn_test_memory.h"
 #include "whole_moe.h"
 

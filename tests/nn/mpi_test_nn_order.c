@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "mpi_test.h"
-#include "nn/nn.h"
-#include "nn/ops/nn_ops.h"
+#include "train/nn/nn.h"
+#include "train/nn/ops/nn_ops.h"
 #include "core/hash.h"
-#include "nn/ops/nn_fixed.h"
-#include "nn/params/nn_initial.h"
-#include "nn/params/nn_optimizer.h"
-#include "nn/params/nn_token_sums.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/ops/nn_fixed.h"
+#include "train/nn/params/nn_initial.h"
+#include "train/nn/params/nn_optimizer.h"
+#include "train/nn/params/nn_token_sums.h"
+#include "train/nn/params/nn_whole.h"
 #include "oracle_tiles.h"
 #include "test_memory.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "mpi_test.h"
-#include "nn/nn.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/nn.h"
+#include "train/nn/params/nn_whole.h"
 
 enum { EXPERTS = 8, ROWS = 6, COLUMNS = 8, ELEMENTS = ROWS * COLUMNS, OF_EXPERT = 3, DENSE = 3 };
 enum { TENSORS = DENSE + EXPERTS * OF_EXPERT };

@@ -2,7 +2,7 @@
  * lacks what they need. */
 #include <stdio.h>
 
-#include "captioner/model/blas_kernels.h"
+#include "train/device/blas_kernels.h"
 #include "nn_alone.h"
 #include "skip_unless.h"
 

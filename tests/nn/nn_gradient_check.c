@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/params/nn_initial.h"
+#include "train/nn/params/nn_initial.h"
 #include "nn_gradient_check.h"
 
 static const double step = 1e-5, tolerance = 1e-6, offset = 0.75;

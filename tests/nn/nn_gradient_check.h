@@ -6,7 +6,7 @@
 
 #include <mimo/mimo.h>
 
-#include "nn/nn.h"
+#include "train/nn/nn.h"
 #include "nn_test_memory.h"
 
 /* A layer on one rank, as two functions of its input. Both get `layer`; tensors lie in the tested

@@ -6,7 +6,7 @@
 #ifndef MIMO_TESTS_NN_TEST_MEMORY_H
 #define MIMO_TESTS_NN_TEST_MEMORY_H
 
-#include "nn/nn.h"
+#include "train/nn/nn.h"
 
 /* The runtime in that memory, in full precision, on the tests' stream; made once per process. */
 const nn_runtime *nn_test_runtime(void);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/check.h"
-#include "nn/params/nn_initial.h"
+#include "train/nn/params/nn_initial.h"
 #include "nn_gradient_check.h"
 
 enum { H = 5, F = 6, EXPERTS = 4, ROWS = 9 };

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/params/nn_initial.h"
-#include "nn/params/nn_support.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/params/nn_initial.h"
+#include "train/nn/params/nn_support.h"
+#include "train/nn/params/nn_whole.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/float16.h"
-#include "nn/ops/nn_ops.h"
+#include "train/nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "test_memory.h"
 

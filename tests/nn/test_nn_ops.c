@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/layers/nn_lookup_uses.h"
-#include "nn/ops/nn_ops.h"
+#include "train/nn/layers/nn_lookup_uses.h"
+#include "train/nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

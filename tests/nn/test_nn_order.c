@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "nn/ops/nn_fixed.h"
+#include "train/nn/ops/nn_fixed.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/params/nn_initial.h"
+#include "train/nn/params/nn_initial.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

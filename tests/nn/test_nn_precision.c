@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/host/nn_math.h"
+#include "train/nn/host/nn_math.h"
 #include "nn_gradient_check.h"
 
 enum { S = 12, B = 2, HIDDEN = 16, HEADS = 4, V = 24, N = S * B };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/ops/nn_ops.h"
+#include "train/nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

@@ -10,7 +10,7 @@
 
 #include <mimo/comm.h>
 
-#include "nn/ops/nn_real.h"
+#include "train/nn/ops/nn_real.h"
 
 typedef struct oracle_capture {
     char *bytes;

@@ -8,7 +8,7 @@
 
 #include <mimo/mpi.h>
 
-#include "captioner/model/blas_kernels.h"
+#include "train/device/blas_kernels.h"
 #include "case_compare.h"
 #include "mutations.h"
 #include "oracle_options.h"

@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "core/mutation.h"
 #include "mpi_test.h"
-#include "nn/params/nn_hash.h"
+#include "train/nn/params/nn_hash.h"
 #include "stand_in_stages.h"
 
 enum { MICRO_BATCHES = 5 };
@@ -237,7 +237,7 @@ typedef struct step_left {
 
 static void check_memory(const step_trainer *trainer)
 {
-    const captioner_model *model = trainer->model;
+    const bridged_model *model = trainer->model;
     mimo_schedule_memory memory = MIMO_SCHEDULE_MEMORY_INIT;
     int64_t stage = model->topology->stage;
     MPI_EXPECT_OK(mimo_schedule_memory_of(&memory, trainer->pass.schedule, stage));
@@ -261,7 +261,7 @@ static void check_waits(const step_trainer *trainer)
 }
 
 /* Of all stages: a chunk of the model may lie on another one. */
-static uint64_t hash_of(const captioner_model *model)
+static uint64_t hash_of(const bridged_model *model)
 {
     uint64_t encoder = 0, language = 0, all[16];
     MPI_EXPECT_OK(nn_hash_params(&encoder, model->encoder.params, NN_VALUE));
@@ -275,7 +275,7 @@ static uint64_t hash_of(const captioner_model *model)
 static void take_step(step_left *out, const rank_topology *topology, const nn_runtime *runtime,
                       const schedule_choice *choice)
 {
-    captioner_model model = {0};
+    bridged_model model = {0};
     step_trainer trainer = {0};
     step_result result = {0};
     batch_item items[SAMPLES];

@@ -9,7 +9,7 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 
-#include "captioner/formats/adapter_file.h"
+#include "train/formats/adapter_file.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/train_step.h"
 #include "capture.h"
@@ -150,7 +150,7 @@ mimo_status __wrap_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge
 }
 
 /* Adapters come from the reference, or from a file. */
-static void write_params(captioner_model *model, ref_model *reference, bool adapters)
+static void write_params(bridged_model *model, ref_model *reference, bool adapters)
 {
     nn_params *stores[] = {model->encoder.params, model->language.params};
     for (int store = 0; store < 2; store++)
@@ -160,7 +160,7 @@ static void write_params(captioner_model *model, ref_model *reference, bool adap
 }
 
 /* One step of the captioner on these ranks, into the capture. */
-static void train(oracle_capture *capture, captioner_model *model, const batch_item *items)
+static void train(oracle_capture *capture, bridged_model *model, const batch_item *items)
 {
     step_trainer trainer = {0};
     step_result result = {0};
@@ -218,7 +218,7 @@ static model_desc small_model(void)
 }
 
 /* A step of a model whose parameters are those of the reference. */
-static void check_step(captioner_model *model, ref_model *reference, const char *spec)
+static void check_step(bridged_model *model, ref_model *reference, const char *spec)
 {
     static drawn data[SAMPLES];
     batch_item items[SAMPLES];
@@ -240,7 +240,7 @@ static void check_step(captioner_model *model, ref_model *reference, const char 
 static void check_pair(const char *encoder, const char *llm)
 {
     rank_topology topology = {0};
-    captioner_model model = {0};
+    bridged_model model = {0};
     model_desc desc = small_model();
     ref_sizes sizes = sizes_of(&desc);
     ref_model *reference = ref_model_create(&sizes);
@@ -386,7 +386,7 @@ static void check_adapter(const struct options *options, ref_model *reference,
                           const topology_desc *grids, const char *out)
 {
     rank_topology topology = {0};
-    captioner_model model = {0};
+    bridged_model model = {0};
     lora_setup setup = {0};
     model_desc desc = small_model();
     MPI_EXPECT_OK(lora_setup_make(&setup, options));
@@ -472,7 +472,7 @@ static exchanged count_exchanges(const rank_topology *topology, const nn_lora_se
     static drawn data[SAMPLES];
     batch_item items[SAMPLES];
     ref_sample unused;
-    captioner_model model = {0};
+    bridged_model model = {0};
     step_trainer trainer = {0};
     step_result result = {0};
     model_desc desc = small_model();
@@ -511,7 +511,7 @@ static int64_t count_agreements(const rank_topology *topology, int64_t samples)
     static drawn data[SAMPLES];
     batch_item items[SAMPLES];
     ref_sample unused;
-    captioner_model model = {0};
+    bridged_model model = {0};
     step_trainer trainer = {0};
     step_result result = {0};
     model_desc desc = small_model();
@@ -588,7 +588,7 @@ MPI_TEST(captioner_reference, minus_zero_behind_the_bridge)
     ref_sample sample;
     nn_runtime runtime = {0};
     rank_topology topology = {0};
-    captioner_model model = {0};
+    bridged_model model = {0};
     step_trainer trainer = {0};
     step_result result = {0};
     const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/model/language.h"
+#include "train/model/language.h"
 #include "core/check.h"
 #include "mpi_test.h"
-#include "nn/params/nn_hash.h"
-#include "nn/params/nn_initial.h"
+#include "train/nn/params/nn_hash.h"
+#include "train/nn/params/nn_initial.h"
 
 enum {
     SEQ = 8,

@@ -348,7 +348,7 @@ bool mutation_reached(void)
     return reached;
 }
 
-/* The test copies of the library and of src/nn call it. */
+/* The test copies of the library and of train/nn call it. */
 bool mimo_mutated(const char *name)
 {
     if (!mutation_exists(name))

@@ -1,5 +1,5 @@
-/* The bugs that the checks must catch. Each one is in the sources of the library or of src/nn, at a
- * point that asks MIMO_MUTATED (src/core/mutation.h). Only the test copy that mimo-oracle links
+/* The bugs that the checks must catch. Each one is in the sources of the library or of train/nn, at
+ * a point that asks MIMO_MUTATED (src/core/mutation.h). Only the test copy that mimo-oracle links
  * contains these points. */
 #ifndef ORACLE_MUTATIONS_H
 #define ORACLE_MUTATIONS_H

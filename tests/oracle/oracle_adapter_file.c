@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/support/captioner_memory.h"
+#include "train/formats/adapter_file.h"
+#include "train/support/train_memory.h"
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/params/nn_whole.h"
 
 enum { MOST_FACTORS = 128, PATH_BYTES = 256 };
 

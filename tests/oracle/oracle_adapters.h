@@ -2,7 +2,7 @@
 #ifndef ORACLE_ORACLE_ADAPTERS_H
 #define ORACLE_ORACLE_ADAPTERS_H
 
-#include "nn/layers/nn_lora.h"
+#include "train/nn/layers/nn_lora.h"
 
 #include "ref_model.h"
 

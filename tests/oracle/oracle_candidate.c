@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
-#include "nn/params/nn_initial.h"
+#include "train/nn/params/nn_initial.h"
 
 #include "oracle_mixtures.h"
 #include "oracle_steps.h"

@@ -3,7 +3,7 @@
 #ifndef ORACLE_ORACLE_CANDIDATE_H
 #define ORACLE_ORACLE_CANDIDATE_H
 
-#include "captioner/model/encoder.h"
+#include "train/model/encoder.h"
 
 #include "capture.h"
 #include "oracle_llm.h"
@@ -59,7 +59,7 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
 /* Adapters of the topology's rank on every linear layer, where it has one. */
 void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool frozen);
 
-/* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
+/* Set the parameters to the initial values of ref_model_create, from train/nn's own generator. */
 mimo_status oracle_candidate_reset(oracle_candidate *candidate);
 
 typedef struct oracle_step_result {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "captioner/model/layer_widths.h"
+#include "train/model/layer_widths.h"
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"

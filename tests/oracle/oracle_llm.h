@@ -1,5 +1,5 @@
 /*
- * The LLM under test: as the captioner's, made of src/nn and the library. Image rows may stand
+ * The LLM under test: as the captioner's, made of train/nn and the library. Image rows may stand
  * anywhere in a sentence, and routers may be made to choose what the reference chose.
  *
  *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions -> blocks -> norm
@@ -15,7 +15,7 @@
 #ifndef ORACLE_ORACLE_LLM_H
 #define ORACLE_ORACLE_LLM_H
 
-#include "nn/nn.h"
+#include "train/nn/nn.h"
 
 #include "oracle_adapters.h"
 #include "oracle_replay.h"

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "captioner/model/pipeline.h"
+#include "train/pipeline/pipeline.h"
 
 #include "oracle_topology.h"
 

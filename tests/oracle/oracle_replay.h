@@ -10,7 +10,7 @@
 
 #include <mimo/comm.h>
 
-#include "nn/layers/nn_router.h"
+#include "train/nn/layers/nn_router.h"
 
 typedef struct oracle_replay {
     int64_t steps, blocks, samples, seq, top_k;

@@ -4,7 +4,7 @@
 
 #include "core/check.h"
 #include "device/device.h"
-#include "nn/ops/nn_ops.h"
+#include "train/nn/ops/nn_ops.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
 

@@ -10,7 +10,7 @@
 #ifndef ORACLE_ORACLE_TILES_H
 #define ORACLE_ORACLE_TILES_H
 
-#include "nn/nn.h"
+#include "train/nn/nn.h"
 
 #include "oracle_topology.h"
 

@@ -5,11 +5,11 @@
 
 #include <mimo/mimo.h>
 
-#include "captioner/model/compute_place.h"
-#include "captioner/model/expert_grid.h"
-#include "captioner/model/schedule_choice.h"
+#include "train/device/compute_place.h"
+#include "train/model/expert_grid.h"
+#include "train/pipeline/schedule_choice.h"
 #include "executors.h"
-#include "nn/params/nn_params.h"
+#include "train/nn/params/nn_params.h"
 
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */

@@ -5,7 +5,7 @@
 
 #include <mimo/mimo.h>
 
-#include "captioner/model/pipeline.h"
+#include "train/pipeline/pipeline.h"
 
 enum {
     STAND_IN_ROWS = 3,

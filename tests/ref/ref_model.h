@@ -1,7 +1,7 @@
 /*
  * The captioner's encoder and LLM in one process, dense, in double precision: no grids, no padding,
- * no masked samples, and no code of the library or of src/nn. Training on any topology is compared
- * with it.
+ * no masked samples, and no code of the library or of train/nn. Training on any topology is
+ * compared with it.
  *
  *   encoder   patches [P, values] -> linear + positions -> blocks -> norm -> linear: rows [P, H]
  *   merged    ids [S]: the n-th image id takes the encoder's row n, another id its row of the text

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "captioner/data/word_set.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/input_file.h"
-#include "captioner/support/utf8.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/input_file.h"
+#include "train/support/utf8.h"
 
 enum {
     CANDIDATE_ONE_IN = 16,

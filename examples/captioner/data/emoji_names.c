@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/input_file.h"
-#include "captioner/support/utf8.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/input_file.h"
+#include "train/support/utf8.h"
 
 enum {
     MOST_CODES = 16, /* the longest emoji of Unicode 15 has 10 */

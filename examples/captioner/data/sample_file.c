@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "captioner/support/atomic_file.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/little_endian.h"
-#include "captioner/support/utf8.h"
+#include "train/support/atomic_file.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/little_endian.h"
+#include "train/support/utf8.h"
 
 static const char magic[8] = {'M', 'I', 'M', 'O', 'E', 'M', 'J', 'I'};
 

@@ -10,9 +10,9 @@
 #include "captioner/data/emoji_list.h"
 #include "captioner/data/emoji_names.h"
 #include "captioner/data/render_module.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/folders.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/folders.h"
 
 _Static_assert((int)SAMPLE_NAME_CAPACITY == (int)EMOJI_NAME_CAPACITY, "names fit samples");
 _Static_assert((int)SAMPLE_LARGEST_IMAGE == (int)RENDER_LARGEST, "sizes fit the renderer");

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 static bool separates(char byte)
 {

@@ -4,9 +4,9 @@
 
 #include "captioner/diff/diff_logs.h"
 #include "captioner/diff/diff_saved.h"
-#include "captioner/formats/safetensors_format.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/input_file.h"
+#include "train/formats/safetensors_format.h"
+#include "train/support/train_support.h"
+#include "train/support/input_file.h"
 
 typedef enum file_kind { TRAINING_LOG, SAFETENSORS } file_kind;
 static const char *const kind_names[] = {"a training log", "a safetensors file"};

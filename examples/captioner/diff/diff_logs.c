@@ -6,7 +6,7 @@
 
 #include "captioner/diff/diff_sums.h"
 #include "captioner/diff/log_reader.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_support.h"
 
 /* What a step makes, in this order. */
 typedef enum quantity { START, TOKENS, LOSS, GRADIENTS, NORM, PARAMETERS, QUANTITIES } quantity;

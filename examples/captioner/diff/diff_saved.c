@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "captioner/formats/safetensors.h"
-#include "captioner/formats/safetensors_format.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/little_endian.h"
-#include "captioner/support/widen.h"
+#include "train/formats/safetensors.h"
+#include "train/formats/safetensors_format.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/little_endian.h"
+#include "train/support/widen.h"
 
 enum { AT_ONCE = 1 << 16, SHAPE_TEXT = 128 };
 

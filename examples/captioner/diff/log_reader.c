@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/input_file.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/input_file.h"
 
 struct log_reader {
     FILE *file;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "captioner/support/utf8.h"
+#include "train/support/utf8.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 #define ELLIPSIS "\xe2\x80\xa6"

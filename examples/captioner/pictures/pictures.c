@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "captioner/pictures/pictures_module.h"
-#include "captioner/support/atomic_file.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/atomic_file.h"
+#include "train/support/train_support.h"
 #include "captioner/support/plugin.h"
 
 static const struct plugin_name pictures_plugin = {

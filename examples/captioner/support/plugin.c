@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 #ifndef CAPTIONER_MODULE_DIR
 #error "the build defines CAPTIONER_MODULE_DIR, the folder that the modules are installed to"

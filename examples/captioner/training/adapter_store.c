@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/formats/lora_v1_file.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/finite_values.h"
+#include "train/formats/adapter_file.h"
+#include "train/formats/lora_v1_file.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/finite_values.h"
 #include "captioner/training/model_hashes.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/params/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
 typedef struct factor_list {
@@ -49,7 +49,7 @@ static void list_store(factor_list *out, const nn_owners *owners, int64_t **rows
     }
 }
 
-static mimo_status list_factors(factor_list *out, captioner_model *model)
+static mimo_status list_factors(factor_list *out, bridged_model *model)
 {
     int64_t count = 0, packed = 0;
     for (int s = 0; s < MODEL_STORES; s++)
@@ -87,7 +87,7 @@ static struct adapter_tensors tensors_of(const factor_list *list)
 }
 
 /* Collective. */
-static mimo_status hash_base(adapter_hash out, const captioner_model *model)
+static mimo_status hash_base(adapter_hash out, const bridged_model *model)
 {
     uint64_t hash;
     TRY(model_hashes_base(&hash, model));
@@ -136,7 +136,7 @@ static mimo_status read_factor(const source *from, const factor_list *list, int6
     return nn_params_write(place->owners->params, place->index, NN_VALUE, list->slices);
 }
 
-static mimo_status read_all(const char *path, const lora_setup *setup, captioner_model *model)
+static mimo_status read_all(const char *path, const lora_setup *setup, bridged_model *model)
 {
     factor_list list = {0};
     source from = {.path = path};
@@ -153,7 +153,7 @@ static mimo_status read_all(const char *path, const lora_setup *setup, captioner
 
 /* A base of the same sizes takes any adapter, and with one of another base it talks nonsense. */
 static mimo_status check_base(const char *path, const lora_setup *setup,
-                              const captioner_model *model)
+                              const bridged_model *model)
 {
     const char *wanted = setup->config->base;
     adapter_hash found;
@@ -167,7 +167,7 @@ static mimo_status check_base(const char *path, const lora_setup *setup,
     return MIMO_OK;
 }
 
-mimo_status adapter_store_load(const char *path, const lora_setup *setup, captioner_model *model)
+mimo_status adapter_store_load(const char *path, const lora_setup *setup, bridged_model *model)
 {
     TRY(check_base(path, setup, model));
     return mimo_comm_agree(model->topology->world, read_all(path, setup, model));
@@ -200,7 +200,7 @@ static mimo_status create_target(save_state *save, const lora_setup *setup)
 }
 
 /* Local, and before anything collective: factors are gathered only where every rank can. */
-static mimo_status prepare_save(save_state *save, const lora_setup *setup, captioner_model *model)
+static mimo_status prepare_save(save_state *save, const lora_setup *setup, bridged_model *model)
 {
     TRY(list_factors(&save->list, model));
     save->runtime = model->desc.runtime;
@@ -251,7 +251,7 @@ static mimo_status commit(target *to)
     return status;
 }
 
-mimo_status adapter_store_save(const char *path, const lora_setup *setup, captioner_model *model)
+mimo_status adapter_store_save(const char *path, const lora_setup *setup, bridged_model *model)
 {
     mimo_comm *world = model->topology->world;
     save_state save = {.to.path = path};
@@ -267,7 +267,7 @@ mimo_status adapter_store_save(const char *path, const lora_setup *setup, captio
     return status;
 }
 
-mimo_status adapter_store_probe(const char *path, const lora_setup *setup, captioner_model *model)
+mimo_status adapter_store_probe(const char *path, const lora_setup *setup, bridged_model *model)
 {
     save_state save = {.to.path = path};
     mimo_status status = prepare_save(&save, setup, model);

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 enum { STORES = 2, PARTS = 3 };
 static const nn_part parts[PARTS] = {NN_VALUE, NN_MOMENT_M, NN_MOMENT_V};
@@ -41,7 +41,7 @@ static mimo_status visit_all(const best_state *best, visit *act)
     return MIMO_OK;
 }
 
-mimo_status best_state_reserve(best_state *out, captioner_model *model)
+mimo_status best_state_reserve(best_state *out, bridged_model *model)
 {
     nn_params *stores[STORES] = {model->encoder.params, model->language.params};
     int64_t elements = 0;

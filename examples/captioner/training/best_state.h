@@ -4,10 +4,10 @@
 #ifndef CAPTIONER_BEST_STATE_H
 #define CAPTIONER_BEST_STATE_H
 
-#include "captioner/model/captioner_model.h"
+#include "train/model/bridged_model.h"
 
 typedef struct best_state {
-    captioner_model *model; /* borrowed */
+    bridged_model *model; /* borrowed */
     nn_real *kept;          /* this rank's elements */
     int64_t step;           /* after which they were kept; 0: none yet */
     double loss;            /* of that step */
@@ -15,7 +15,7 @@ typedef struct best_state {
 
 /** Room for one state. Local. The caller zeroes *out before and calls best_state_release after,
  *  whatever the result. MIMO_ERR_MEMORY. */
-mimo_status best_state_reserve(best_state *out, captioner_model *model);
+mimo_status best_state_reserve(best_state *out, bridged_model *model);
 void best_state_release(best_state *best);
 
 /** Keep the model after `step` steps, where its loss is below that of the state that is kept. On

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "captioner/data/word_set.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 static struct sample_source source_of(const struct options *options)
 {

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/formats/safetensors.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/finite_values.h"
+#include "train/formats/safetensors.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/finite_values.h"
 #include "captioner/training/options.h"
-#include "nn/params/nn_whole.h"
+#include "train/nn/params/nn_whole.h"
 
 /* What a checkpoint holds of one parameter. */
 enum { PARTS = 3 };
@@ -68,7 +68,7 @@ static void list_store(entry_list *list, const nn_owners *owners, selection what
 }
 
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
-static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what,
+static mimo_status list_entries(entry_list *out, const bridged_model *model, selection what,
                                 checkpoint_keys keys)
 {
     int64_t count = 0;
@@ -324,7 +324,7 @@ mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64
 
 mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer, int64_t step)
 {
-    captioner_model *model = trainer->model;
+    bridged_model *model = trainer->model;
     mimo_status status = mimo_comm_agree(model->topology->world, model_merge(model));
     if (status == MIMO_OK)
         status = save_selected(path, trainer, step, SELECT_BASE);
@@ -442,7 +442,7 @@ static mimo_status read_step(uint64_t *out, const safetensors_file *file, const 
 
 mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step)
 {
-    captioner_model *model = trainer->model;
+    bridged_model *model = trainer->model;
     safetensors_file *file = NULL;
     uint64_t saved = 0;
     mimo_status status = safetensors_open(&file, path);

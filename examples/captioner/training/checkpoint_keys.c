@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 const char *checkpoint_keys_name(checkpoint_keys keys)
 {

@@ -17,7 +17,7 @@
 #ifndef CAPTIONER_CHECKPOINT_KEYS_H
 #define CAPTIONER_CHECKPOINT_KEYS_H
 
-#include "captioner/model/layer_layout.h"
+#include "train/model/layer_layout.h"
 #include "schedule/pattern_keys.h"
 
 typedef enum checkpoint_keys { CHECKPOINT_KEYS_OWN, CHECKPOINT_KEYS_MEGATRON } checkpoint_keys;

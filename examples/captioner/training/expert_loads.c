@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 
-#include "captioner/model/layer_layout.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/model/layer_layout.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 mimo_status expert_loads_make(expert_loads *out, const language_model *language, int stages)
 {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "captioner/model/language.h"
+#include "train/model/language.h"
 
 enum { LOAD_STEPS = 100 }; /* the most steps that are summed */
 

@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 
-#include "captioner/model/evaluate.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/utf8.h"
+#include "captioner/captions/evaluate.h"
+#include "train/support/train_support.h"
+#include "train/support/utf8.h"
 
 /* Ten from all over the list, whose neighbours are alike. */
 static void pick_items(final_report *out, const caption_data *data)
@@ -14,7 +14,7 @@ static void pick_items(final_report *out, const caption_data *data)
         out->items[i] = data->held_out[i * data->held_out_count / out->count];
 }
 
-mimo_status final_report_ask_base(final_report *out, captioner_model *model,
+mimo_status final_report_ask_base(final_report *out, bridged_model *model,
                                   const caption_data *data)
 {
     pick_items(out, data);
@@ -23,7 +23,7 @@ mimo_status final_report_ask_base(final_report *out, captioner_model *model,
 }
 
 /* Held-out names from all over the list; the items are among them. */
-static mimo_status compare_names(final_report *out, captioner_model *model,
+static mimo_status compare_names(final_report *out, bridged_model *model,
                                  const caption_data *data)
 {
     batch_item others[REPORT_CHOICE];
@@ -37,7 +37,7 @@ static mimo_status compare_names(final_report *out, captioner_model *model,
     return MIMO_OK;
 }
 
-mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data)
+mimo_status final_report_make(final_report *out, bridged_model *model, const caption_data *data)
 {
     /* Half the list away: never the same picture, seldom a figure like it. */
     int64_t rotation = data->held_out_count / 2;

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "captioner/model/accuracy.h"
-#include "captioner/model/generate.h"
+#include "captioner/captions/accuracy.h"
+#include "captioner/captions/generate.h"
 #include "captioner/training/caption_data.h"
 
 /* Pictures whose names the model writes; its best guesses at a picture, and the number of names it
@@ -28,12 +28,12 @@ typedef struct final_report {
 
 /** Have the base name the pictures, for comparison. To be called where the model is still the base:
  *  its weights are read, its adapters are new. The report is zeroed before. Collective. */
-mimo_status final_report_ask_base(final_report *out, captioner_model *model,
+mimo_status final_report_ask_base(final_report *out, bridged_model *model,
                                   const caption_data *data);
 
 /** Evaluate and generate; what the base said stays in the report, which is zeroed where it was not
  *  asked. Collective; every rank gets the same report. */
-mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data);
+mimo_status final_report_make(final_report *out, bridged_model *model, const caption_data *data);
 
 /** "12 of 196 names are right to the letter, ..." Returns `text`. */
 enum { REPORT_SENTENCE = 160 };

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "captioner/model/picture_deal.h"
+#include "train/model/picture_deal.h"
 #include "captioner/training/train_log.h"
 
 /** Add what a step gave the lanes. */

@@ -10,8 +10,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/input_file.h"
+#include "train/support/train_support.h"
+#include "train/support/input_file.h"
 
 /* The step of a line, or the first of the run that begins with it; -1: no line of a log. */
 static int64_t step_of(const char *line)

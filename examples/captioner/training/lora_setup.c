@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/formats/lora_v1_file.h"
-#include "captioner/model/layer_layout.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/formats/adapter_file.h"
+#include "train/formats/lora_v1_file.h"
+#include "train/model/layer_layout.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 #include "schedule/layer_pattern.h"
 
 #define ALL "all"

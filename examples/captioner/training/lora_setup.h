@@ -2,9 +2,9 @@
 #ifndef CAPTIONER_LORA_SETUP_H
 #define CAPTIONER_LORA_SETUP_H
 
-#include "captioner/formats/adapter_config.h"
+#include "train/formats/adapter_config.h"
 #include "captioner/training/options.h"
-#include "nn/layers/nn_lora.h"
+#include "train/nn/layers/nn_lora.h"
 
 typedef struct lora_setup {
     bool on;                       /* there are adapters */

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "nn/params/nn_hash.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/nn/params/nn_hash.h"
 
 /* What is hashed of a tensor: before the first step the value alone. */
 enum { HASHED = 2 };
@@ -22,7 +22,7 @@ static const char *rule_name(const nn_param *param)
     return param->frozen ? "frozen" : names[param->rule];
 }
 
-static void describe(struct train_log_tensor *tensor, const captioner_model *model, int store,
+static void describe(struct train_log_tensor *tensor, const bridged_model *model, int store,
                      int index)
 {
     const nn_param *param = nn_params_at(model->owners[store].params, index);
@@ -35,7 +35,7 @@ static void describe(struct train_log_tensor *tensor, const captioner_model *mod
         .trained = nn_param_has(param, NN_GRAD)};
 }
 
-mimo_status model_hashes_make(model_hashes *out, const captioner_model *model)
+mimo_status model_hashes_make(model_hashes *out, const bridged_model *model)
 {
     int64_t most = 0, ranks = mimo_comm_size(model->topology->world);
     out->model = model;
@@ -126,7 +126,7 @@ mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes
     return take(out, hashes, tensors, HASHED);
 }
 
-mimo_status model_hashes_base(uint64_t *out, const captioner_model *model)
+mimo_status model_hashes_base(uint64_t *out, const bridged_model *model)
 {
     model_hashes hashes = {0};
     struct train_log_hashes values = {0};

@@ -1,12 +1,12 @@
 /* Hashes of the model that do not depend on the topology (nn/nn_hash.h), for the log. */
-#ifndef CAPTIONER_MODEL_HASHES_H
-#define CAPTIONER_MODEL_HASHES_H
+#ifndef BRIDGED_MODEL_HASHES_H
+#define BRIDGED_MODEL_HASHES_H
 
-#include "captioner/model/captioner_model.h"
+#include "train/model/bridged_model.h"
 #include "captioner/training/train_log.h"
 
 typedef struct model_hashes {
-    const captioner_model *model;     /* borrowed */
+    const bridged_model *model;     /* borrowed */
     struct train_log_tensor *tensors; /* of the encoder, then of the LLM, as the stores have them */
     int64_t count;
     uint64_t *own;      /* [2][tensors of a store]: this rank's summands */
@@ -15,7 +15,7 @@ typedef struct model_hashes {
 
 /** Local. The caller zeroes *out before and calls model_hashes_release after, whatever the result.
  *  MIMO_ERR_MEMORY. */
-mimo_status model_hashes_make(model_hashes *out, const captioner_model *model);
+mimo_status model_hashes_make(model_hashes *out, const bridged_model *model);
 void model_hashes_release(model_hashes *hashes);
 
 /** Hash values and gradients after a step: the gradients are those that it used. The result has
@@ -30,6 +30,6 @@ mimo_status model_hashes_begin(struct train_log_hashes *out, model_hashes *hashe
 
 /** *out is the hash of the values of all frozen parameters: of the base, where there are adapters.
  *  Collective, with the same result on every rank. MIMO_ERR_MEMORY, MIMO_ERR_COMM. */
-mimo_status model_hashes_base(uint64_t *out, const captioner_model *model);
+mimo_status model_hashes_base(uint64_t *out, const bridged_model *model);
 
 #endif

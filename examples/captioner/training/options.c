@@ -10,11 +10,11 @@
 
 #include <mimo/version.h>
 
-#include "captioner/formats/adapter_config.h"
-#include "captioner/model/augment.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "nn/ops/nn_order.h"
+#include "train/formats/adapter_config.h"
+#include "train/model/augment.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/nn/ops/nn_order.h"
 #include "schedule/step_costs.h"
 
 #define PROGRAM "captioner"

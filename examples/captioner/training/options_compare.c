@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_support.h"
 
 enum { MOST_OPTIONS = 96, VALUE_CAPACITY = 96 };
 

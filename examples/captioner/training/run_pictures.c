@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "captioner/pictures/pictures.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_support.h"
 
 enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 256, MOST_BARS = 6 };
 static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";

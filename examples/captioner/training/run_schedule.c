@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "captioner/support/atomic_file.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/atomic_file.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 #include "schedule/step_costs.h"
 
 enum { PATH_CAPACITY = 4096, NANOSECONDS = 1000 /* in a microsecond */ };

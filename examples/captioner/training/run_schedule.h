@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "captioner/model/model_pass.h"
+#include "train/model/model_pass.h"
 
 /** Whether both pictures could be written now. Leaves nothing behind. Local: for rank 0.
  *  MIMO_ERR_IO, MIMO_ERR_ARGUMENT (the folder's name is too long). */

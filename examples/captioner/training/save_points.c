@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_support.h"
 #include "captioner/training/checkpoint.h"
 
 enum { REASON = 1024 };

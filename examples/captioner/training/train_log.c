@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 struct train_log {
     FILE *file;

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 enum { WARMUP_STEPS = 100 };
 #define PI 3.14159265358979323846
@@ -19,7 +19,7 @@ static mimo_status reserve_lists(step_trainer *out)
     return memory_reserve(&out->gathered, count, sizeof *out->gathered);
 }
 
-mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc)
+mimo_status trainer_create(step_trainer *out, bridged_model *model, const trainer_desc *desc)
 {
     out->desc = *desc;
     out->model = model;

@@ -2,8 +2,8 @@
 #ifndef CAPTIONER_TRAIN_STEP_H
 #define CAPTIONER_TRAIN_STEP_H
 
-#include "captioner/formats/adapter_config.h"
-#include "captioner/model/model_pass.h"
+#include "train/formats/adapter_config.h"
+#include "train/model/model_pass.h"
 #include "captioner/training/checkpoint_keys.h"
 #include "captioner/training/turn_choice.h"
 
@@ -23,7 +23,7 @@ typedef struct trainer_desc {
 
 typedef struct step_trainer {
     trainer_desc desc;
-    captioner_model *model;
+    bridged_model *model;
     nn_gradients gradients; /* of both modules: one norm over both */
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
@@ -41,7 +41,7 @@ typedef struct step_result {
 } step_result;
 
 /** Collective. The caller zeroes *out before and calls trainer_destroy after. */
-mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc);
+mimo_status trainer_create(step_trainer *out, bridged_model *model, const trainer_desc *desc);
 void trainer_destroy(step_trainer *trainer);
 
 /** Step `step`, from 0. Collective. */

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "captioner/model/blas_kernels.h"
-#include "captioner/model/compute_place.h"
-#include "captioner/model/evaluate.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
-#include "captioner/support/folders.h"
+#include "train/device/blas_kernels.h"
+#include "train/device/compute_place.h"
+#include "captioner/captions/evaluate.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/folders.h"
 #include "captioner/support/progress.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
@@ -36,7 +36,7 @@ typedef struct run_state {
     compute_place place;
     caption_data data;
     rank_topology topology;
-    captioner_model model;
+    bridged_model model;
     step_trainer trainer;
     lora_setup lora;
     int64_t first_step;    /* steps taken before this run */

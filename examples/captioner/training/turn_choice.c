@@ -1,6 +1,6 @@
 #include "captioner/training/turn_choice.h"
 
-#include "captioner/support/captioner_support.h"
+#include "train/support/train_support.h"
 
 /* What the numbers of a run are for; batch_choose has the seed itself. */
 enum { OF_CHANGES = 1, OF_TURNS = 2 };

@@ -6,7 +6,7 @@
 #ifndef CAPTIONER_TURN_CHOICE_H
 #define CAPTIONER_TURN_CHOICE_H
 
-#include "captioner/model/batch.h"
+#include "train/model/batch.h"
 
 typedef struct turn_choice {
     const batch_item *items; /* training samples of one picture each; borrowed */

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/formats/adapter_format.h"
-#include "captioner/formats/safetensors.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/captioner_support.h"
+#include "train/formats/adapter_file.h"
+#include "train/formats/adapter_format.h"
+#include "train/formats/safetensors.h"
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
 
 /* The tensors of a file, named without the prefix. The names are the file's. */
 static mimo_status list_tensors(struct adapter_tensors *out, const safetensors_file *file)

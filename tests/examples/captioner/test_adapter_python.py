@@ -60,7 +60,7 @@ WORD = (1 << 64) - 1
 
 
 def hash_int(value, number):
-    """The captioner's hash (support/captioner_support.h), from its description."""
+    """The captioner's hash (train/support/train_support.h), from its description."""
     value = (value + 0x9e3779b97f4a7c15 + number) & WORD
     for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
         value = (value ^ value >> shift) * factor & WORD

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "captioner/formats/adapter_config.h"
-#include "captioner/support/captioner_memory.h"
+#include "train/formats/adapter_config.h"
+#include "train/support/train_memory.h"
 #include "expect_failure.h"
 
 static const char *const up[] = {"up"};

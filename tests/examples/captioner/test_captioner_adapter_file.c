@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "captioner/formats/adapter_file.h"
-#include "captioner/formats/safetensors.h"
-#include "captioner/support/captioner_memory.h"
-#include "captioner/support/little_endian.h"
+#include "train/formats/adapter_file.h"
+#include "train/formats/safetensors.h"
+#include "train/support/train_memory.h"
+#include "train/support/little_endian.h"
 #include "core/float16.h"
 #include "expect_failure.h"
 #include "same_bits.h"

@@ -8,7 +8,7 @@
 #include <criterion/criterion.h>
 
 #include "captioner/diff/diff_files.h"
-#include "captioner/formats/safetensors.h"
+#include "train/formats/safetensors.h"
 #include "core/check.h"
 
 /* ------------------------------------------- logs --------------------------------------------- */

@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 #include "captioner/data/emoji_list.h"
-#include "captioner/support/utf8.h"
+#include "train/support/utf8.h"
 #include "core/check.h"
 
 static struct emoji_list installed(void)

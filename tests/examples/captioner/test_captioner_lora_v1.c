@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "captioner/formats/lora_v1_file.h"
-#include "captioner/support/little_endian.h"
+#include "train/formats/lora_v1_file.h"
+#include "train/support/little_endian.h"
 #include "core/hash.h"
 #include "expect_failure.h"
 #include "same_bits.h"

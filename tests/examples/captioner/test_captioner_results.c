@@ -12,7 +12,7 @@
 
 #include <criterion/criterion.h>
 
-#include "captioner/support/atomic_file.h"
+#include "train/support/atomic_file.h"
 #include "core/check.h"
 
 static char folder[] = "/tmp/captioner-results-XXXXXX";

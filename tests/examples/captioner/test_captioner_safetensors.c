@@ -10,8 +10,8 @@
 
 #include <criterion/criterion.h>
 
-#include "captioner/formats/safetensors.h"
-#include "captioner/support/little_endian.h"
+#include "train/formats/safetensors.h"
+#include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "same_bits.h"

@@ -11,8 +11,8 @@
 #include <criterion/criterion.h>
 
 #include "captioner/data/sample_file.h"
-#include "captioner/support/folders.h"
-#include "captioner/support/little_endian.h"
+#include "train/support/folders.h"
+#include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "same_bits.h"

@@ -1,0 +1,459 @@
+#include "train/formats/adapter_config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+#include "train/support/json_text.h"
+#include "train/support/utf8.h"
+
+/* The key that only this program knows, and what stands under it. */
+#define HASHES "mimo_bridge"
+#define BASE "base"
+#define TENSORS "tensors"
+
+enum { MOST_BYTES = 1 << 20 }; /* of a file; PEFT's have 1 or 2 thousand */
+
+static bool is_name(const char *text)
+{
+    return text && text[0] && utf8_printable(text, strlen(text)) == strlen(text);
+}
+
+/* ------------------------------------------- writing ------------------------------------------ */
+
+enum {
+    PLAIN_ROOM = 2048,     /* everything except the targets: the longest double has 309 digits */
+    TARGET_ROOM = 8,       /* line, indentation, quotes and comma of a target */
+    ROOM_PER_BYTE = 3,     /* of a target: 2 of them become \u00e9 */
+    SURROGATES_AT = 65536, /* code points from here are two of Python's \u escapes */
+};
+
+struct text_room {
+    char *text;
+    size_t used, size;
+};
+
+MIMO_PRINTF(2, 3) static void append(struct text_room *room, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int bytes = vsnprintf(room->text + room->used, room->size - room->used, format, arguments);
+    va_end(arguments);
+    room->used += (size_t)bytes;
+}
+
+/* As Python does: everything outside of ASCII is escaped. */
+static void append_string(struct text_room *room, const char *text)
+{
+    size_t length = strlen(text);
+    append(room, "\"");
+    for (size_t at = 0; at < length;) {
+        uint32_t code = 0;
+        at += utf8_next(text + at, length - at, &code); /* is_name: well-formed */
+        if (code == '"' || code == '\\')
+            append(room, "\\%c", (char)code);
+        else if (code < 0x80)
+            append(room, "%c", (char)code);
+        else if (code < SURROGATES_AT)
+            append(room, "\\u%04x", code);
+        else
+            append(room, "\\u%04x\\u%04x", 0xd800 + ((code - SURROGATES_AT) >> 10),
+                   0xdc00 + ((code - SURROGATES_AT) & 0x3ff));
+    }
+    append(room, "\"");
+}
+
+/* As Python writes it: a whole value as an integer, any other as the shortest text that reads back
+ * as the same value. For some powers of 2 below 2^-24 this has one digit more than Python's. */
+static void append_number(struct text_room *room, double value)
+{
+    char digits[32];
+    if (value == floor(value)) {
+        append(room, "%.0f", value + 0.0); /* no -0 */
+        return;
+    }
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    append(room, "%s", digits);
+}
+
+static void append_targets(struct text_room *room, const struct adapter_config *config)
+{
+    if (strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0) {
+        append_string(room, ADAPTER_ALL_LINEAR);
+        return;
+    }
+    append(room, "[");
+    for (int64_t i = 0; i < config->target_count; i++) {
+        append(room, "%s\n    ", i > 0 ? "," : "");
+        append_string(room, config->targets[i]);
+    }
+    append(room, "\n  ]");
+}
+
+void adapter_hash_print(adapter_hash out, uint64_t hash)
+{
+    snprintf(out, sizeof(adapter_hash), "%016" PRIx64, hash);
+}
+
+/* Nothing where no hash is known: the file is then as PEFT writes it. */
+static void append_hashes(struct text_room *room, const struct adapter_config *config)
+{
+    const char *base = config->base, *tensors = config->tensors;
+    if (!base[0] && !tensors[0])
+        return;
+    append(room, "  \"" HASHES "\": {");
+    if (base[0])
+        append(room, "\n    \"" BASE "\": \"%s\"", base);
+    if (tensors[0])
+        append(room, "%s\n    \"" TENSORS "\": \"%s\"", base[0] ? "," : "", tensors);
+    append(room, "\n  },\n");
+}
+
+static bool is_hash(const char *text)
+{
+    return strlen(text) == ADAPTER_HASH_DIGITS &&
+           strspn(text, "0123456789abcdef") == ADAPTER_HASH_DIGITS;
+}
+
+static mimo_status check_config(const struct adapter_config *config)
+{
+    CHECK(config->rank >= 1 && config->rank <= ADAPTER_MOST_RANK, MIMO_ERR_ARGUMENT,
+          "an adapter cannot have rank %" PRId64 ": at least 1, at most %d", config->rank,
+          ADAPTER_MOST_RANK);
+    CHECK(isfinite(config->alpha), MIMO_ERR_ARGUMENT, "an adapter cannot have alpha %g",
+          config->alpha);
+    CHECK(config->target_count >= 1, MIMO_ERR_ARGUMENT, "an adapter needs a target");
+    for (int64_t i = 0; i < config->target_count; i++) {
+        const char *target = config->targets[i];
+        CHECK(is_name(target), MIMO_ERR_ARGUMENT, "target %" PRId64 " is not printable UTF-8", i);
+        CHECK(i == 0 || strcmp(config->targets[i - 1], target) < 0, MIMO_ERR_ARGUMENT,
+              "target \"%s\" comes behind \"%s\", and not in the order of their bytes", target,
+              config->targets[i - 1]);
+        CHECK(config->target_count == 1 || strcmp(target, ADAPTER_ALL_LINEAR) != 0,
+              MIMO_ERR_ARGUMENT, "\"%s\" is there beside other targets", target);
+    }
+    return MIMO_OK;
+}
+
+mimo_status adapter_config_text(char **out, const struct adapter_config *config)
+{
+    struct text_room room = {NULL, 0, PLAIN_ROOM};
+    TRY(check_config(config));
+    for (int64_t i = 0; i < config->target_count; i++)
+        room.size += ROOM_PER_BYTE * strlen(config->targets[i]) + TARGET_ROOM;
+    TRY(memory_reserve(&room.text, (int64_t)room.size, 1));
+    append(&room, "{\n"
+                  "  \"alpha_pattern\": {},\n"
+                  "  \"auto_mapping\": null,\n"
+                  "  \"base_model_name_or_path\": null,\n"
+                  "  \"bias\": \"none\",\n"
+                  "  \"fan_in_fan_out\": false,\n"
+                  "  \"inference_mode\": true,\n"
+                  "  \"init_lora_weights\": true,\n"
+                  "  \"lora_alpha\": ");
+    append_number(&room, config->alpha);
+    append(&room, ",\n"
+                  "  \"lora_dropout\": 0.0,\n");
+    append_hashes(&room, config);
+    append(&room,
+           "  \"modules_to_save\": null,\n"
+           "  \"peft_type\": \"LORA\",\n"
+           "  \"r\": %" PRId64 ",\n"
+           "  \"rank_pattern\": {},\n"
+           "  \"target_modules\": ",
+           config->rank);
+    append_targets(&room, config);
+    append(&room,
+           ",\n"
+           "  \"task_type\": null,\n"
+           "  \"use_dora\": false,\n"
+           "  \"use_rslora\": %s\n"
+           "}",
+           config->rslora ? "true" : "false");
+    *out = room.text;
+    return MIMO_OK;
+}
+
+/* ------------------------------------------- reading ------------------------------------------ */
+
+/* A value in a sentence: as JSON, cut where it is long or not printable. */
+typedef char value_text[64];
+
+static const char *spell(value_text out, const cJSON *value)
+{
+    static const char cut[] = "...";
+    char *json = cJSON_PrintUnformatted(value);
+    size_t length = json ? strlen(json) : 0, room = sizeof(value_text) - sizeof cut;
+    size_t kept = json ? utf8_printable(json, length < room ? length : room) : 0;
+    snprintf(out, sizeof(value_text), "%.*s%s", (int)kept, json ? json : "",
+             kept < length || !json ? cut : "");
+    cJSON_free(json);
+    return out;
+}
+
+/* The value of a key; NULL where there is none, or null. */
+static mimo_status find(const cJSON **out, const cJSON *object, const char *key)
+{
+    const cJSON *found;
+    TRY(json_member(&found, object, key));
+    *out = found && !cJSON_IsNull(found) ? found : NULL;
+    return MIMO_OK;
+}
+
+static mimo_status find_needed(const cJSON **out, const cJSON *object, const char *key)
+{
+    const cJSON *found;
+    TRY(find(&found, object, key));
+    CHECK(found, MIMO_ERR_IO, "there is no \"%s\"", key);
+    *out = found;
+    return MIMO_OK;
+}
+
+/* Keys that change what an adapter computes. This program computes what it is for one value of
+ * each: `only`. */
+static const struct {
+    const char *key, *only;
+} only_values[] = {
+    {"use_dora", "false"},         {"use_qalora", "false"},
+    {"lora_bias", "false"},        {"fan_in_fan_out", "false"},
+    {"bias", "\"none\""},          {"modules_to_save", "null"},
+    {"rank_pattern", "{}"},        {"alpha_pattern", "{}"},
+    {"layer_replication", "null"}, {"alora_invocation_tokens", "null"},
+    {"arrow_config", "null"},
+};
+
+/* Nothing that could be asked for. */
+static bool is_empty(const cJSON *value)
+{
+    return cJSON_IsFalse(value) ||
+           ((cJSON_IsArray(value) || cJSON_IsObject(value)) && !value->child);
+}
+
+static bool is_text(const cJSON *value, const char *text)
+{
+    return cJSON_IsString(value) && strcmp(value->valuestring, text) == 0;
+}
+
+/* Some initial values come with other base weights: the difference is in no file. */
+static bool keeps_base(const cJSON *initial)
+{
+    return cJSON_IsBool(initial) || is_text(initial, "gaussian") || is_text(initial, "eva") ||
+           is_text(initial, "orthogonal");
+}
+
+static mimo_status check_kind(const cJSON *object)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find_needed(&value, object, "peft_type"));
+    CHECK(is_text(value, "LORA"), MIMO_ERR_UNSUPPORTED,
+          "\"peft_type\" is %s, and this program takes only \"LORA\"", spell(spelled, value));
+    for (size_t i = 0; i < sizeof only_values / sizeof *only_values; i++) {
+        const char *key = only_values[i].key, *only = only_values[i].only;
+        TRY(find(&value, object, key));
+        bool fits = !value || (only[0] == '"' ? is_text(value, "none") : is_empty(value));
+        CHECK(fits, MIMO_ERR_UNSUPPORTED, "\"%s\" is %s, and this program takes only %s", key,
+              spell(spelled, value), only);
+    }
+    TRY(find(&value, object, "init_lora_weights"));
+    CHECK(!value || keeps_base(value), MIMO_ERR_UNSUPPORTED,
+          "\"init_lora_weights\" is %s, which changes the base weights, and this program takes "
+          "them as they are",
+          spell(spelled, value));
+    return MIMO_OK;
+}
+
+static mimo_status read_numbers(struct adapter_config *config, const cJSON *object)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find_needed(&value, object, "r"));
+    double rank = cJSON_IsNumber(value) ? value->valuedouble : 0;
+    CHECK(rank >= 1 && rank <= ADAPTER_MOST_RANK && rank == floor(rank), MIMO_ERR_IO,
+          "\"r\" is %s, and not a whole number from 1 to %d", spell(spelled, value),
+          ADAPTER_MOST_RANK);
+    config->rank = (int64_t)rank;
+    TRY(find_needed(&value, object, "lora_alpha"));
+    CHECK(cJSON_IsNumber(value) && isfinite(value->valuedouble), MIMO_ERR_IO,
+          "\"lora_alpha\" is %s, and not a finite number", spell(spelled, value));
+    config->alpha = value->valuedouble;
+    TRY(find(&value, object, "use_rslora"));
+    CHECK(!value || cJSON_IsBool(value), MIMO_ERR_IO,
+          "\"use_rslora\" is %s, and neither true nor false", spell(spelled, value));
+    config->rslora = cJSON_IsTrue(value);
+    return MIMO_OK;
+}
+
+static mimo_status read_hash(adapter_hash out, const cJSON *hashes, const char *key)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find(&value, hashes, key));
+    if (!value)
+        return MIMO_OK;
+    CHECK(cJSON_IsString(value) && is_hash(value->valuestring), MIMO_ERR_IO,
+          "\"%s\" of \"" HASHES "\" is %s, and not %d hexadecimal digits", key,
+          spell(spelled, value), ADAPTER_HASH_DIGITS);
+    strcpy(out, value->valuestring);
+    return MIMO_OK;
+}
+
+static mimo_status read_hashes(struct adapter_config *config, const cJSON *object)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find(&value, object, HASHES));
+    CHECK(!value || cJSON_IsObject(value), MIMO_ERR_IO, "\"" HASHES "\" is %s, and no object",
+          spell(spelled, value));
+    TRY(read_hash(config->base, value, BASE));
+    return read_hash(config->tensors, value, TENSORS);
+}
+
+static mimo_status find_targets(const cJSON **out, const cJSON *object)
+{
+    value_text spelled;
+    const cJSON *value, *item;
+    TRY(find_needed(&value, object, "target_modules"));
+    CHECK(!cJSON_IsString(value) || strcasecmp(value->valuestring, ADAPTER_ALL_LINEAR) == 0,
+          MIMO_ERR_UNSUPPORTED,
+          "\"target_modules\" is %s, a pattern, and this program takes only a list of names or "
+          "\"" ADAPTER_ALL_LINEAR "\"",
+          spell(spelled, value));
+    CHECK(cJSON_IsString(value) || (cJSON_IsArray(value) && value->child), MIMO_ERR_IO,
+          "\"target_modules\" is %s, and neither a list of names nor \"" ADAPTER_ALL_LINEAR "\"",
+          spell(spelled, value));
+    cJSON_ArrayForEach(item, value)
+    {
+        CHECK(cJSON_IsString(item) && is_name(item->valuestring) &&
+                  strcasecmp(item->valuestring, ADAPTER_ALL_LINEAR) != 0,
+              MIMO_ERR_IO, "\"target_modules\" has %s, which is no name of a layer",
+              spell(spelled, item));
+    }
+    *out = value;
+    return MIMO_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* One piece of memory: the configuration, the list of targets, their texts. */
+static mimo_status copy_config(struct adapter_config **out, const struct adapter_config *numbers,
+                               const cJSON *targets)
+{
+    int64_t count = 0, bytes = sizeof ADAPTER_ALL_LINEAR;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, targets)
+    {
+        count++;
+        bytes += (int64_t)strlen(item->valuestring) + 1;
+    }
+    int64_t most = count > 0 ? count : 1;
+    struct adapter_config *config;
+    TRY(memory_reserve(&config, (int64_t)sizeof *config + most * (int64_t)sizeof(char *) + bytes,
+                       1));
+    const char **list = (const char **)(config + 1);
+    char *text = (char *)(list + most);
+    list[0] = strcpy(text, ADAPTER_ALL_LINEAR);
+    text += sizeof ADAPTER_ALL_LINEAR;
+    count = 0;
+    cJSON_ArrayForEach(item, targets)
+    {
+        list[count++] = strcpy(text, item->valuestring);
+        text += strlen(text) + 1;
+    }
+    *config = *numbers;
+    config->targets = list;
+    config->target_count = 1; /* "all-linear", and the first of a list */
+    qsort(list, (size_t)count, sizeof *list, by_bytes);
+    for (int64_t i = 1; i < count; i++)
+        if (strcmp(list[i], list[config->target_count - 1]) != 0)
+            list[config->target_count++] = list[i];
+    *out = config;
+    return MIMO_OK;
+}
+
+static mimo_status understand(struct adapter_config **out, const cJSON *object)
+{
+    struct adapter_config numbers = {0};
+    const cJSON *targets = NULL;
+    CHECK(cJSON_IsObject(object), MIMO_ERR_IO, "it is no JSON object");
+    TRY(check_kind(object));
+    TRY(read_numbers(&numbers, object));
+    TRY(read_hashes(&numbers, object));
+    TRY(find_targets(&targets, object));
+    return copy_config(out, &numbers, targets);
+}
+
+mimo_status adapter_config_parse(struct adapter_config **out, const char *text, int64_t length,
+                                 const char *path)
+{
+    const char *end = text;
+    cJSON *object = cJSON_ParseWithLengthOpts(text, (size_t)length, &end, 0);
+    while (object && end < text + length && strchr(" \t\r\n", *end))
+        end++;
+    mimo_status status = json_has_nul(text, (size_t)length)
+                             ? mimo_fail(MIMO_ERR_IO, "it has a text with the character 0")
+                             : understand(out, end == text + length ? object : NULL);
+    cJSON_Delete(object);
+    if (status != MIMO_OK && status != MIMO_ERR_MEMORY)
+        fail_prefix(status, "%s: ", path);
+    return status;
+}
+
+static mimo_status read_text(char **out, int64_t *length, int fd, const char *path)
+{
+    struct stat found;
+    CHECK(fstat(fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO, "%s is no ordinary file",
+          path);
+    CHECK(found.st_size <= MOST_BYTES, MIMO_ERR_IO,
+          "%s has %" PRId64 " bytes, and a configuration at most %d", path, (int64_t)found.st_size,
+          MOST_BYTES);
+    char *text;
+    int64_t used = 0;
+    ssize_t got;
+    TRY(memory_reserve(&text, found.st_size + 1, 1));
+    do {
+        got = read(fd, text + used, (size_t)(found.st_size - used));
+        if (got > 0)
+            used += got;
+    } while ((got > 0 && used < found.st_size) || (got < 0 && errno == EINTR));
+    if (got < 0) {
+        memory_release(text);
+        return mimo_fail(MIMO_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    }
+    *out = text;
+    *length = used;
+    return MIMO_OK;
+}
+
+mimo_status adapter_config_read(struct adapter_config **out, const char *path)
+{
+    char *text = NULL;
+    int64_t length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
+    CHECK(fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s", path,
+          strerror(errno));
+    mimo_status status = read_text(&text, &length, fd, path);
+    close(fd);
+    if (status == MIMO_OK)
+        status = adapter_config_parse(out, text, length, path);
+    memory_release(text);
+    return status;
+}

@@ -1,0 +1,60 @@
+/*
+ * adapter_config.json of a LoRA adapter, as PEFT writes and reads it.
+ *
+ * What is written is, byte for byte, Python's json.dumps(indent=2, sort_keys=True) of the same
+ * values. Of a file that is read, five values matter: r, lora_alpha, use_rslora, target_modules,
+ * and "mimo_bridge" with the hashes. PEFT ignores that one, with a warning. Keys that ask for
+ * something that this program does not do are refused, with the file, the key and the value in the
+ * sentence. All other keys are ignored: each release of PEFT adds some.
+ *
+ * All functions are local: every rank reads the same file and comes to the same result.
+ */
+#ifndef TRAIN_ADAPTER_CONFIG_H
+#define TRAIN_ADAPTER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mimo/status.h>
+
+enum { ADAPTER_MOST_RANK = 1024, ADAPTER_HASH_DIGITS = 16 };
+
+/* Hexadecimal digits. Empty: not known, as in files of other programs. */
+typedef char adapter_hash[ADAPTER_HASH_DIGITS + 1];
+
+/* The one target that stands for every linear layer. */
+#define ADAPTER_ALL_LINEAR "all-linear"
+
+struct adapter_config {
+    int64_t rank; /* 1 to ADAPTER_MOST_RANK */
+    double alpha; /* finite */
+    bool rslora;  /* the scale is alpha / sqrt(rank) instead of alpha / rank */
+
+    /* Suffixes of layer names, printable UTF-8, sorted by bytes, each once; or the single text
+     * ADAPTER_ALL_LINEAR, which the file has as a string instead of a list. */
+    const char *const *targets;
+    int64_t target_count; /* at least 1 */
+
+    adapter_hash base;    /* of the weights that the adapter was trained on */
+    adapter_hash tensors; /* of the file beside this one */
+};
+
+void adapter_hash_print(adapter_hash out, uint64_t hash);
+
+/** The text of the file, without a newline at the end. The caller releases it with memory_release.
+ *  MIMO_ERR_ARGUMENT (the comments above say what each value may be), MIMO_ERR_MEMORY. */
+mimo_status adapter_config_text(char **out, const struct adapter_config *config);
+
+/** Understand the text of a file; `path` is for sentences. The caller releases *out, targets
+ *  included, with memory_release, as one piece. Repeated targets are kept once.
+ *
+ *  Errors: MIMO_ERR_IO (no JSON object; a value that is missing, of another type, or out of range),
+ *  MIMO_ERR_UNSUPPORTED (an adapter of another kind than this program has), MIMO_ERR_MEMORY. On
+ *  failure *out stays as it was. */
+mimo_status adapter_config_parse(struct adapter_config **out, const char *text, int64_t length,
+                                 const char *path);
+
+/** Read and understand the file at `path`. The same errors, and MIMO_ERR_NOT_FOUND. */
+mimo_status adapter_config_read(struct adapter_config **out, const char *path);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * A pass over micro-batches: forward alone, or forward and backward of each. A schedule says what
+ * every stage does and in which order; this is the work of its steps (pipeline.h).
+ */
+#ifndef TRAIN_MODEL_PASS_H
+#define TRAIN_MODEL_PASS_H
+
+#include "train/model/bridged_model.h"
+
+typedef struct model_pass_desc {
+    bool backward;
+    int64_t micro_batches; /* at most those that the model was made for */
+    int64_t samples;       /* of a micro-batch, at most its total: the next ones go to the next */
+} model_pass_desc;
+
+typedef struct model_pass {
+    model_pass_desc desc;
+    bridged_model *model;
+    mimo_schedule *schedule;
+    mimo_schedule_desc sizes; /* of the schedule */
+    stage_pipeline pipeline;
+    language_text *texts; /* [micro_batches], all read before the first one goes forward */
+    picture_deal *deals;  /* [groups], all dealt before the first one is encoded */
+    int64_t groups;
+    const batch_item **picked; /* [G * total]: the samples of a group */
+    const batch_item *items;   /* of a run */
+    int64_t count;
+    bool warm; /* it has run, on a device */
+} model_pass;
+
+/** Collective over the world. The model is borrowed, and has one pass at a time that runs. The
+ *  caller zeroes *out before and calls model_pass_destroy after, whatever the result. Errors:
+ *  MIMO_ERR_ARGUMENT (more micro-batches than the model was made for), those of schedule_choose and
+ *  pipeline_create. */
+mimo_status model_pass_create(model_pass *out, bridged_model *model, const model_pass_desc *desc);
+void model_pass_destroy(model_pass *pass);
+
+/** Run the pass over items[count], count <= micro_batches * samples; what they do not fill is
+ *  masked. Losses add up in language_losses; gradients in both stores. Where nothing of the encoder
+ *  is trained, no gradient crosses the bridge. In stages on a device the first run takes twice as
+ *  long, and both stores' gradients begin at zero. Collective over the world; the ranks agree once,
+ *  when all texts are read and all pictures dealt, and where samples have several pictures, once
+ *  more in the bridge's update. Errors: those of pipeline_run. */
+mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count);
+
+/** What the deals of the last run gave the encoder's lanes. Local. */
+lane_rows model_pass_lanes(const model_pass *pass);
+
+#endif

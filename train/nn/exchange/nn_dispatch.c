@@ -1,0 +1,138 @@
+#include "train/nn/exchange/nn_dispatch.h"
+
+#include "core/check.h"
+#include "core/memory.h"
+
+struct nn_dispatch {
+    mimo_dispatch *dispatch;
+    const nn_runtime *runtime;
+    mimo_comm *comm;
+    mimo_dispatch_desc sizes;
+    mimo_route **routes;
+    int64_t n;
+};
+
+static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_comm *comm,
+                           const mimo_dispatch_desc *desc)
+{
+    const nn_exchange exchange = {.comm = comm, .runtime = runtime};
+    MIMO_TRY(nn_exchange_check(&exchange, "dispatch"));
+    MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
+    **made = (nn_dispatch){.runtime = runtime, .comm = comm, .sizes = *desc};
+    (*made)->sizes.name = NULL;
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mimo_comm *comm,
+                               const mimo_dispatch_desc *desc)
+{
+    nn_dispatch *made = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "dispatch: no group of ranks that share the experts");
+    mimo_status status = reserve(&made, nn_runtime_or_host(runtime), comm, desc);
+    status = mimo_comm_agree(comm, status);
+    if (status == MIMO_OK)
+        status = mimo_dispatch_create(&made->dispatch, comm, desc);
+    if (status != MIMO_OK) {
+        nn_dispatch_destroy(made);
+        return status;
+    }
+    *out = made;
+    return MIMO_OK;
+}
+
+const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch)
+{
+    return &dispatch->sizes;
+}
+
+mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch)
+{
+    return dispatch->comm;
+}
+
+void nn_dispatch_destroy(nn_dispatch *dispatch)
+{
+    if (!dispatch)
+        return;
+    for (int64_t i = 0; i < dispatch->n; i++)
+        mimo_route_destroy(dispatch->routes[i]);
+    mimo_dispatch_destroy(dispatch->dispatch);
+    mimo_release(dispatch->routes);
+    mimo_release(dispatch);
+}
+
+mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch)
+{
+    int64_t n = dispatch->n;
+    MIMO_TRY(mimo_regrow(&dispatch->routes, n, n + 1, sizeof *dispatch->routes));
+    MIMO_TRY(mimo_route_create(&dispatch->routes[n], dispatch->dispatch));
+    *out = dispatch->routes[dispatch->n++];
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
+                            int64_t tokens, int64_t capacity)
+{
+    mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    desc.ids = ids;
+    desc.tokens = tokens;
+    desc.capacity = capacity;
+    return mimo_route_set(route, &desc, dispatch->runtime->stream);
+}
+
+/* The views of a move: the rows, and behind them the values of pairs and the numbers. */
+typedef struct move_views {
+    mimo_tensor tokens[3], experts[3];
+    int n;
+} move_views;
+
+static void add_views(move_views *views, mimo_memory memory, mimo_tensor tokens,
+                      mimo_tensor experts)
+{
+    tokens.memory = experts.memory = memory;
+    views->tokens[views->n] = tokens;
+    views->experts[views->n++] = experts;
+}
+
+static move_views views_of(const nn_dispatch *it, const nn_dispatch_move *move)
+{
+    move_views views = {.n = 0};
+    mimo_memory memory = it->runtime->memory;
+    int64_t tokens = move->tokens, rows = move->capacity;
+    add_views(&views, memory,
+              mimo_tensor_2d(move->token_rows, NN_DTYPE, "th", tokens, it->sizes.hidden),
+              mimo_tensor_2d(move->rows, NN_DTYPE, "th", rows, it->sizes.hidden));
+    if (move->values)
+        add_views(&views, memory,
+                  mimo_tensor_2d(move->values, NN_DTYPE, "tk", tokens, it->sizes.top_k),
+                  mimo_tensor_2d(move->row_values, NN_DTYPE, "t", rows, 1));
+    if (move->numbers)
+        add_views(&views, memory, mimo_tensor_2d(move->numbers, MIMO_I64, "th", tokens, 1),
+                  mimo_tensor_2d(move->row_numbers, MIMO_I64, "th", rows, 1));
+    return views;
+}
+
+static void count_move(const nn_dispatch *it, nn_exchange_kind kind, const nn_dispatch_move *move)
+{
+    int64_t width = it->sizes.hidden + (move->values ? it->sizes.top_k : 0);
+    if (!move->counts)
+        return;
+    move->counts->calls[kind]++;
+    move->counts->bytes[kind] += move->tokens * width * (int64_t)sizeof *move->rows;
+}
+
+mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+{
+    const move_views views = views_of(dispatch, move);
+    count_move(dispatch, NN_EXCHANGE_ROWS, move);
+    return mimo_dispatch_rows(move->route, views.experts, views.tokens, views.n,
+                              dispatch->runtime->stream);
+}
+
+mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+{
+    const move_views views = views_of(dispatch, move);
+    count_move(dispatch, NN_EXCHANGE_COMBINE, move);
+    return mimo_dispatch_combine(move->route, views.tokens, views.experts, views.n,
+                                 dispatch->runtime->stream);
+}

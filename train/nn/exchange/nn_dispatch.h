@@ -1,0 +1,50 @@
+/*
+ * How rows of tokens go to experts and come back (<mimo/dispatch.h>), in the layers' own dtype and
+ * counted as the exchanges are. All mixtures of a model share one dispatch. It owns their routes:
+ * one for each saved state, because a state owns nothing.
+ */
+#ifndef MIMO_NN_NN_DISPATCH_H
+#define MIMO_NN_NN_DISPATCH_H
+
+#include <mimo/dispatch.h>
+
+#include "train/nn/exchange/nn_exchange.h"
+
+typedef struct nn_dispatch nn_dispatch;
+
+/** Make it before the layers that use it. The communicator is the group along "etp,ep". `hidden` of
+ *  the descriptor is the width of the rows, `max_tokens` covers each rank's own. Collective over
+ *  the communicator, blocking. Errors: those of mimo_dispatch_create. */
+mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mimo_comm *comm,
+                               const mimo_dispatch_desc *desc);
+/** After the layers. NULL is fine. */
+void nn_dispatch_destroy(nn_dispatch *dispatch);
+
+/** The descriptor, without its name, and the communicator. */
+const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch);
+mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
+
+/** A route that lives as long as the dispatch. Local; all ranks add routes in the same order. */
+mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
+
+/** Set a route: ids [tokens, k], -1 for none; `capacity` rows on this rank. Collective. */
+mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
+                            int64_t tokens, int64_t capacity);
+
+/** The tensors of a move. */
+typedef struct nn_dispatch_move {
+    mimo_route *route;
+    int64_t tokens, capacity;       /* of the route */
+    nn_real *token_rows, *values;   /* [tokens, H], [tokens, k] */
+    nn_real *rows, *row_values;     /* of experts: [capacity, H], [capacity] */
+    int64_t *numbers, *row_numbers; /* of rows alone: a number that each token's row takes along,
+                                       [tokens], to those of experts, [capacity]; NULL: none */
+    nn_exchange_counts *counts;     /* of the layer's store; NULL: uncounted */
+} nn_dispatch_move;
+
+/** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Numbers are not
+ *  counted. Collective. */
+mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move);
+mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move);
+
+#endif

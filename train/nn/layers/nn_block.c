@@ -1,0 +1,226 @@
+#include "train/nn/layers/nn_block.h"
+
+#include <string.h>
+
+#include "train/nn/params/nn_support.h"
+
+/* Under sp a norm sees this rank's rows. */
+static nn_rule norm_rule(const nn_block_desc *desc)
+{
+    return desc->sp ? NN_PARTIAL : NN_REPLICATED;
+}
+
+static bool has_attention(const nn_block *block)
+{
+    return block->half != NN_BLOCK_MLP;
+}
+
+static bool has_mlp(const nn_block *block)
+{
+    return block->half != NN_BLOCK_ATTENTION;
+}
+
+static mimo_status init_first_half(nn_block *block, nn_params *params, mimo_comm *tp,
+                                   const nn_block_desc *desc, int64_t rows)
+{
+    char name[NN_NAME_CAPACITY];
+    MIMO_TRY(nn_join(name, desc->name, "norm1"));
+    MIMO_TRY(nn_norm_init(&block->norm1, params, name, desc->hidden, rows, norm_rule(desc)));
+    MIMO_TRY(nn_join(name, desc->name, "attention"));
+    nn_attention_desc attention = {.name = name,
+                                   .hidden = desc->hidden,
+                                   .heads = desc->heads,
+                                   .max_rows = desc->max_rows,
+                                   .max_batch = desc->max_batch,
+                                   .max_parts = desc->max_parts,
+                                   .std = desc->std,
+                                   .out_std = desc->out_std,
+                                   .sp = desc->sp,
+                                   .adapters = desc->adapters};
+    return nn_attention_init(&block->attention, params, tp, &attention);
+}
+
+static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_comm *tp,
+                                    const nn_block_desc *desc, int64_t rows)
+{
+    char name[NN_NAME_CAPACITY];
+    MIMO_TRY(nn_join(name, desc->name, "norm2"));
+    MIMO_TRY(nn_norm_init(&block->norm2, params, name, desc->hidden, rows, norm_rule(desc)));
+    MIMO_TRY(nn_join(name, desc->name, "mlp"));
+    nn_moe_desc moe = {.name = name,
+                       .mixture = desc->mixture,
+                       .hidden = desc->hidden,
+                       .max_rows = rows,
+                       .max_batch = desc->max_batch,
+                       .std = desc->std,
+                       .out_std = desc->out_std,
+                       .sp = desc->sp,
+                       .adapters = desc->adapters};
+    if (desc->mixture)
+        return nn_moe_init(&block->moe, params, tp, &moe);
+    nn_mlp_desc mlp = {name,      desc->hidden,  desc->inner, rows,
+                       desc->std, desc->out_std, desc->sp,    desc->adapters};
+    return nn_mlp_init(&block->mlp, params, tp, &mlp);
+}
+
+mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
+                          const nn_block_desc *desc)
+{
+    nn_block made = {.hidden = desc->hidden,
+                     .half = desc->half,
+                     .mixed = desc->mixture != NULL,
+                     .share = desc->sp ? nn_comm_size(tp) : 1,
+                     .runtime = nn_params_runtime(params)};
+    MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
+    MIMO_TRY(nn_check_size(desc->name, "max_batch", desc->max_batch));
+    made.max_rows = desc->max_rows * desc->max_batch;
+    mimo_status status;
+    if (has_attention(&made))
+        MIMO_TRY_GOTO(status, fail, init_first_half(&made, params, tp, desc, made.max_rows));
+    if (has_mlp(&made))
+        MIMO_TRY_GOTO(status, fail, init_second_half(&made, params, tp, desc, made.max_rows));
+    MIMO_TRY_GOTO(status, fail,
+                  nn_runtime_reserve(made.runtime, &made.d_normed, made.max_rows * made.hidden,
+                                     sizeof *made.d_normed));
+    *block = made;
+    return MIMO_OK;
+fail:
+    nn_block_release(&made);
+    return status;
+}
+
+void nn_block_release(nn_block *block)
+{
+    nn_norm_release(&block->norm1);
+    nn_norm_release(&block->norm2);
+    nn_attention_release(&block->attention);
+    nn_mlp_release(&block->mlp);
+    nn_moe_release(&block->moe);
+    nn_runtime_free(block->runtime, block->d_normed);
+    memset(block, 0, sizeof *block);
+}
+
+static mimo_status place_first_half(nn_block_saved *saved, const nn_block *block, nn_room *room)
+{
+    int64_t elements = block->max_rows * block->hidden;
+    MIMO_TRY(nn_norm_saved_place(&saved->norm1, &block->norm1, room));
+    MIMO_TRY(nn_attention_saved_place(&saved->attention, &block->attention, room));
+    return nn_room_take(room, &saved->normed1, elements, sizeof(nn_real));
+}
+
+static mimo_status place_second_half(nn_block_saved *saved, const nn_block *block, nn_room *room)
+{
+    int64_t elements = block->max_rows * block->hidden;
+    MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
+    MIMO_TRY(block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room)
+                          : nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+    return nn_room_take(room, &saved->normed2, elements, sizeof(nn_real));
+}
+
+mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room)
+{
+    if (has_attention(block))
+        MIMO_TRY(place_first_half(saved, block, room));
+    if (has_mlp(block))
+        MIMO_TRY(place_second_half(saved, block, room));
+    if (block->half != NN_BLOCK_BOTH)
+        return MIMO_OK;
+    return nn_room_take(room, &saved->middle, block->max_rows * block->hidden, sizeof(nn_real));
+}
+
+/* The stage of what comes last. */
+static nn_stage *stage_of(const nn_block *block, nn_block_saved *saved)
+{
+    if (!has_mlp(block))
+        return &saved->attention.out.stage;
+    return block->mixed ? &saved->moe.experts.stage : &saved->mlp.down.stage;
+}
+
+/* ------------------------------------------ forward ----------------------------------------- */
+
+static mimo_status first_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                                 const nn_real *x, const nn_sequence *sequence)
+{
+    int64_t rows = sequence->rows * sequence->batch / block->share;
+    MIMO_TRY(nn_norm_forward(&block->norm1, &saved->norm1, saved->normed1, x, rows));
+    MIMO_TRY(
+        nn_attention_forward(&block->attention, &saved->attention, y, saved->normed1, sequence));
+    return block->runtime->ops->add(block->runtime, y, x, rows * block->hidden);
+}
+
+static mimo_status second_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                                  const nn_real *x, const nn_sequence *sequence)
+{
+    int64_t rows = sequence->rows * sequence->batch / block->share;
+    const nn_moe_input input = {saved->normed2, rows, sequence->batch, sequence->masked};
+    MIMO_TRY(nn_norm_forward(&block->norm2, &saved->norm2, saved->normed2, x, rows));
+    MIMO_TRY(block->mixed ? nn_moe_forward(&block->moe, &saved->moe, y, &input)
+                          : nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows,
+                                           sequence->batch));
+    return block->runtime->ops->add(block->runtime, y, x, rows * block->hidden);
+}
+
+mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
+                             const nn_real *x, const nn_sequence *sequence)
+{
+    MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
+    *stage_of(block, saved) = NN_STAGE_NONE;
+    if (block->half == NN_BLOCK_ATTENTION)
+        return first_forward(block, saved, y, x, sequence);
+    if (block->half == NN_BLOCK_MLP)
+        return second_forward(block, saved, y, x, sequence);
+    MIMO_TRY(first_forward(block, saved, saved->middle, x, sequence));
+    return second_forward(block, saved, y, saved->middle, sequence);
+}
+
+/* ------------------------------------------ backward ---------------------------------------- */
+
+static mimo_status first_backward(const nn_block *block, nn_block_saved *saved, nn_real *dx,
+                                  nn_real *dy)
+{
+    MIMO_TRY(
+        nn_attention_backward_input(&block->attention, &saved->attention, block->d_normed, dy));
+    return nn_norm_backward_input(&block->norm1, &saved->norm1, dx, block->d_normed, dy);
+}
+
+static mimo_status second_backward(const nn_block *block, nn_block_saved *saved, nn_real *dx,
+                                   nn_real *dy)
+{
+    nn_real *d_normed = block->d_normed;
+    MIMO_TRY(block->mixed ? nn_moe_backward_input(&block->moe, &saved->moe, d_normed, dy)
+                          : nn_mlp_backward_input(&block->mlp, &saved->mlp, d_normed, dy));
+    return nn_norm_backward_input(&block->norm2, &saved->norm2, dx, d_normed, dy);
+}
+
+mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
+                                    nn_real *dy)
+{
+    MIMO_CHECK(*stage_of(block, saved) >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+               "block: backward before forward");
+    if (block->half == NN_BLOCK_ATTENTION)
+        return first_backward(block, saved, dx, dy);
+    if (block->half == NN_BLOCK_MLP)
+        return second_backward(block, saved, dx, dy);
+    MIMO_TRY(second_backward(block, saved, saved->middle, dy));
+    return first_backward(block, saved, dx, saved->middle);
+}
+
+mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved)
+{
+    if (has_mlp(block))
+        MIMO_TRY(block->mixed ? nn_moe_backward_params(&block->moe, &saved->moe)
+                              : nn_mlp_backward_params(&block->mlp, &saved->mlp));
+    return has_attention(block) ? nn_attention_backward_params(&block->attention, &saved->attention)
+                                : MIMO_OK;
+}
+
+mimo_status nn_block_visit(nn_block *block, nn_lora_visit *visit)
+{
+    if (has_attention(block)) {
+        MIMO_TRY(nn_linear_visit(&block->attention.qkv, visit));
+        MIMO_TRY(nn_linear_visit(&block->attention.out, visit));
+    }
+    if (!has_mlp(block))
+        return MIMO_OK;
+    return block->mixed ? nn_moe_visit(&block->moe, visit) : nn_mlp_visit(&block->mlp, visit);
+}

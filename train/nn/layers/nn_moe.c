@@ -1,0 +1,410 @@
+#include "train/nn/layers/nn_moe.h"
+
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/mutation.h"
+#include "device/device.h"
+#include "train/nn/params/nn_support.h"
+
+/* ------------------------------------------ creation ----------------------------------------- */
+
+static mimo_status check_place(const nn_params *params, const nn_moe_desc *desc)
+{
+    const nn_expert_place *place = nn_params_experts(params);
+    mimo_comm *group = nn_dispatch_comm(desc->mixture->dispatch);
+    int64_t etp = nn_dispatch_sizes(desc->mixture->dispatch)->etp;
+    int rank = place->etp_rank + place->etp_size * place->ep_rank;
+    MIMO_CHECK(etp == place->etp_size && nn_comm_size(group) == place->etp_size * place->ep_size &&
+                   nn_comm_rank(group) == rank,
+               MIMO_ERR_ARGUMENT,
+               "%s: the dispatch is rank %d of %d with etp=%" PRId64
+               ", the store has rank %d of etp=%d and rank %d of ep=%d",
+               desc->name, nn_comm_rank(group), nn_comm_size(group), etp, place->etp_rank,
+               place->etp_size, place->ep_rank, place->ep_size);
+    return MIMO_OK;
+}
+
+static mimo_status check_sizes(const nn_moe_desc *desc, int64_t max_own)
+{
+    const mimo_dispatch_desc *sizes = nn_dispatch_sizes(desc->mixture->dispatch);
+    MIMO_CHECK(sizes->hidden == desc->hidden && sizes->max_tokens >= max_own, MIMO_ERR_ARGUMENT,
+               "%s: the dispatch moves up to %" PRId64 " rows of %" PRId64
+               " elements for a rank, the layer %" PRId64 " of %" PRId64,
+               desc->name, sizes->max_tokens, sizes->hidden, max_own, desc->hidden);
+    return MIMO_OK;
+}
+
+/* In the fixed order a rank's experts are a subtree of all. */
+static mimo_status check_order(const nn_params *params, const nn_moe_desc *desc)
+{
+    int64_t ep = nn_params_experts(params)->ep_size;
+    MIMO_CHECK(nn_params_runtime(params)->order == NN_ORDER_FAST || (ep & (ep - 1)) == 0,
+               MIMO_ERR_UNSUPPORTED,
+               "%s: same bits need an ep that is a power of two, not ep=%" PRId64, desc->name, ep);
+    return MIMO_OK;
+}
+
+/* The most rows that the tokens of all ranks can bring to this rank's experts. */
+static mimo_status set_capacity(nn_moe *made, const nn_params *params, const nn_mixture *mixture)
+{
+    const nn_expert_place *place = nn_params_experts(params);
+    const mimo_dispatch_desc *sizes = nn_dispatch_sizes(mixture->dispatch);
+    int64_t here = sizes->experts / place->ep_size;
+    int64_t pairs = sizes->top_k < here ? sizes->top_k : here;
+    made->capacity = mixture->capacity;
+    if (mixture->capacity > 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&made->capacity, made->max_own, pairs));
+    return mimo_mul(&made->capacity, made->capacity, place->etp_size * place->ep_size);
+}
+
+static mimo_status init_router(nn_moe *made, nn_params *params, mimo_comm *tp,
+                               const nn_moe_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    const nn_mixture *mixture = desc->mixture;
+    MIMO_TRY(nn_join(name, desc->name, "router"));
+    nn_router_desc router = {.name = name,
+                             .hidden = desc->hidden,
+                             .experts = nn_dispatch_sizes(mixture->dispatch)->experts,
+                             .top_k = made->top_k,
+                             .scores = mixture->scores,
+                             .scale = mixture->scale,
+                             .balance = mixture->balance,
+                             .bias_rate = mixture->bias_rate,
+                             .std = desc->std,
+                             .max_rows = made->max_own,
+                             .max_batch = desc->max_batch,
+                             .cp = mixture->cp,
+                             .replay = mixture->replay};
+    return nn_router_init(&made->router, params, tp, &router);
+}
+
+static mimo_status init_experts(nn_moe *made, nn_params *params, const nn_moe_desc *desc)
+{
+    const nn_mixture *mixture = desc->mixture;
+    MIMO_TRY(set_capacity(made, params, mixture));
+    nn_experts_desc experts = {.name = desc->name,
+                               .hidden = desc->hidden,
+                               .inner = mixture->inner,
+                               .experts = nn_dispatch_sizes(mixture->dispatch)->experts,
+                               .max_rows = made->capacity,
+                               .std = desc->std,
+                               .out_std = desc->out_std,
+                               .adapters = desc->adapters};
+    return nn_experts_init(&made->experts, params, &experts);
+}
+
+static mimo_status init_shared(nn_moe *made, nn_params *params, mimo_comm *tp,
+                               const nn_moe_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    if (desc->mixture->shared == 0)
+        return MIMO_OK;
+    MIMO_TRY(nn_join(name, desc->name, "shared"));
+    nn_mlp_desc shared = {name,           desc->hidden,  desc->mixture->shared,
+                          desc->max_rows, desc->std,     desc->out_std,
+                          desc->sp,       desc->adapters};
+    return nn_mlp_init(&made->shared, params, tp, &shared);
+}
+
+static mimo_status init_parts(nn_moe *made, nn_params *params, mimo_comm *tp,
+                              const nn_moe_desc *desc)
+{
+    int64_t ranks = nn_comm_size(tp);
+    MIMO_TRY(init_router(made, params, tp, desc));
+    MIMO_TRY(init_experts(made, params, desc));
+    MIMO_TRY(init_shared(made, params, tp, desc));
+    MIMO_TRY(nn_runtime_reserve(made->runtime, &made->gathered,
+                                ranks * made->max_own * made->hidden, sizeof *made->gathered));
+    return nn_runtime_reserve(made->runtime, &made->d_routed, made->max_own * made->hidden,
+                              sizeof *made->d_routed);
+}
+
+static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_moe_desc *desc)
+{
+    MIMO_TRY(nn_check_tp(desc->name, params, tp));
+    MIMO_TRY(nn_check_size(desc->name, "hidden", desc->hidden));
+    MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
+    MIMO_CHECK(desc->mixture->capacity >= 0, MIMO_ERR_ARGUMENT, "%s: capacity %" PRId64, desc->name,
+               desc->mixture->capacity);
+    MIMO_CHECK(desc->mixture->dispatch, MIMO_ERR_ARGUMENT, "%s: no dispatch", desc->name);
+    MIMO_TRY(check_place(params, desc));
+    return check_order(params, desc);
+}
+
+int64_t nn_moe_own_rows(int64_t max_rows, int64_t tp_size)
+{
+    return (max_rows + tp_size - 1) / tp_size;
+}
+
+mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc)
+{
+    MIMO_TRY(check_desc(params, tp, desc));
+    int64_t ranks = nn_comm_size(tp);
+    if (MIMO_MUTATED("rows-not-cut"))
+        ranks = 1;
+    nn_moe made = {.runtime = nn_params_runtime(params),
+                   .tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
+                   .dispatch = desc->mixture->dispatch,
+                   .counts = &nn_params_exchanged(params)->experts,
+                   .cut = ranks > 1 && !desc->sp,
+                   .traced = desc->mixture->traced,
+                   .hidden = desc->hidden,
+                   .top_k = nn_dispatch_sizes(desc->mixture->dispatch)->top_k,
+                   .max_rows = desc->max_rows,
+                   .max_own = nn_moe_own_rows(desc->max_rows, ranks)};
+    MIMO_TRY(check_sizes(desc, made.max_own));
+    mimo_status status = init_parts(&made, params, tp, desc);
+    if (status != MIMO_OK) {
+        nn_moe_release(&made);
+        return status;
+    }
+    *layer = made;
+    return MIMO_OK;
+}
+
+void nn_moe_release(nn_moe *layer)
+{
+    nn_router_release(&layer->router);
+    nn_experts_release(&layer->experts);
+    nn_mlp_release(&layer->shared);
+    nn_runtime_free(layer->runtime, layer->gathered);
+    nn_runtime_free(layer->runtime, layer->d_routed);
+    memset(layer, 0, sizeof *layer);
+}
+
+static bool has_shared(const nn_moe *layer)
+{
+    return layer->shared.max_rows > 0;
+}
+
+static mimo_status place_trace(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    int64_t elements;
+    MIMO_TRY(mimo_mul(&elements, layer->max_rows, layer->hidden));
+    MIMO_TRY(nn_room_take(room, &saved->numbers, layer->max_rows, sizeof *saved->numbers));
+    MIMO_TRY(nn_room_take(room, &saved->row_numbers, layer->capacity, sizeof *saved->row_numbers));
+    return nn_room_take(room, &saved->y, elements, sizeof *saved->y);
+}
+
+mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    int64_t rows, choices;
+    nn_real **const tiles[] = {&saved->expert_x, &saved->d_out, &saved->out};
+    *saved = (nn_moe_saved){0};
+    MIMO_TRY(mimo_mul(&rows, layer->capacity, layer->hidden));
+    MIMO_TRY(mimo_mul(&choices, layer->max_own, layer->top_k));
+    MIMO_TRY(nn_router_saved_place(&saved->router, &layer->router, room));
+    MIMO_TRY(nn_experts_saved_place(&saved->experts, &layer->experts, room));
+    if (has_shared(layer))
+        MIMO_TRY(nn_mlp_saved_place(&saved->shared, &layer->shared, room));
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        MIMO_TRY(nn_room_take(room, tiles[i], rows, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->weights, layer->capacity, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->d_choices, choices, sizeof(nn_real)));
+    if (layer->traced)
+        MIMO_TRY(place_trace(saved, layer, room));
+    return room->base ? nn_dispatch_add_route(&saved->route, layer->dispatch) : MIMO_OK;
+}
+
+/* ------------------------------------------- rows -------------------------------------------- */
+
+/* Rows of each tp rank's part of a tile that the layer cuts; the last parts may have fewer. */
+static int64_t rows_of_part(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    int64_t ranks = nn_exchange_size(&layer->tp);
+    return (saved->rows + ranks - 1) / ranks;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* This rank's tokens, numbered as the rows of all tp ranks together. */
+static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, const uint8_t *masked)
+{
+    int64_t rank = nn_exchange_rank(&layer->tp);
+    if (MIMO_MUTATED("rows-not-cut"))
+        rank = 0;
+    nn_row_range own = {.first = rank * saved->rows, .count = saved->rows, .batch = saved->batch};
+    if (layer->cut) {
+        int64_t part = rows_of_part(layer, saved);
+        own.first = least(rank * part, saved->rows);
+        own.count = least(part, saved->rows - own.first);
+    }
+    own.masked = masked ? masked + own.first : NULL;
+    return own;
+}
+
+/* The first row of this rank's tokens in the caller's tile, and its first element. */
+static int64_t own_row(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    return layer->cut ? saved->own.first : 0;
+}
+
+static int64_t own_element(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    return own_row(layer, saved) * layer->hidden;
+}
+
+/* Where a combine writes this rank's rows: into its part of the tile that is gathered, or beside
+ * the shared expert's, or to where they belong. */
+static nn_real *combined(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
+{
+    if (layer->cut)
+        return layer->gathered +
+               nn_exchange_rank(&layer->tp) * rows_of_part(layer, saved) * layer->hidden;
+    return has_shared(layer) ? layer->gathered : to;
+}
+
+/* From what was combined to all rows in `to`. With a shared expert `to` has its part already. */
+static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
+{
+    const nn_runtime *runtime = layer->runtime;
+    int64_t count = saved->rows * layer->hidden;
+    int64_t part = rows_of_part(layer, saved) * layer->hidden * (int64_t)sizeof *to;
+    if (layer->cut)
+        MIMO_TRY(nn_exchange_gather(&layer->tp, layer->gathered, combined(layer, saved, to), part));
+    if (has_shared(layer))
+        return runtime->ops->add(runtime, to, layer->gathered, count);
+    if (!layer->cut)
+        return MIMO_OK;
+    return runtime->device->copy(to, layer->gathered, count * (int64_t)sizeof *to, runtime->stream);
+}
+
+/* ------------------------------------------ forward ------------------------------------------ */
+
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input)
+{
+    int64_t most = layer->cut ? layer->max_rows : layer->max_own;
+    saved->experts.stage = NN_STAGE_NONE;
+    MIMO_TRY(nn_check_forward("moe", layer->router.params, input->rows, most));
+    saved->x = input->x;
+    saved->rows = input->rows;
+    saved->batch = input->batch;
+    saved->own = own_rows(layer, saved, input->masked);
+    return nn_router_forward(&layer->router, &saved->router, input->x + own_element(layer, saved),
+                             &saved->own);
+}
+
+mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved)
+{
+    const nn_dispatch_move move = {
+        .route = saved->route,
+        .counts = layer->counts,
+        .tokens = saved->own.count,
+        .capacity = layer->capacity,
+        .token_rows = (nn_real *)saved->x + own_element(layer, saved), /* only read */
+        .values = saved->router.weights,
+        .rows = saved->expert_x,
+        .row_values = saved->weights,
+        .numbers = layer->traced ? saved->numbers + own_row(layer, saved) : NULL,
+        .row_numbers = saved->row_numbers};
+    MIMO_TRY(nn_dispatch_set(layer->dispatch, saved->route, saved->router.ids, saved->own.count,
+                             layer->capacity));
+    return nn_dispatch_rows(layer->dispatch, &move);
+}
+
+mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved)
+{
+    nn_expert_rows rows = {.x = saved->expert_x, .weights = saved->weights};
+    MIMO_TRY(mimo_route_ends(&rows.ends, saved->route));
+    return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
+}
+
+mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
+{
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = combined(layer, saved, y),
+                                   .rows = saved->out};
+    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
+    if (has_shared(layer))
+        MIMO_TRY(
+            nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch));
+    MIMO_TRY(finish(layer, saved, y));
+    if (!layer->traced)
+        return MIMO_OK;
+    const nn_runtime *runtime = layer->runtime;
+    return runtime->device->copy(saved->y, y, saved->rows * layer->hidden * (int64_t)sizeof *y,
+                                 runtime->stream);
+}
+
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
+                           const nn_moe_input *input)
+{
+    MIMO_TRY(nn_moe_pre_dispatch(layer, saved, input));
+    MIMO_TRY(nn_moe_dispatch(layer, saved));
+    MIMO_TRY(nn_moe_mlp(layer, saved));
+    return nn_moe_combine(layer, saved, y);
+}
+
+/* ------------------------------------------ backward ----------------------------------------- */
+
+mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy)
+{
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = dy + own_element(layer, saved),
+                                   .rows = saved->d_out};
+    MIMO_CHECK(saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+               "moe: backward before forward");
+    saved->dy = dy;
+    return nn_dispatch_rows(layer->dispatch, &move);
+}
+
+mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved)
+{
+    return nn_experts_backward_input(&layer->experts, &saved->experts, saved->out, saved->d_weights,
+                                     saved->d_out);
+}
+
+mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx)
+{
+    const nn_runtime *runtime = layer->runtime;
+    const nn_dispatch_move move = {.route = saved->route,
+                                   .counts = layer->counts,
+                                   .tokens = saved->own.count,
+                                   .capacity = layer->capacity,
+                                   .token_rows = combined(layer, saved, dx),
+                                   .values = saved->d_choices,
+                                   .rows = saved->out,
+                                   .row_values = saved->d_weights};
+    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
+    MIMO_TRY(nn_router_backward_input(&layer->router, &saved->router, layer->d_routed,
+                                      saved->d_choices));
+    MIMO_TRY(runtime->ops->add(runtime, move.token_rows, layer->d_routed,
+                               saved->own.count * layer->hidden));
+    if (has_shared(layer))
+        MIMO_TRY(nn_mlp_backward_input(&layer->shared, &saved->shared, dx, saved->dy));
+    return finish(layer, saved, dx);
+}
+
+mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                  nn_real *dy)
+{
+    MIMO_TRY(nn_moe_backward_combine(layer, saved, dy));
+    MIMO_TRY(nn_moe_backward_mlp(layer, saved));
+    return nn_moe_backward_dispatch(layer, saved, dx);
+}
+
+mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved)
+{
+    MIMO_TRY(nn_experts_backward_params(&layer->experts, &saved->experts));
+    MIMO_TRY(nn_router_backward_params(&layer->router, &saved->router));
+    return has_shared(layer) ? nn_mlp_backward_params(&layer->shared, &saved->shared) : MIMO_OK;
+}
+
+mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit)
+{
+    MIMO_TRY(nn_experts_visit(&layer->experts, visit));
+    return has_shared(layer) ? nn_mlp_visit(&layer->shared, visit) : MIMO_OK;
+}

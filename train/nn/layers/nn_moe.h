@@ -1,0 +1,138 @@
+/*
+ * A mixture of experts, in place of an MLP. A router gives each token k experts with weights; the
+ * token's row goes to the ranks of these experts, and the sum of their results comes back:
+ *
+ *   y = sum over choices of expert(x, w), and with a shared expert + mlp(x)
+ *
+ * Ranks of a group {etp, ep} share E experts (nn_experts.h). Which tp, cp and dp they have plays no
+ * part. Rows are a rank's own: those of a tile that tp ranks all have are cut,
+ *
+ *   tp rank t has rows [t * c, (t + 1) * c),    c = ceil(rows / tp)
+ *
+ * and y, and dx in backward, are gathered over tp. Under sequence parallelism they are cut already.
+ * Uncut, every gradient of an expert would be tp times too large. Masked rows go to no expert.
+ *
+ * Forward and backward are each made of parts, between which other work may run:
+ *
+ *   pre_dispatch   choose experts                  backward_combine    gradients of y to experts
+ *   dispatch       rows and weights to experts     backward_mlp        the experts
+ *   mlp            the experts                     backward_dispatch   back to dx
+ *   combine        sums back, shared expert        backward_params     gradients of parameters
+ *
+ * All ranks of a group make the calls of a layer in the same order. A rank without rows calls as
+ * well.
+ *
+ * Parameters: NAME.router.weight (and NAME.router.bias), NAME.experts.G.*, NAME.shared.*.
+ */
+#ifndef MIMO_NN_NN_MOE_H
+#define MIMO_NN_NN_MOE_H
+
+#include "train/nn/exchange/nn_dispatch.h"
+#include "train/nn/layers/nn_experts.h"
+#include "train/nn/layers/nn_mlp.h"
+#include "train/nn/layers/nn_router.h"
+
+/** What a mixture has beside what an MLP has. */
+typedef struct nn_mixture {
+    nn_dispatch *dispatch;   /* E, k, and the ranks that share the experts; borrowed, and shared by
+                                the mixtures of a model */
+    int64_t inner;           /* width inside an expert */
+    int64_t shared;          /* width inside the shared expert; 0: there is none */
+    nn_router_scores scores; /* this and the next three: nn_router.h */
+    double scale, balance, bias_rate;
+    int64_t capacity;        /* most rows of this rank's experts in a call: more is an
+                                           error on all ranks. 0: any choice fits */
+    mimo_comm *cp;           /* of the sequences, for the balance; NULL: one rank */
+    const nn_replay *replay; /* borrowed; NULL: routers choose */
+    bool traced;             /* for tests: what nn_moe_saved says */
+} nn_mixture;
+
+typedef struct nn_moe_desc {
+    const char *name;
+    const nn_mixture *mixture;
+    int64_t hidden;
+    int64_t max_rows, max_batch;       /* rows of all tp ranks together */
+    double std, out_std;               /* of router and up; of down */
+    bool sp;                           /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_selection *adapters; /* NULL: none */
+} nn_moe_desc;
+
+typedef struct nn_moe {
+    const nn_runtime *runtime; /* the store's */
+    nn_router router;
+    nn_experts experts;
+    nn_mlp shared; /* zeroed where there is none */
+    nn_exchange tp;
+    nn_dispatch *dispatch;      /* the mixture's */
+    nn_exchange_counts *counts; /* of its moves */
+    bool cut, traced;           /* cut: this layer cuts the rows */
+    int64_t hidden, top_k;
+    int64_t max_rows;          /* of the caller's tile */
+    int64_t max_own, capacity; /* rows of this rank's tokens, and of its experts */
+    nn_real *gathered;         /* workspace [tp * max_own, H] */
+    nn_real *d_routed;         /* workspace [max_own, H]: of the router's input */
+} nn_moe;
+
+typedef struct nn_moe_saved {
+    nn_router_saved router;
+    nn_experts_saved experts;
+    nn_mlp_saved shared;
+    mimo_route *route;         /* the dispatch's */
+    const nn_real *x;          /* borrowed until backward_params */
+    nn_real *dy;               /* lent */
+    int64_t rows, batch;       /* of the caller's tile */
+    nn_row_range own;          /* of these, this rank's tokens */
+    nn_real *expert_x, *d_out; /* [capacity, H]: rows of the experts, and the gradient of theirs */
+    nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
+    nn_real *weights, *d_weights; /* [capacity]: of the experts' rows */
+    nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
+    /* A traced mixture alone. The caller numbers the rows of its tile before dispatch; the numbers
+     * go to the experts beside the rows. y stays here, as the caller may overwrite its own. */
+    int64_t *numbers, *row_numbers; /* [max_rows], [capacity] */
+    nn_real *y;                     /* [max_rows, H] */
+} nn_moe_saved;
+
+/** Most rows of a rank's own, of max_rows of all tp ranks together: max_tokens of the dispatch. */
+int64_t nn_moe_own_rows(int64_t max_rows, int64_t tp_size);
+
+/** Local. Errors: those of the parts' inits; MIMO_ERR_ARGUMENT (no dispatch; one for fewer tokens
+ *  or rows of another width; one whose rank or etp is not that of the store's place). */
+mimo_status nn_moe_init(nn_moe *layer, nn_params *params, mimo_comm *tp, const nn_moe_desc *desc);
+void nn_moe_release(nn_moe *layer);
+
+/** Place a saved state (nn_saved.h). It takes a route of the dispatch, which lasts as long as that;
+ *  all ranks of a group place states in the same order. Errors: those of nn_room_take and of
+ *  mimo_route_create. */
+mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
+
+/** What a forward reads, borrowed until backward_params. */
+typedef struct nn_moe_input {
+    const nn_real *x; /* [rows, H], of `batch` samples "sbh" */
+    int64_t rows, batch;
+    const uint8_t *masked; /* of the rows of all tp ranks together those that are no tokens, in the
+                              runtime's memory; NULL: none is */
+} nn_moe_input;
+
+/** y [rows, H]. The parts are collective over tp, or over the ranks of the dispatch, as the table
+ *  above says of their work. */
+mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
+                           const nn_moe_input *input);
+mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved,
+                                const nn_moe_input *input);
+mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
+
+/** dx [rows, H] from dy [rows, H], which is lent until backward_params. */
+mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                  nn_real *dy);
+mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy);
+mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx);
+/** Local. */
+mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved);
+
+/** Visit the adapters of this rank's experts and of the shared one. */
+mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit);
+
+#endif

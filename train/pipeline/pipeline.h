@@ -1,0 +1,128 @@
+/*
+ * The executor of a schedule: it walks the list of one stage and decides nothing. Ranks of other
+ * stages walk theirs. What a step computes is the caller's, as functions; the pipeline knows which
+ * saved state a micro-batch has, in which place an encoder group lies, what waits for what, and it
+ * moves rows between the stages.
+ *
+ * On the host a step is done when the walk goes on to the next one. On a device the walk gives each
+ * step to its lane (stage_lanes.h) and waits for nothing: a lane waits for the inputs of its own
+ * steps. Every call below is the same in both cases.
+ *
+ * A step begins when its inputs are there:
+ *
+ *   E     the call BF of the group that had its place before (an encoder that does not learn)
+ *   BF    nothing: it begins the call
+ *   F     the activation of the stage before; on the first stage, the rows of BF
+ *   B, I  the gradient of the stage behind
+ *   W     nothing
+ *   BB    nothing: it begins the call
+ *   EB    the call BB
+ *
+ * The rules of the list are asserted while it is walked: a saved state is free before F, has its
+ * forward before B and I, and its input's half before W; and the same for the places of encoder
+ * groups. What ran, and when, stays for the caller to read.
+ */
+#ifndef TRAIN_PIPELINE_H
+#define TRAIN_PIPELINE_H
+
+#include <mimo/schedule.h>
+
+#include "train/pipeline/stage_hops.h"
+#include "train/pipeline/step_clock.h"
+
+/** One step, as the caller's functions get it. */
+typedef struct pipeline_task {
+    mimo_step_kind kind; /* never FB: that is an F, then a B */
+    int64_t index;       /* micro-batch, or group of E, BF, BB and EB */
+    int64_t chunk;       /* of F, B, I, W: the stage's chunk of the model */
+    int64_t state;       /* their saved state; those of chunk 0 come first, then those of chunk 1 */
+    bool first;          /* the chunk is the model's first one: */
+    int64_t place, part; /* then the place of the micro-batch's group, and its number in the group.
+                            Of E, BF, BB, EB the place alone */
+} pipeline_task;
+
+/** What a step does. */
+typedef struct pipeline_work {
+    void *context;
+    /** E, EB, F, B, I and W, when their inputs are there. */
+    mimo_status (*compute)(void *context, const pipeline_task *task);
+    /** Begin BF or BB on the bridge's lane, BF in chunks, one for each micro-batch of a group, BB
+     *  in one. *out is NULL where the compute lane has done it all. */
+    mimo_status (*begin)(mimo_op **out, void *context, const pipeline_task *task);
+    /** Where the activation comes in and goes out; in backward their gradients are there. Not
+     *  called for a model of one chunk. */
+    nn_real *(*input)(void *context, const pipeline_task *task);
+    nn_real *(*output)(void *context, const pipeline_task *task);
+} pipeline_work;
+
+typedef struct pipeline_desc {
+    mimo_comm *world;              /* borrowed */
+    const mimo_schedule *schedule; /* borrowed; the same on all ranks */
+    mimo_schedule_desc sizes;      /* of which it was made */
+    int64_t stage;                 /* of this rank */
+    bool groups;                   /* a step's calls are of some ranks: of one group of experts */
+    const int64_t *states;         /* [chunks] saved states that each chunk has; not kept */
+    int64_t places;                /* of encoder groups */
+    stage_hops *hops;              /* borrowed */
+    const stage_lanes *lanes;      /* borrowed; NULL: the host */
+    pipeline_work work;
+} pipeline_desc;
+
+/** What ran; when, in nanoseconds since the walk began, pipeline_times says. A step begins when its
+ *  inputs are there. */
+typedef struct pipeline_record {
+    mimo_schedule_step step;
+    int64_t begin, end;
+} pipeline_record;
+
+typedef struct pipeline_state {
+    int64_t micro_batch;
+    int64_t done;    /* the kind of the last step; -1: the state is free */
+    nn_mark touched; /* behind that step */
+} pipeline_state;
+
+typedef struct pipeline_place {
+    int64_t group;
+    int64_t done;          /* likewise */
+    mimo_op *there, *back; /* BF and BB on their way */
+    nn_mark touched;       /* behind the last step that computed in the place */
+} pipeline_place;
+
+typedef struct stage_pipeline {
+    pipeline_desc desc;
+    const mimo_schedule_step *steps; /* the stage's list */
+    int64_t count;
+    int64_t *first_state;   /* [chunks + 1] where the states of a chunk begin */
+    pipeline_state *states; /* [first_state[chunks]] */
+    pipeline_place *places; /* [desc.places] */
+    pipeline_record *ran;   /* [count] of the last walk */
+    int64_t done;           /* of its steps */
+    int64_t walked;         /* nanoseconds that the last walk kept the host, without those in which
+                               the caller's functions computed or gave work to the device */
+    step_clock clock;       /* stamp 0 is the beginning; step i has 1 + 2i and 2 + 2i */
+} stage_pipeline;
+
+/** The saved states that a list needs of each chunk, into states[chunks]: at least 1. Pure. */
+void pipeline_count_states(int64_t *states, int64_t chunks, const mimo_schedule *schedule,
+                           int64_t stage);
+
+/** Collective over the world: the ranks compare their schedules. The caller zeroes *out before and
+ *  calls pipeline_destroy after, whatever the result. Errors: MIMO_ERR_MISMATCH (another schedule
+ *  than rank 0 has), MIMO_ERR_MEMORY. */
+mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc);
+void pipeline_destroy(stage_pipeline *pipeline);
+
+/**
+ * Walk the list. Collective over the world. Blocking on the host; on a device what is computed from
+ * now on comes after all steps.
+ *
+ * A step that fails on one rank would let others wait for ever: so where there are several stages,
+ * or several groups of experts, the rank then aborts the family (mimo_comm_abort), and the others
+ * end with its sentence. The sentence begins with "stage 0, micro-batch 2: ", or group. */
+mimo_status pipeline_run(stage_pipeline *pipeline);
+
+/** Into pipeline->ran: when the steps of the last walk ran. Once for each walk. Local; waits for
+ *  the steps. */
+mimo_status pipeline_times(stage_pipeline *pipeline);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * A file that appears whole or not at all: bytes go to an unfinished file in the same folder,
+ * commit makes them durable and renames it into place. A full disk, a failed write or a discard
+ * leaves whatever stood at the path before.
+ *
+ * A path that is a symbolic link stays one: what it points to is replaced. A file that was there
+ * keeps its owner, group and permissions; a new one has those that the umask leaves.
+ *
+ * An unfinished file is called PATH.unfinished-PID-N and is locked by its process. Where a process
+ * died, it stays without a lock, and the next one that writes PATH removes it.
+ */
+#ifndef TRAIN_ATOMIC_FILE_H
+#define TRAIN_ATOMIC_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mimo/status.h>
+
+struct atomic_file {
+    int fd;          /* -1 where nothing is open */
+    char *path;      /* as it was given */
+    char *target;    /* the same, or what a link there points to */
+    char *folder;    /* in which the target lies */
+    char *temporary; /* the unfinished file */
+};
+
+#define ATOMIC_FILE_INIT \
+    {                    \
+        .fd = -1         \
+    }
+
+/* Open the unfinished file of `path`, after removing those of dead processes. Every function here:
+ * MIMO_ERR_IO, with the path and the system's reason. */
+mimo_status atomic_file_open(struct atomic_file *file, const char *path);
+
+/* Append `bytes` bytes. */
+mimo_status atomic_file_write(struct atomic_file *file, const void *data, size_t bytes);
+
+/* Write at a byte offset; the append position stays. */
+mimo_status atomic_file_write_at(struct atomic_file *file, const void *data, size_t bytes,
+                                 int64_t offset);
+
+/* Reserve the disk space of the first `bytes` bytes, so that a full disk shows now. */
+mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes);
+
+/* Flush to disk, rename into place, release. On failure nothing is left behind either. */
+mimo_status atomic_file_commit(struct atomic_file *file);
+
+/* Remove the unfinished file and release; after a commit, or twice, it does nothing. */
+void atomic_file_discard(struct atomic_file *file);
+
+/* Whether a file could be written now, as far as opening it tells. Leaves nothing behind. */
+mimo_status atomic_file_probe(const char *path);
+
+#endif

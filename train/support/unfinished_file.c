@@ -1,0 +1,96 @@
+#include "train/support/unfinished_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+
+#define MARK ".unfinished-"
+
+enum { MOST_TRIES = 1000 };
+
+/* Whether the new file is this process's. Before it was locked, another one may have taken it for
+ * that of a dead process, and have removed it. */
+static bool lock_new(int fd)
+{
+    struct stat found;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno != EWOULDBLOCK; /* a file system without locks: then nobody removes it */
+    return fstat(fd, &found) == 0 && found.st_nlink > 0;
+}
+
+/* -1 where that one is taken, with errno. */
+static int create_one(const char *name, mode_t mode)
+{
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0 || lock_new(fd))
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
+mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_t mode)
+{
+    char *text;
+    size_t room = strlen(path) + sizeof MARK + 2 * 21; /* two numbers of 64 bits */
+    TRY(memory_reserve(&text, (int64_t)room, 1));
+    int created = -1;
+    errno = EEXIST;
+    for (int i = 0; created < 0 && errno == EEXIST && i < MOST_TRIES; i++) {
+        snprintf(text, room, "%s" MARK "%ld-%d", path, (long)getpid(), i);
+        created = create_one(text, mode);
+    }
+    if (created < 0) {
+        mimo_fail(MIMO_ERR_IO, "cannot create %s: %s", path, strerror(errno));
+        memory_release(text);
+        return MIMO_ERR_IO;
+    }
+    *fd = created;
+    *name = text;
+    return MIMO_OK;
+}
+
+static void remove_where_dead(int folder, const char *name)
+{
+    struct stat found;
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlinkat(folder, name, 0);
+    close(fd);
+}
+
+/* "NAME.unfinished-12-0" */
+static bool is_unfinished(const char *entry, const char *name)
+{
+    size_t length = strlen(name), mark = sizeof MARK - 1;
+    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, MARK, mark) != 0)
+        return false;
+    const char *numbers = entry + length + mark;
+    size_t first = strspn(numbers, "0123456789");
+    const char *second = numbers + first + (numbers[first] == '-');
+    return first > 0 && numbers[first] == '-' && *second &&
+           strspn(second, "0123456789") == strlen(second);
+}
+
+void unfinished_file_remove_dead(const char *folder, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    DIR *opened = opendir(folder);
+    if (!opened)
+        return;
+    for (struct dirent *entry; (entry = readdir(opened));)
+        if (is_unfinished(entry->d_name, name))
+            remove_where_dead(dirfd(opened), entry->d_name);
+    closedir(opened);
+}

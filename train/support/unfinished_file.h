@@ -1,0 +1,21 @@
+/*
+ * Unfinished files: PATH.unfinished-PID-N, beside what they will replace. Each is locked for as
+ * long as its process has it open. One without a lock belongs to a process that died.
+ */
+#ifndef TRAIN_UNFINISHED_FILE_H
+#define TRAIN_UNFINISHED_FILE_H
+
+#include <sys/types.h>
+
+#include <mimo/status.h>
+
+/** Create one for `path`, open for reading and writing, with the permissions that the umask leaves
+ *  of `mode`. The caller closes *fd, and releases *name, once the file is removed or has another
+ *  name. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
+mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_t mode);
+
+/** Remove those of `path`, which lies in `folder`, that no process has open. What cannot be removed
+ *  stays: it is in nobody's way. */
+void unfinished_file_remove_dead(const char *folder, const char *path);
+
+#endif
