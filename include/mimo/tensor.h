@@ -7,6 +7,7 @@
  *   s  positions of a sequence (S)      b  samples (B)      h  hidden elements of one row (H)
  *   t  rows of flattened or packed sequences, sample-major (T)
  *   p  components of a position id (multi-dimensional rotary positions)
+ *   k  choices of a token among experts (mimo/dispatch.h)
  *
  * A row is one token of one sample: H contiguous elements.
  *
