@@ -9,7 +9,6 @@
 #include "train/formats/safetensors_format.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
-#include "train/support/widen.h"
 
 struct adapter_file {
     safetensors_file *file;

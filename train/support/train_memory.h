@@ -1,4 +1,5 @@
-/* Host memory of the trainer: sizes are checked, and failures are sentences. */
+/* Host memory of the trainer, by the library's core: sizes are checked, failures are sentences, and
+ * a test can make any allocation fail. */
 #ifndef TRAIN_MEMORY_H
 #define TRAIN_MEMORY_H
 

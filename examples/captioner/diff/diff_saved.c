@@ -9,7 +9,6 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/little_endian.h"
-#include "train/support/widen.h"
 
 enum { AT_ONCE = 1 << 16, SHAPE_TEXT = 128 };
 
@@ -36,7 +35,7 @@ static double value_of(mimo_dtype dtype, uint64_t bits)
     double wide;
     switch (dtype) {
     case MIMO_F32:
-        return (double)widen_bits((uint32_t)bits);
+        return (double)bits_float((uint32_t)bits);
     case MIMO_F16:
         return (double)widen_f16((uint16_t)bits);
     case MIMO_BF16:
