@@ -189,6 +189,7 @@ static void finish(mimo_op *op)
 }
 
 const mimo_mover_hooks mimo_bridge_hooks = {
+    .kind = MIMO_CALLBACK_BRIDGE,
     .pass = {"forward", "backward"},
     .op_create = create,
     .op_destroy = destroy,

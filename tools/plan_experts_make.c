@@ -92,7 +92,7 @@ static mimo_status check_shape(const plan_experts *plan)
                                   .alignment = plan->request->alignment,
                                   .rank_count = plan->etp * plan->ep};
     MIMO_TRY(mimo_route_shape_read(&shape, &routing, "experts"));
-    return mimo_route_most_pairs(&pairs, &shape, plan->request->tokens);
+    return mimo_route_most_pairs(&pairs, &shape, plan->request->tokens, "experts");
 }
 
 static void count_blocks(plan_experts_load *load, const mimo_route_map *map)

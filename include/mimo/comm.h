@@ -20,9 +20,10 @@
  *  - Ownership. What a function gives through `out` is the caller's, who gives it back with the
  *    destroy function of its type. What a call takes as an argument stays the caller's: tensors
  *    until the call has ended (for calls that only enqueue: until the stream is done), descriptors
- *    and texts during the call. Bridges and buffers hold the communicator that they were made from,
- *    and bridges and gradient objects hold their grids: these may be destroyed in any order. Grids
- *    and gradient objects do not hold the communicator: after its end they can only be destroyed.
+ *    and texts during the call. Bridges, dispatches and buffers hold the communicator that they
+ *    were made from, and bridges and gradient objects hold their grids: these may be destroyed in
+ *    any order. Grids and gradient objects do not hold the communicator: after its end they can
+ *    only be destroyed.
  */
 #ifndef MIMO_COMM_H
 #define MIMO_COMM_H
@@ -100,7 +101,7 @@ typedef enum mimo_reduce {
  * looks for that when it next makes or releases one, and in MPI_Finalize, which waits up to 0.2
  * seconds for it.
  *
- * While bridges or buffers made from it exist, nothing is released: the last of them releases it,
+ * While bridges, dispatches or buffers made from it exist, nothing is released: the last of them releases it,
  * and mimo_last_error() says how many there are. Gradient objects and grids that have the
  * communicator may only be destroyed afterwards. Communicators that were split from it can still be
  * used.

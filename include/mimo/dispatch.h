@@ -24,16 +24,29 @@
  * The expert side has `capacity` rows, or where that is -1 the rows that the route needs. Rows of
  * padding get zeros. Rows behind the last expert's end are not touched, and combine reads neither.
  *
- * Sums. The result of a token depends on the rows of its pairs alone. Rows of one expert are added
- * in the order of the choices, experts in a tree that halves [0, E), all in f32 (f64 rows in f64).
- * A rank adds the part of the tree whose experts it has and rounds it once to the dtype in which it
- * travels. The token's rank adds the parts: those of the ranks that share an expert in a tree that
- * halves [0, etp), then those of [0, ep), and rounds once. So
+ * Sums. The result of a token depends on the rows of its pairs alone. All additions are in f32 (of
+ * f64 rows in f64), and a tree halves [lo, hi) at lo + (hi - lo) / 2. They are, in this order:
+ *
+ *   a rank            rows of one expert, in the order of the choices
+ *                     the E / ep experts of the rank, in a tree that halves these
+ *                     this partial sum is rounded once, to the dtype in which it travels
+ *   the token's rank  partial sums of the ranks that share an expert, in a tree that halves [0, etp)
+ *                     those of all x, in a tree that halves [0, ep)
+ *                     the result is rounded once
+ *
+ * So
  *   - results are the same from run to run, whatever the other tokens are;
- *   - with partial sums in f32 they are the same for every ep that is a power of two.
+ *   - where ep is a power of two, both trees of experts are together the one that halves [0, E):
+ *     with partial sums in f32, results are the same for all these ep.
  * Another etp, an ep that is no power of two, and partial sums of 16 bits each give other bits.
  *
- * Tensors lie in host memory so far: a communicator that moves CUDA memory is MIMO_ERR_UNSUPPORTED.
+ * Tensors lie in host memory. A communicator that moves CUDA memory is MIMO_ERR_UNSUPPORTED, and
+ * `stream` is NULL in all calls.
+ *
+ * Order. A call meets whatever the other ranks call on the communicator: a move of another
+ * dispatch, mimo_route_set, a barrier. Where these differ, all of them get MIMO_ERR_MISMATCH, and
+ * the next call works. With moves of bridges a call is compared under MIMO_CHECK=calls alone:
+ * without it, ranks that mix these up wait until a deadline.
  *
  * Errors are those of all ranks of the group. Other groups, which have copies of the experts (edp),
  * do not know of them, and may wait in their next call of all: mimo_comm_abort ends that.
@@ -55,21 +68,23 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_dispatch mimo_dispatch;
 typedef struct mimo_route mimo_route;
 
+/** All ranks set the same. */
 typedef struct mimo_dispatch_desc {
-    size_t size;                /* set by the initializer */
-    int64_t experts, top_k;     /* E, at most 65535; k, at most E */
-    int64_t etp;                /* ranks that share an expert. Rank t + etp * x of the communicator
+    size_t size;            /* set by the initializer */
+    int64_t experts, top_k; /* E, at most 65535; k, at most E */
+    int64_t etp;            /* ranks that share an expert. Rank t + etp * x of the communicator
                                    has coordinates t along etp and x along ep */
-    int64_t max_tokens, hidden; /* most tokens of a rank and call; elements of the widest row */
-    int64_t alignment;          /* of each expert's first row, in rows */
+    int64_t max_tokens;     /* most tokens of any rank in a call: the same on all ranks */
+    int64_t hidden;         /* elements of the widest row */
+    int64_t alignment;      /* of each expert's first row, in rows; at least 1 */
     /* Partial sums of f16 and bf16 rows travel in that dtype, not in f32: half of the bytes of a
      * combine, and results that depend on ep. */
     bool narrow_sums;
     mimo_transport transport; /* AUTO, P2P or ZERO_COPY: straight into the rows of experts that lie
                                  in a mimo_buffer. Combine sends messages */
-    int ctas;                 /* thread blocks of a call on a device; 0: MIMO_CTAS */
-    const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. The same on all
-                         ranks. NULL: its number among the communicator's, from 1 */
+    int ctas;                 /* for devices: in host memory it changes nothing; 0: MIMO_CTAS */
+    const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. NULL: its number
+                         among the communicator's, from 1 */
 } mimo_dispatch_desc;
 
 #define MIMO_DISPATCH_DESC_INIT                                                           \
@@ -85,9 +100,11 @@ MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);
  * destinations that rows are written straight into lie in its buffers. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (k > E, sizes < 0, a transport that is none of
- * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH,
- * MIMO_ERR_UNSUPPORTED (CUDA memory; zero-copy where ranks share no memory), MIMO_ERR_OVERFLOW
- * (2^31 rows of a tile, or bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a
+ * field that differs between ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED (CUDA
+ * memory; zero-copy where ranks share no memory), MIMO_ERR_OVERFLOW (a tile that max_tokens tokens
+ * of each rank and the alignment can fill with 2^31 rows; 2^30 bytes of a rank's ids),
+ * MIMO_ERR_MEMORY, MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
                                           const mimo_dispatch_desc *desc);
@@ -97,8 +114,9 @@ MIMO_API mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
 MIMO_API void mimo_dispatch_destroy(mimo_dispatch *dispatch);
 
 /** Create a route that was never set. Local; all ranks create a dispatch's routes in the same
- *  order. The caller owns *out. It takes the memory for any batch of max_tokens tokens a rank,
- *  about
+ *  order. The newest one counts as never created if it is destroyed before it was ever set: the
+ *  first mimo_route_set fails where another rank, which may have created none, called something
+ *  else. The caller owns *out. It takes the memory for any batch of max_tokens tokens a rank, about
  *
  *    P * max_tokens * (19 k + 24)  bytes
  *
@@ -109,9 +127,8 @@ MIMO_API mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch
 MIMO_API void mimo_route_destroy(mimo_route *route);
 
 /**
- * Set a route: which experts this rank's tokens go to. Collective over the communicator, blocking
- * on the host (`stream` is NULL). The ids are read during the call. Moves of this route that were
- * begun end first.
+ * Set a route: which experts this rank's tokens go to. Collective over the communicator, blocking.
+ * The ids are read during the call. Moves of this route that were begun end first.
  *
  * A rank without tokens, or whose experts get none, calls as well, and so it does in each move.
  *
@@ -147,13 +164,12 @@ typedef struct mimo_route_counts {
 
 MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
 
-/** The counts of a route. Local; waits for the device where there is one. MIMO_ERR_STATE: never
- *  set. */
+/** The counts of a route. Local. MIMO_ERR_STATE: never set. */
 MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
 
 /**
  * Move token rows to experts: to[i], the expert side, from from[i], the token side. Collective over
- * the communicator. Done on return on the host. No tensor of `to` may overlap another one of the
+ * the communicator, blocking. No tensor of `to` may overlap another one of the
  * call. `from` is only read.
  *
  * Where a tensor of `to` lies in a buffer of the communicator, all ranks pass it at the same offset
@@ -163,7 +179,7 @@ MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
  *   - Before any data moves: MIMO_ERR_STATE (the route was never set), MIMO_ERR_SHAPE (prints the
  *     view and what fits; a tile that is too small, see mimo_route_set), MIMO_ERR_ARGUMENT,
  *     MIMO_ERR_UNSUPPORTED (a sum of integers or f8), MIMO_ERR_MISMATCH (ranks call different
- *     things, or pass different buffers or offsets), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY. `to` is
+ *     things: see "Order"; or pass different buffers or offsets), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY. `to` is
  *     untouched.
  *   - Later: MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED. `to` is unspecified.
  */
@@ -178,7 +194,8 @@ MIMO_API mimo_status mimo_dispatch_combine(mimo_route *route, const mimo_tensor 
 
 /**
  * Begin a move, and let the caller compute meanwhile: <mimo/op.h> has mimo_op_test and
- * mimo_op_wait, which is due in any case. All ranks begin a dispatch's moves in the same order.
+ * mimo_op_wait, which is due in any case. All ranks begin their moves, and make all other calls on
+ * the communicator, in the same order.
  * `to` and `from`, the arrays, can be reused on return. The tensors stay the operation's until the
  * wait. Errors of the call are the operation's; only a NULL, or no memory for the operation, is an
  * error here.
@@ -220,7 +237,7 @@ typedef struct mimo_dispatch_counts {
 
 MIMO_API void mimo_dispatch_counts_init(mimo_dispatch_counts *out, size_t size);
 
-/** Report, and begin to count anew. Local; waits for the device where there is one. */
+/** Report, and begin to count anew. Local. */
 MIMO_API mimo_status mimo_dispatch_report(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
 
 #endif

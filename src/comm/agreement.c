@@ -10,11 +10,31 @@
 #include "core/check.h"
 #include "device/profile.h"
 
+static void join_list(mimo_agreement *agreement)
+{
+    mimo_agreement **last = &agreement->comm->agreements;
+    while (*last)
+        last = &(*last)->next;
+    *last = agreement;
+}
+
+static void leave_list(const mimo_agreement *agreement)
+{
+    mimo_agreement **at = &agreement->comm->agreements;
+    while (*at && *at != agreement)
+        at = &(*at)->next;
+    if (*at)
+        *at = agreement->next;
+}
+
 static void end_with(mimo_agreement *agreement, mimo_status result)
 {
+    leave_list(agreement);
     agreement->comm->backend->release(agreement->request);
     agreement->request = NULL;
     agreement->result = result;
+    if (result != MIMO_OK)
+        snprintf(agreement->sentence, sizeof agreement->sentence, "%s", mimo_last_error());
     agreement->state = MIMO_AGREEMENT_DONE;
 }
 
@@ -167,6 +187,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->values[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
     set_pair(&agreement->values[1], mine->signature);
     set_pair(&agreement->values[3], claim->guess);
+    join_list(agreement);
     start_state(agreement,
                 comm->backend->host_max_start(&agreement->request, comm, agreement->values, 5),
                 MIMO_AGREEMENT_STATUS);
@@ -178,10 +199,23 @@ static int lowest_marked(const mimo_agreement *agreement)
     return agreement->comm->size - (int)agreement->values[0];
 }
 
+/* Where all that follows the first MAX moves. */
+static mimo_comm *words_of(const mimo_agreement *agreement)
+{
+    return agreement->comm->words ? agreement->comm->words : agreement->comm;
+}
+
+static void start_max(mimo_agreement *agreement, uint64_t *values, int count, int state)
+{
+    mimo_comm *comm = words_of(agreement);
+    start_state(agreement, comm->backend->host_max_start(&agreement->request, comm, values, count),
+                state);
+}
+
 static void broadcast_report(mimo_agreement *agreement, mimo_call_report *report, int root,
                              int state)
 {
-    mimo_comm *comm = agreement->comm;
+    mimo_comm *comm = words_of(agreement);
     start_state(agreement,
                 comm->backend->host_broadcast_start(&agreement->request, comm, report,
                                                     (int)sizeof *report, root),
@@ -209,11 +243,8 @@ static int64_t items_to_compare(const mimo_agreement *agreement)
 
 static void compare_items(mimo_agreement *agreement)
 {
-    mimo_comm *comm = agreement->comm;
     set_pair(&agreement->values[1], hash_of(agreement, items_to_compare(agreement)));
-    start_state(agreement,
-                comm->backend->host_max_start(&agreement->request, comm, &agreement->values[1], 2),
-                MIMO_AGREEMENT_ITEMS);
+    start_max(agreement, &agreement->values[1], 2, MIMO_AGREEMENT_ITEMS);
 }
 
 /* Ranks can differ without their items. Then they may have different numbers of items, so all of
@@ -238,12 +269,32 @@ static void items_ended(mimo_agreement *agreement)
 
 static void status_ended(mimo_agreement *agreement)
 {
-    if (agreement->values[0] > 0) {
+    if (agreement->values[0] > 0 || !all_equal(&agreement->values[1])) {
+        agreement->state = MIMO_AGREEMENT_TURN;
+        return;
+    }
+    agreement->same_guess = all_equal(&agreement->values[3]);
+    end_with(agreement, MIMO_OK);
+}
+
+/* Whether all that began before have ended: they move on here. */
+static bool has_turn(const mimo_agreement *agreement)
+{
+    const mimo_comm *comm = agreement->comm;
+    while (comm->agreements != agreement)
+        if (!mimo_agreement_test(comm->agreements))
+            return false;
+    return true;
+}
+
+static void explain(mimo_agreement *agreement)
+{
+    mimo_status ended = mimo_comm_check(agreement->comm);
+    if (ended != MIMO_OK) {
+        end_with(agreement, ended);
+    } else if (agreement->values[0] > 0) {
         broadcast_report(agreement, &agreement->mine, lowest_marked(agreement),
                          MIMO_AGREEMENT_SENTENCE);
-    } else if (all_equal(&agreement->values[1])) {
-        agreement->same_guess = all_equal(&agreement->values[3]);
-        end_with(agreement, MIMO_OK);
     } else {
         agreement->equal = -1;
         agreement->unequal = agreement->items.count + 1;
@@ -260,12 +311,10 @@ static void sentence_ended(mimo_agreement *agreement)
 
 static void first_ended(mimo_agreement *agreement)
 {
-    mimo_comm *comm = agreement->comm;
+    const mimo_comm *comm = agreement->comm;
     bool differs = agreement->mine.signature != agreement->first.signature;
     agreement->values[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
-    start_state(agreement,
-                comm->backend->host_max_start(&agreement->request, comm, agreement->values, 1),
-                MIMO_AGREEMENT_SEARCH);
+    start_max(agreement, agreement->values, 1, MIMO_AGREEMENT_SEARCH);
 }
 
 static void search_ended(mimo_agreement *agreement)
@@ -293,22 +342,32 @@ static void (*const state_ended[])(mimo_agreement *agreement) = {
     [MIMO_AGREEMENT_SEARCH] = search_ended, [MIMO_AGREEMENT_OTHER] = other_ended,
 };
 
+/* Go on with what is in flight. False where it still is. */
+static bool test_request(mimo_agreement *agreement)
+{
+    bool done = false;
+    mimo_status status = mimo_test(agreement->comm, agreement->request, &done);
+    if (status != MIMO_OK) {
+        end_with(agreement, status);
+    } else if (done) {
+        agreement->comm->backend->release(agreement->request);
+        agreement->request = NULL;
+        state_ended[agreement->state](agreement);
+    }
+    return done || status != MIMO_OK;
+}
+
 bool mimo_agreement_test(mimo_agreement *agreement)
 {
-    const mimo_comm_backend *backend = agreement->comm->backend;
     while (agreement->state != MIMO_AGREEMENT_DONE) {
-        bool done = false;
-        mimo_status status = mimo_test(agreement->comm, agreement->request, &done);
-        if (status != MIMO_OK) {
-            end_with(agreement, status);
-        } else if (!done) {
+        bool turns = agreement->state == MIMO_AGREEMENT_TURN;
+        if (turns ? !has_turn(agreement) : !test_request(agreement))
             return false;
-        } else {
-            backend->release(agreement->request);
-            agreement->request = NULL;
-            state_ended[agreement->state](agreement);
-        }
+        if (turns)
+            explain(agreement);
     }
+    if (agreement->result != MIMO_OK) /* others may have failed since it ended */
+        mimo_fail(agreement->result, "%s", agreement->sentence);
     return true;
 }
 

@@ -2,6 +2,11 @@
  * The agreement that every collective host call begins with: one nonblocking MAX over five values.
  * Where all ranks succeed and call the same, that is all.
  *
+ * Several agreements may be in flight on one communicator. All ranks begin them in the same order,
+ * so the MAX of one rank always meets that of the others' call in this order, whatever that is.
+ * What follows after a failure begins at any time. So it has a communicator of its own (`words`),
+ * and agreements take turns there: the one that began first explains itself first.
+ *
  * Where a rank fails, the lowest failing rank broadcasts its sentence. Where signatures differ, all
  * ranks learn what rank 0 called, and what the first rank that differs from it called. A call can
  * consist of items (tensors, for example): then the ranks first search for the first item that
@@ -73,6 +78,7 @@ typedef struct mimo_call_items {
 
 typedef struct mimo_agreement {
     mimo_comm *comm;
+    struct mimo_agreement *next; /* in the list of its communicator */
     mimo_request *request;
     /* The values of the MAX: size - rank where this rank fails, 0 otherwise; the signature and its
      * complement; the guess and its complement. */
@@ -87,6 +93,7 @@ typedef struct mimo_agreement {
     mimo_call_report first; /* rank 0's, where signatures differ */
     enum {
         MIMO_AGREEMENT_STATUS,   /* the MAX of all values */
+        MIMO_AGREEMENT_TURN,     /* not all is well: those that began before explain it first */
         MIMO_AGREEMENT_SENTENCE, /* a rank failed: its sentence */
         MIMO_AGREEMENT_ITEMS,    /* signatures differ: search for the first item that differs */
         MIMO_AGREEMENT_FIRST,    /* what rank 0 called */
@@ -95,6 +102,7 @@ typedef struct mimo_agreement {
         MIMO_AGREEMENT_DONE,
     } state;
     mimo_status result;
+    char sentence[MIMO_SENTENCE_TEXT + MIMO_CALL_TEXT]; /* of `result` */
     bool same_guess; /* with MIMO_OK: all guesses are equal, or the ranks did not communicate */
 } mimo_agreement;
 

@@ -259,12 +259,20 @@ typedef struct mimo_comm_backend {
 
 enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
 
+/* Whose work it is. */
+typedef enum mimo_callback_owner {
+    MIMO_CALLBACK_BRIDGE,
+    MIMO_CALLBACK_DISPATCH,
+    MIMO_CALLBACK_OWNERS /* their number */
+} mimo_callback_owner;
+
 /* Work that moves on whenever the host waits: the operations of the movers that were made from a
  * communicator. So ranks may wait for operations in different orders. */
 typedef struct mimo_progress_callback {
     struct mimo_progress_callback *next;
     void (*progress)(void *context); /* never blocks */
     void *context;
+    mimo_callback_owner owner;
     const mimo_comm *comm; /* set by mimo_callback_add */
 } mimo_progress_callback;
 
@@ -294,6 +302,10 @@ struct mimo_comm {
     mimo_owner owner;      /* where threads may use different communicators of the family at once */
     mimo_comm *used_with; /* whose owner uses this one too: a bridge's own communicator is used with
                               the one that the bridge was made from. NULL: none's */
+    struct mimo_agreement *agreements; /* that have begun and not ended, oldest first */
+    mimo_comm
+        *words; /* where agreements explain what went wrong; NULL: here. Where operations agree
+                         on this communicator, they are in flight beside its other calls */
 };
 
 /* Add a holder; take it away. The last one frees the communicator (holders.c). */

@@ -17,6 +17,8 @@ void mimo_comm_release(mimo_comm *comm)
 {
     if (__atomic_sub_fetch(&comm->holders, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    if (comm->words)
+        mimo_comm_release(comm->words);
     mimo_staging_release(&comm->staging);
     comm->backend->destroy(comm);
 }

@@ -5,21 +5,22 @@
 #include "comm/calls.h"
 #include "device/profile.h"
 
-/* Every bridge has a progress callback on the communicator that it was made from. */
+/* Every bridge and dispatch has a progress callback on the communicator that it was made from. */
 static mimo_status check_unused(mimo_comm *comm)
 {
-    int bridges = 0, buffers = 0;
+    int owners[MIMO_CALLBACK_OWNERS] = {0}, buffers = 0;
     pthread_mutex_lock(&comm->family->lock);
     for (const mimo_progress_callback *callback = *mimo_callbacks_of(comm); callback;
          callback = callback->next)
-        bridges += callback->comm == comm;
+        owners[callback->owner] += callback->comm == comm;
     for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
         buffers += buffer != comm->fifos;
     pthread_mutex_unlock(&comm->family->lock);
-    MIMO_CHECK(bridges + buffers == 0, MIMO_ERR_STATE,
-               "a communicator of %d ranks was destroyed before bridges (%d) or buffers (%d) that "
-               "were made from it: the last of them releases it",
-               comm->size, bridges, buffers);
+    int bridges = owners[MIMO_CALLBACK_BRIDGE], dispatches = owners[MIMO_CALLBACK_DISPATCH];
+    MIMO_CHECK(bridges + dispatches + buffers == 0, MIMO_ERR_STATE,
+               "a communicator of %d ranks was destroyed before dispatches (%d), bridges (%d) or "
+               "buffers (%d) that were made from it: the last of them releases it",
+               comm->size, dispatches, bridges, buffers);
     return MIMO_OK;
 }
 

@@ -41,10 +41,10 @@ static mimo_status check_transport(const mimo_dispatch_desc *desc, const mimo_co
     return MIMO_OK;
 }
 
-/* The ids of a rank travel as one message. */
-static mimo_status check_sizes(const mimo_dispatch_desc *desc)
+/* The ids of a rank travel as one message. Every route of these sizes has to be possible. */
+static mimo_status check_sizes(const mimo_dispatch_desc *desc, const mimo_route_shape *shape)
 {
-    int64_t ids, bytes;
+    int64_t ids, bytes, pairs;
     MIMO_CHECK(desc->max_tokens >= 0 && desc->hidden >= 0, MIMO_ERR_ARGUMENT,
                "dispatch: max_tokens %" PRId64 ", hidden %" PRId64, desc->max_tokens, desc->hidden);
     MIMO_TRY(mimo_mul(&ids, desc->max_tokens, desc->top_k));
@@ -52,7 +52,7 @@ static mimo_status check_sizes(const mimo_dispatch_desc *desc)
     MIMO_CHECK(bytes <= INT_MAX / 2, MIMO_ERR_OVERFLOW,
                "dispatch: %" PRId64 " ids of a rank, more than %d", ids,
                (int)(INT_MAX / 2 / (int)sizeof(mimo_route_id)));
-    return MIMO_OK;
+    return mimo_route_most_pairs(&pairs, shape, desc->max_tokens, "dispatch");
 }
 
 static mimo_status read_shape(mimo_route_shape *out, const mimo_dispatch_desc *desc,
@@ -73,7 +73,7 @@ mimo_status mimo_dispatch_request_read(mimo_dispatch_request *out, const mimo_co
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "dispatch: desc is NULL");
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "dispatch"));
     MIMO_TRY(read_shape(&out->shape, &read, comm));
-    MIMO_TRY(check_sizes(&read));
+    MIMO_TRY(check_sizes(&read, &out->shape));
     MIMO_TRY(check_transport(&read, comm));
     MIMO_TRY(read_ctas(&read));
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,

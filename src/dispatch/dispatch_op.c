@@ -116,6 +116,8 @@ static mimo_status prepare(mimo_op *op)
 }
 
 const mimo_mover_hooks mimo_dispatch_hooks = {
+    .kind = MIMO_CALLBACK_DISPATCH,
+    .on_parent = true,
     .pass = {"rows", "combine"},
     .op_create = create,
     .op_destroy = destroy,

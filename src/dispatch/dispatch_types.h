@@ -14,7 +14,7 @@ struct mimo_dispatch {
     mimo_route_shape shape;
     mimo_buffer *flags; /* of rows that are written into buffers, on the host; see buffer_state.h */
     bool can_push;      /* ranks share memory */
-    int64_t made;       /* routes, so far: their numbers */
+    int64_t made;       /* the number of the newest route */
     int64_t routes;     /* that were not destroyed */
     bool destroyed;     /* by the caller */
     mimo_dispatch_counts counts;

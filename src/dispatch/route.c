@@ -65,6 +65,14 @@ void mimo_route_release_unused(mimo_route *route)
         release(route);
 }
 
+/* The number of the newest route, where it was never set. A first set can fail because another rank
+ * called something else: that one made no route, and the next ones shall have equal numbers again. */
+static void give_number_back(const mimo_route *route)
+{
+    if (route->state == MIMO_ROUTE_NEVER_SET && route->number == route->dispatch->made)
+        route->dispatch->made--;
+}
+
 void mimo_route_destroy(mimo_route *route)
 {
     MIMO_RANGE();
@@ -72,6 +80,7 @@ void mimo_route_destroy(mimo_route *route)
     if (!route || !mimo_release_enter(&scope, route->dispatch->mover.parent))
         return;
     mimo_dispatch *dispatch = route->dispatch;
+    give_number_back(route);
     route->destroyed = true;
     mimo_route_release_unused(route);
     dispatch->routes--;

@@ -15,13 +15,21 @@ mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_h
     return MIMO_OK;
 }
 
+/* A communicator of all ranks of the parent, for the thread that is in a call of that. */
+static mimo_status duplicate(mimo_comm **out, mimo_comm *parent)
+{
+    MIMO_TRY(mimo_comm_split(out, parent, 0, parent->rank));
+    (*out)->used_with = parent;
+    return MIMO_OK;
+}
+
 mimo_status mimo_mover_connect(mimo_mover *mover, mimo_comm *parent, int64_t checks)
 {
-    MIMO_TRY(mimo_comm_split(&mover->comm, parent, 0, parent->rank));
-    mover->comm->used_with = parent;
+    bool on_parent = mover->hooks->on_parent;
+    MIMO_TRY(duplicate(&mover->comm, parent));
     mover->staging.allocator = mover->comm->staging.allocator;
-    mover->compares_calls = (checks & MIMO_CHECK_CALLS) != 0;
-    return MIMO_OK;
+    mover->compares_calls = (checks & MIMO_CHECK_CALLS) != 0 && !on_parent;
+    return on_parent && !parent->words ? duplicate(&parent->words, parent) : MIMO_OK;
 }
 
 static void move_on(void *mover)
@@ -32,7 +40,8 @@ static void move_on(void *mover)
 void mimo_mover_open(mimo_mover *mover, mimo_comm *parent)
 {
     mover->parent = parent;
-    mover->callback = (mimo_progress_callback){.progress = move_on, .context = mover};
+    mover->callback = (mimo_progress_callback){
+        .progress = move_on, .context = mover, .owner = mover->hooks->kind};
     mimo_comm_retain(parent);
     mimo_callback_add(parent, &mover->callback);
 }

@@ -30,6 +30,11 @@ typedef mimo_status (*mimo_mover_step)(mimo_op *op, const mimo_tile_pair *tiles)
 
 /* What is the object's own. */
 typedef struct mimo_mover_hooks {
+    mimo_callback_owner kind; /* of the object */
+    /* Operations agree on the parent, where each meets whatever the other ranks call instead. So all
+     * ranks begin them in one order with all calls there. Otherwise they agree on the mover's own
+     * communicator, and ranks may begin those of two movers in different orders. */
+    bool on_parent;
     const char *pass[2]; /* how sentences call a forward and a backward */
 
     /* Make an operation, all zero, with memory for what the object keeps in it (op->own). */
@@ -63,7 +68,7 @@ typedef struct mimo_mover_hooks {
 struct mimo_mover {
     const mimo_mover_hooks *hooks;
     void *owner;                 /* the object that embeds it */
-    mimo_comm *comm;             /* own: agreements */
+    mimo_comm *comm;             /* own: rows; agreements, unless they are on the parent */
     mimo_comm *parent;           /* borrowed; NULL until the object is complete */
     char title[MIMO_TITLE_TEXT]; /* "bridge 'images'" or "bridge 2": begins its sentences */
     uint64_t id;                 /* a hash of name and number: begins its signatures */
@@ -85,7 +90,8 @@ struct mimo_mover {
 /* Begin, with memory for the first operation. Local. */
 mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_hooks *hooks);
 
-/* Its communicator. Collective over `parent`. `checks` are the bits of MIMO_CHECK in force. */
+/* Its communicator, and where operations agree on the parent also words for that (agreement.h).
+ * Collective over `parent`. `checks` are the bits of MIMO_CHECK in force. */
 mimo_status mimo_mover_connect(mimo_mover *mover, mimo_comm *parent, int64_t checks);
 
 /* The object is complete: hold the parent, whose waits move the operations on. */

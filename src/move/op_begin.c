@@ -1,6 +1,7 @@
 /* The beginning of an operation: this rank reads and checks the tensors, and gets the memory that
- * moving them takes. Then the operation joins the queue. Nothing here waits for another rank,
- * except where calls are compared (MIMO_CHECK=calls), and on a device. */
+ * moving them takes. Where it agrees on the parent, that begins. Then it joins the queue. Nothing
+ * here waits for another rank, except where calls are compared (MIMO_CHECK=calls), and on a device.
+ */
 #include <limits.h>
 
 #include "move/op_types.h"
@@ -171,6 +172,8 @@ mimo_status mimo_mover_begin(mimo_op **out, mimo_mover *mover, const mimo_op_req
             return MIMO_OK;
         }
     }
+    if (mover->hooks->on_parent)
+        mimo_op_agree_on_parent(*out);
     queue(*out);
     if (mover->comm->device->enqueues)
         mimo_op_progress_to(*out, INT_MAX);

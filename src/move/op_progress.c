@@ -15,6 +15,7 @@ void mimo_op_end(mimo_op *op, mimo_status status)
         mimo_staging_abandon(&op->memory.staging); /* the request may still write there */
     op->mover->comm->backend->release(op->progress.request);
     op->progress.request = NULL;
+    op->mover->comm->calls += op->progress.state == MIMO_OP_MOVING;
     op->progress.status = status;
     if (status != MIMO_OK)
         snprintf(op->progress.sentence, sizeof op->progress.sentence, "%s", mimo_last_error());
@@ -22,16 +23,22 @@ void mimo_op_end(mimo_op *op, mimo_status status)
     op->mover->hooks->finish(op);
 }
 
-static void agree(mimo_op *op, const mimo_claim *claim)
+static void agree(mimo_op *op, mimo_comm *comm, const mimo_claim *claim)
 {
-    mimo_agreement_begin(&op->claim.agreement, op->mover->comm, claim);
+    mimo_agreement_begin(&op->claim.agreement, comm, claim);
     op->progress.agreeing = true;
+}
+
+void mimo_op_agree_on_parent(mimo_op *op)
+{
+    const mimo_claim claim = mimo_op_claim_of(op);
+    agree(op, op->mover->parent, &claim);
 }
 
 void mimo_op_agree(mimo_op *op)
 {
     const mimo_claim claim = mimo_op_claim_of(op);
-    agree(op, &claim);
+    agree(op, op->mover->comm, &claim);
 }
 
 void mimo_op_agree_on(mimo_op *op, mimo_status outcome, const char *check)
@@ -42,7 +49,7 @@ void mimo_op_agree_on(mimo_op *op, mimo_status outcome, const char *check)
                               .local = outcome,
                               .signature = op->claim.signature,
                               .call = call};
-    agree(op, &claim);
+    agree(op, op->mover->comm, &claim);
 }
 
 static mimo_status test_request(bool *over, mimo_op *op)
@@ -121,18 +128,27 @@ static void run_steps(mimo_op *op)
 
 /* ------------------------------------ operations ------------------------------------ */
 
+/* By these numbers, notices of waits tell an operation from the agreement of the next one. A call
+ * that some ranks did not make counts on none. */
+static void begin_to_move(mimo_op *op)
+{
+    op->mover->comm->calls++;
+    op->progress.state = MIMO_OP_MOVING;
+}
+
 /* Move on by one state, or by what is in flight. False where that would block. */
 static bool advance(mimo_op *op)
 {
     if (op->progress.state == MIMO_OP_QUEUED) {
-        mimo_op_agree(op);
+        if (!op->mover->hooks->on_parent)
+            mimo_op_agree(op);
         op->progress.state = MIMO_OP_AGREEING;
         return true;
     }
     if (!flight_over(op))
         return false;
     if (op->progress.state == MIMO_OP_AGREEING)
-        op->progress.state = MIMO_OP_MOVING;
+        begin_to_move(op);
     else if (op->progress.state == MIMO_OP_MOVING)
         run_steps(op);
     return true;

@@ -182,8 +182,9 @@ void mimo_op_destroy(mimo_op *op);
 /* Move an operation of its mover's queue to its end, with this status. */
 void mimo_op_end(mimo_op *op, mimo_status status);
 
-/* Leave an agreement in flight: on the operation's claim again, which has changed; on this rank's
- * outcome of a check. */
+/* Leave an agreement in flight: on the operation's claim, over the parent; on the claim, perhaps
+ * again as it has changed; on this rank's outcome of a check. */
+void mimo_op_agree_on_parent(mimo_op *op);
 void mimo_op_agree(mimo_op *op);
 void mimo_op_agree_on(mimo_op *op, mimo_status outcome, const char *check);
 

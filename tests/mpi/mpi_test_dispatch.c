@@ -323,6 +323,32 @@ static void expect_bits_over(mimo_comm *comm, const plain_route *one)
     mimo_dispatch_destroy(dispatch);
 }
 
+/* Nine experts on three ranks. A tree that halves [0, 9) has a node for the experts of no rank: each
+ * rank halves its own three. So 1 + (2^-24 + 2^-24), and not (1 + 2^-24) + 2^-24. */
+MPI_TEST(dispatch, own_tree_of_a_rank)
+{
+    static const int32_t ids[] = {0, 1, 2};
+    mimo_dispatch *dispatch = NULL;
+    mimo_route *route = NULL;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+    int64_t n = mpi_test_rank() == 0;
+    float rows[] = {1, 0x1p-24f, 0x1p-24f}, sum = 0;
+    const mimo_tensor to = one_column(&sum, n), from = one_column(rows, 3 * n);
+    desc.experts = 9;
+    desc.top_k = 3;
+    desc.max_tokens = desc.hidden = 1;
+    choice.ids = ids;
+    choice.tokens = n;
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+    MPI_EXPECT_OK(mimo_route_create(&route, dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    MPI_EXPECT_OK(mimo_dispatch_combine(route, &to, &from, 1, NULL));
+    MPI_EXPECT(n == 0 || sum == 1 + 0x1p-23f, "%.9g", (double)sum);
+    mimo_route_destroy(route);
+    mimo_dispatch_destroy(dispatch);
+}
+
 /* A token's result has the same bits at ep 1, 2, 4 and 8. */
 MPI_TEST(dispatch, same_bits_over_ep)
 {

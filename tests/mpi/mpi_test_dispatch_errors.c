@@ -69,6 +69,13 @@ MPI_TEST(dispatch_errors, of_creation)
     REFUSED_WITH(hidden, -2, MIMO_ERR_ARGUMENT, "dispatch: max_tokens 3, hidden -2");
     REFUSED_WITH(max_tokens, INT64_C(1) << 40, MIMO_ERR_OVERFLOW, "ids of a rank, more than");
     REFUSED_WITH(max_tokens, INT64_C(1) << 62, MIMO_ERR_OVERFLOW, "does not fit 64 bits");
+    REFUSED_WITH(alignment, 0, MIMO_ERR_ARGUMENT, "rank 2: dispatch: an alignment of 0 rows");
+    REFUSED_WITH(
+        alignment, INT64_C(1) << 31, MIMO_ERR_OVERFLOW,
+        "rank 2: dispatch: 4 ranks of 3 tokens and top_k 2, aligned to 2147483648, can fill "
+        "a tile of 2147483671 rows, more than 2147483647");
+    REFUSED_WITH(alignment, INT64_MAX, MIMO_ERR_OVERFLOW,
+                 "rank 2: dispatch: alignment 9223372036854775807: ");
     REFUSED_WITH(transport, MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                  "dispatch: transport 3, where AUTO, P2P and ZERO_COPY are possible");
     REFUSED_WITH(ctas, -1, MIMO_ERR_ARGUMENT, "dispatch: -1 thread blocks");
@@ -199,23 +206,85 @@ MPI_TEST(dispatch_errors, of_other_routes)
     end_bed(&bed);
 }
 
-/* With MIMO_CHECK=calls also what other objects are called. Without, ranks would wait for ever. */
+/* A call meets whatever the other ranks call on the communicator. */
 MPI_TEST(dispatch_errors, of_other_objects)
 {
     static error_bed bed, other;
     mimo_route_desc choice = good_choice();
-    setenv("MIMO_CHECK", "calls", 1);
     begin_bed(&bed, MIMO_TRANSPORT_AUTO);
     begin_bed(&other, MIMO_TRANSPORT_AUTO);
     mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
     mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
     MPI_EXPECT_STATUS(mimo_dispatch_rows(wrong() ? other.route : bed.route, &to, &from, 1, NULL),
                       MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' rows of 1 by route 1: f32 th[12,4]");
     mimo_status status = wrong() ? mimo_route_set(bed.route, &choice, NULL)
                                  : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
     MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
     MPI_EXPECT_SENTENCE("set of route 1");
+    status = wrong() ? mimo_comm_barrier(mpi_test_comm())
+                     : mimo_dispatch_combine(bed.route, &from, &to, 1, NULL);
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
+    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called dispatch 'layer 3' combine of 1");
     MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
+    end_bed(&other);
+    end_bed(&bed);
+}
+
+/* A rank makes no route, as it calls something else. Those of the others leave no trace. */
+MPI_TEST(dispatch_errors, of_routes_that_one_rank_lacks)
+{
+    static error_bed bed;
+    mimo_route *route = NULL;
+    mimo_route_desc choice = good_choice();
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    if (!wrong())
+        MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+    mimo_status status =
+        wrong() ? mimo_comm_barrier(mpi_test_comm()) : mimo_route_set(route, &choice, NULL);
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
+    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 3");
+    mimo_route_destroy(route);
+    MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    mimo_route_destroy(route);
+    end_bed(&bed);
+}
+
+/* Begin rows of both objects and one combine, set a route, and wait in the reverse order. Rank 2
+ * is wrong in all but the first call, each in its own way. Each call has its own error on all
+ * ranks. */
+MPI_TEST(dispatch_errors, of_calls_in_flight)
+{
+    static error_bed bed, other;
+    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
+    mimo_op *first, *second, *third;
+    mimo_route_desc choice = good_choice();
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    begin_bed(&other, MIMO_TRANSPORT_AUTO);
+    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH), short_to = to;
+    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    mimo_tensor other_to = mimo_tensor_2d(other.tile, MIMO_F32, "th", TILE, WIDTH);
+    mimo_tensor other_from = mimo_tensor_2d(other.tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    short_to.shape[0] = TILE - 1;
+    choice.ids = wrong() ? far : choice.ids;
+    MPI_EXPECT_OK(mimo_dispatch_rows_start(&first, bed.route, &to, &from, 1, NULL));
+    MPI_EXPECT_OK(
+        mimo_dispatch_rows_start(&second, bed.route, wrong() ? &short_to : &to, &from, 1, NULL));
+    if (wrong())
+        MPI_EXPECT_OK(
+            mimo_dispatch_combine_start(&third, bed.route, &other_from, &other_to, 1, NULL));
+    else
+        MPI_EXPECT_OK(
+            mimo_dispatch_rows_start(&third, other.route, &other_to, &other_from, 1, NULL));
+    MPI_EXPECT_STATUS(mimo_route_set(other.unset, &choice, NULL), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': route: token 2, choice 0: expert 4 of 4");
+    MPI_EXPECT_STATUS(mimo_op_wait(&third), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' combine of 1 by route 1");
+    MPI_EXPECT_STATUS(mimo_op_wait(&second), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': the expert side is f32 th[11,4]");
+    MPI_EXPECT_OK(mimo_op_wait(&first));
+    MPI_EXPECT_OK(mimo_dispatch_rows(other.route, &other_to, &other_from, 1, NULL));
     end_bed(&other);
     end_bed(&bed);
 }
@@ -485,7 +554,8 @@ MPI_TEST(dispatch_errors, operations_outlive_their_routes)
     }
 }
 
-/* A dispatch ends before its routes, behind them, or with none ever made. */
+/* A dispatch ends before its routes, behind them, or with none ever made; its communicator before
+ * it. */
 MPI_TEST(dispatch_errors, lives_in_any_order)
 {
     for (int order = 0; order < 3; order++) {
@@ -505,7 +575,11 @@ MPI_TEST(dispatch_errors, lives_in_any_order)
     }
     mimo_dispatch *dispatch = NULL;
     mimo_dispatch_desc desc = good_desc();
-    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+    mimo_comm *comm = mpi_test_comm_new();
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, comm, &desc));
+    mimo_comm_destroy(comm);
+    MPI_EXPECT_SENTENCE(
+        "destroyed before dispatches (1), bridges (0) or buffers (0) that were made");
     mimo_dispatch_destroy(dispatch);
 }
 

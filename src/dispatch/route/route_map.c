@@ -87,17 +87,27 @@ static void release_work(struct mimo_route_work *work)
     mimo_release(work);
 }
 
-mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens)
+static mimo_status most_rows(int64_t *rows, int64_t *pairs, const mimo_route_shape *shape,
+                             int64_t tokens)
 {
-    int64_t padding, rows;
+    int64_t padding;
     MIMO_TRY(mimo_mul(pairs, tokens, shape->top_k));
     MIMO_TRY(mimo_mul(pairs, *pairs, shape->ranks));
     MIMO_TRY(mimo_mul(&padding, shape->held, shape->alignment - 1));
-    MIMO_TRY(mimo_add(&rows, *pairs, padding));
+    return mimo_add(rows, *pairs, padding);
+}
+
+mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens,
+                                  const char *name)
+{
+    int64_t rows;
+    mimo_status status = most_rows(&rows, pairs, shape, tokens);
+    if (status != MIMO_OK)
+        return mimo_fail_prefix(status, "%s: alignment %" PRId64 ": ", name, shape->alignment);
     MIMO_CHECK(rows <= INT32_MAX, MIMO_ERR_OVERFLOW,
-               "route: %" PRId64 " ranks of %" PRId64 " tokens and top_k %" PRId64
+               "%s: %" PRId64 " ranks of %" PRId64 " tokens and top_k %" PRId64
                ", aligned to %" PRId64 ", can fill a tile of %" PRId64 " rows, more than %d",
-               shape->ranks, tokens, shape->top_k, shape->alignment, rows, (int)INT32_MAX);
+               name, shape->ranks, tokens, shape->top_k, shape->alignment, rows, (int)INT32_MAX);
     return MIMO_OK;
 }
 
@@ -106,7 +116,7 @@ mimo_status mimo_route_map_reserve(mimo_route_map *map, const mimo_route_shape *
 {
     int64_t pairs, choices = least(shape->top_k, shape->ep);
     *map = (mimo_route_map){.shape = *shape, .rank = rank, .max_tokens = max_tokens};
-    MIMO_TRY(mimo_route_most_pairs(&pairs, shape, max_tokens));
+    MIMO_TRY(mimo_route_most_pairs(&pairs, shape, max_tokens, "route"));
     MIMO_TRY(mimo_reserve(&map->work, 1, sizeof *map->work));
     MIMO_TRY(reserve_work(map->work, shape, max_tokens, pairs));
     MIMO_TRY(mimo_reserve(&map->counts, shape->ranks * shape->experts, sizeof *map->counts));

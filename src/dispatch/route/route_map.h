@@ -43,8 +43,9 @@ typedef struct mimo_route_map {
 } mimo_route_map;
 
 /* The pairs of all ranks where each has this number of tokens. MIMO_ERR_OVERFLOW where a tile that
- * has all of them has 2^31 rows and more. */
-mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens);
+ * has all of them has 2^31 rows and more; `name` begins the sentence. */
+mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape, int64_t tokens,
+                                  const char *name);
 
 /* Memory for any route in which no rank has more tokens; everything is to be released, also after
  * an error. Errors as above. */
