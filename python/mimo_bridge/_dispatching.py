@@ -98,14 +98,13 @@ class Dispatching:
     def set(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A new route: (ends i32 [experts here], its token). Collective."""
         with self.comm._turn():
-            handle = self._create_route()
             self.begun += 1
             try:
                 ids = self._checked_ids(ids)
                 desc = _c.sized(_c.mimo_route_desc, ids=_views.address_of(ids), capacity=self.sizes.capacity,
                                 id_dtype=_views.DTYPES[ids.dtype], tokens=ids.shape[0])
+                handle = self._create_route()
             except BaseException as error:
-                self.ended.append(handle)
                 self._refuse_route(error)
                 raise
             try:
@@ -116,7 +115,7 @@ class Dispatching:
                 raise
 
     def _create_route(self) -> ctypes.c_void_p:
-        """A C route, one for each call of all ranks, whatever becomes of it: they number their routes alike."""
+        """A C route. One whose call failed is destroyed before, so that ranks number their routes alike."""
         self._end_routes()
         handle = ctypes.c_void_p()
         _c.lib.mimo_route_create(ctypes.byref(handle), self.open())
@@ -152,8 +151,10 @@ class Dispatching:
                 raise
             try:
                 self._functions[back](route.open(), to, source, len(xs), self.comm._stream())
-            except MimoError:
+            except MimoError as error:
                 del ys  # the traceback keeps this frame, but not its slot in use
+                if self.buffer is not None and not back:
+                    self.buffer.failed(error)
                 raise
         return ys
 
@@ -164,12 +165,7 @@ class Dispatching:
         try:
             return call(*arguments)
         except Exception as error:
-            def refuse() -> None:
-                if self.handle is not None:
-                    self.ended.append(self._create_route())
-                    self._refuse_route(error)
-
-            tell_others(self, begun, arguments, refuse)
+            tell_others(self, begun, arguments, lambda: self._refuse_route(error))
             raise
 
     def guarded_move(self, back: bool, call: Callable[..., T], *arguments: Any) -> T:

@@ -294,7 +294,8 @@ class Movement:
     def tell(self, error: Exception, begun: int, arguments: Sequence[Any], prepares: bool = False) -> None:
         """What guarded() does where a call of these arguments failed. `begun`: of before it."""
         def refuse() -> None:
-            self._next_slot(False)
+            if not prepares:
+                self._next_slot(False)
             self._refuse(False, error, prepares)
 
         tell_others(self, begun, arguments, refuse)
@@ -327,8 +328,10 @@ class Movement:
                 raise
             try:
                 self._functions[adjoint](self.open(), *views.arguments, 1, self._stream())
-            except MimoError:
+            except MimoError as error:
                 del y  # the traceback keeps this frame, but not its slot in use
+                if buffer is not None:
+                    buffer.failed(error)
                 raise
         return y
 
@@ -364,8 +367,10 @@ class Movement:
                 raise
             try:
                 self._call(adjoint, to, source)
-            except MimoError:
+            except MimoError as error:
                 del ys  # as in move()
+                if (buffer := self.buffers[adjoint]) is not None:
+                    buffer.failed(error)
                 raise
         return ys
 

@@ -8,7 +8,7 @@ import torch
 
 from . import _c, _views
 from .communicator import Communicator, default_communicator
-from .errors import ShapeError, StateError
+from .errors import MimoError, MismatchError, ShapeError, StateError
 
 __all__ = ["Buffer"]
 
@@ -74,6 +74,12 @@ class Buffer:
         slot = self._calls % self.slots
         self._calls += 1
         return slot
+
+    def failed(self, error: MimoError) -> None:
+        """The call that was counted last got this error of all ranks. Where they called different things, some
+        counted none: then it counts nowhere."""
+        if isinstance(error, MismatchError):
+            self._calls -= 1
 
     def tensor(self, slot: int, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[torch.Tensor, int]:
         """A tensor in a slot, and its address (a tensor without elements does not tell it). StateError

@@ -97,6 +97,17 @@ def slots_after_a_wrong_argument(comm):
     assert bridge(x).data_ptr() == buffer._address + buffer.bytes
 
 
+@case(4, on="cpu")
+def slots_beside_other_calls(comm):
+    """A call that one rank did not make counts on no rank; a prepare never does."""
+    buffer = mb.Buffer(4096, 2, comm=comm)
+    bridge, x = make(comm, buffer), tile_of(comm, 0)
+    raises(mb.MismatchError, "prepare of forward", bridge.prepare if comm.rank == 2 else bridge, x)
+    raises(mb.MimoError, "", bridge.prepare, x.sum() if comm.rank == 2 else x)
+    same(bridge(x).detach(), DST.tile(comm.rank, whole_of(0)))
+    assert set(gather(buffer._calls)) == {1}
+
+
 @case(4)
 def zero_copy_is_asked_for(comm):
     """executor zero_copy with a buffer; without one it is an error on every rank."""

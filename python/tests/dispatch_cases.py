@@ -408,6 +408,23 @@ def mistakes_of_one_rank(comm):
     dispatch.close()
 
 
+@case(2, 4, on="cpu")
+def ranks_in_step(comm):
+    """One rank calls something else: an error of all, and routes and slots have the same numbers again."""
+    buffer = mb.Buffer(4096, 3, comm=comm)
+    dispatch, other = make(comm, buffer=buffer), make(comm)
+    x, ids = torch.ones(2, 3), torch.tensor([[0, 3], [1, 2]])
+    route, others = dispatch.route(ids), other.route(ids)
+    rows = dispatch(x, None, route)[0].clone()
+    for theirs in (lambda: dispatch.route(ids), lambda: dispatch(x, None, route),
+                   lambda: dispatch.combine(rows, route)):
+        for mine in dispatch.close, comm.barrier, lambda: other(x, None, others), lambda: other.route(ids):
+            raises(mb.MismatchError, "called", mine if comm.rank == comm.size - 1 else theirs)
+            again = dispatch.route(ids)
+            same(dispatch.combine(dispatch(x, None, again)[0], again), 2 * x)
+    assert len(set(gather(buffer._calls))) == 1
+
+
 @case(2)
 def wrong_dispatches(comm):
     last = comm.rank == 1
