@@ -8,6 +8,7 @@
 #include "comm/calls.h"
 #include "comm/waiter.h"
 #include "core/check.h"
+#include "core/letters.h"
 #include "device/profile.h"
 
 static void join_list(mimo_agreement *agreement)
@@ -34,7 +35,7 @@ static void end_with(mimo_agreement *agreement, mimo_status result)
     agreement->request = NULL;
     agreement->result = result;
     if (result != MIMO_OK)
-        snprintf(agreement->sentence, sizeof agreement->sentence, "%s", mimo_last_error());
+        mimo_copy_text(agreement->sentence, sizeof agreement->sentence, mimo_last_error());
     agreement->state = MIMO_AGREEMENT_DONE;
 }
 
@@ -161,7 +162,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     uint64_t number = comm->calls++;
     mimo_call_report *mine = &agreement->mine;
     if (claim->call)
-        snprintf(mine->call, sizeof mine->call, "%s", claim->call);
+        mimo_copy_text(mine->call, sizeof mine->call, claim->call);
     else if (mimo_comm_deadline(comm) > 0)
         claim->items.describe(mine->call, claim->items.context, -1);
     mimo_status ended = mimo_check_farewells(comm, mine->call);
@@ -172,7 +173,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     if (local == MIMO_OK) {
         local = read_wanted(&wanted, &mine->policy, comm, claim->kind);
     } else {
-        snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
+        mimo_copy_text(mine->sentence, sizeof mine->sentence, mimo_last_error());
         if (mimo_agreement_wanted(&wanted, comm, claim->kind) != MIMO_OK)
             mimo_fail(local, "%s", mine->sentence); /* the first error is reported */
     }
@@ -183,7 +184,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     sign(agreement, claim, number);
     mine->status = (int32_t)local;
     if (local != MIMO_OK)
-        snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
+        mimo_copy_text(mine->sentence, sizeof mine->sentence, mimo_last_error());
     agreement->values[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
     set_pair(&agreement->values[1], mine->signature);
     set_pair(&agreement->values[3], claim->guess);

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/forks.h"
+#include "core/letters.h"
 #include "core/logging.h"
 
 /* The time between two checks counts for at most this fraction of the deadline, and of the time
@@ -186,7 +187,7 @@ static mimo_farewell farewell_of(const mimo_comm *comm, const char *call, const 
                         .origin = passed_on ? why->received->origin : -1,
                         .comm = comm ? comm->id : 0,
                         .calls = comm ? comm->calls : 0};
-    snprintf(it.text, sizeof it.text, "%s", passed_on ? why->received->text : call);
+    mimo_copy_text(it.text, sizeof it.text, passed_on ? why->received->text : call);
     return it;
 }
 
@@ -195,7 +196,7 @@ static void write_sentence(char *text, size_t capacity, const char *call, const 
 {
     const mimo_farewell *received = why->received;
     if (why->error)
-        snprintf(text, capacity, "%s", why->error);
+        mimo_copy_text(text, capacity, why->error);
     else if (!received && why->status == MIMO_ERR_ABORTED)
         snprintf(text, capacity, "%s%sthe communicator was aborted here: %s",
                  why->inside ? why->inside : "", why->inside ? ": " : "", call);
@@ -242,7 +243,7 @@ mimo_status mimo_family_fail(mimo_comm *comm, mimo_status status)
 {
     char error[MIMO_SENTENCE_TEXT];
     const reason why = {.status = status, .error = error};
-    snprintf(error, sizeof error, "%s", mimo_last_error());
+    mimo_copy_text(error, sizeof error, mimo_last_error());
     end_family(comm->family, comm, error, &why);
     return mimo_comm_check(comm);
 }
@@ -254,7 +255,7 @@ void mimo_family_ask_end(mimo_family *family, const char *why, bool silent)
     if (__atomic_test_and_set(&family->asking, __ATOMIC_ACQ_REL))
         return;
     family->silent = silent;
-    snprintf(family->why, sizeof family->why, "%s", why);
+    mimo_copy_text(family->why, sizeof family->why, why);
     __atomic_store_n(&family->asked, true, __ATOMIC_SEQ_CST);
 }
 

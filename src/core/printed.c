@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/letters.h"
 
 mimo_status mimo_printed_open(mimo_printed *out, const char *text, int64_t capacity,
                               const char *name)
@@ -21,7 +22,8 @@ mimo_status mimo_printed_open(mimo_printed *out, const char *text, int64_t capac
 static void copy(char *text, int64_t capacity, const mimo_printed *printed)
 {
     size_t most = (size_t)capacity - 1;
-    size_t count = printed->length < most ? printed->length : most;
+    bool whole = printed->length <= most;
+    size_t count = whole ? printed->length : mimo_whole_letters(printed->text, most);
     memcpy(text, printed->text, count);
     text[count] = '\0';
 }

@@ -5,6 +5,7 @@
 #include <mimo/status.h>
 
 #include "core/check.h"
+#include "core/letters.h"
 
 enum { LAST_ERROR_CAPACITY = 1024 };
 
@@ -46,7 +47,8 @@ mimo_status mimo_fail(mimo_status status, const char *format, ...)
     char sentence[LAST_ERROR_CAPACITY];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    mimo_end_with_letter(sentence, sizeof sentence,
+                         vsnprintf(sentence, sizeof sentence, format, arguments));
     va_end(arguments);
     memcpy(last_error, sentence, strlen(sentence) + 1);
     return status;
@@ -57,10 +59,11 @@ mimo_status mimo_fail_prefix(mimo_status status, const char *format, ...)
     char sentence[LAST_ERROR_CAPACITY];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    mimo_end_with_letter(sentence, sizeof sentence,
+                         vsnprintf(sentence, sizeof sentence, format, arguments));
     va_end(arguments);
     size_t used = strlen(sentence);
-    snprintf(sentence + used, sizeof sentence - used, "%s", last_error);
+    mimo_copy_text(sentence + used, sizeof sentence - used, last_error);
     memcpy(last_error, sentence, strlen(sentence) + 1);
     return status;
 }

@@ -4,20 +4,20 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/letters.h"
 #include "move/mover.h"
 
 void mimo_write_title(char title[MIMO_TITLE_TEXT], const char *kind, const char *name,
                       int64_t number)
 {
     static const char quotes[] = " '...'";
-    int space = MIMO_TITLE_TEXT - (int)(sizeof quotes + strlen(kind)), length = space;
+    int space = MIMO_TITLE_TEXT - (int)(sizeof quotes + strlen(kind));
     if (!name) {
         snprintf(title, MIMO_TITLE_TEXT, "%s %" PRId64, kind, number);
     } else if (strlen(name) <= (size_t)space) {
         snprintf(title, MIMO_TITLE_TEXT, "%s '%s'", kind, name);
     } else {
-        while (length > 0 && (name[length] & 0xc0) == 0x80) /* not inside a character of UTF-8 */
-            length--;
+        int length = (int)mimo_whole_letters(name, (size_t)space);
         snprintf(title, MIMO_TITLE_TEXT, "%s '%.*s...'", kind, length, name);
     }
 }
@@ -33,8 +33,8 @@ mimo_status mimo_mover_prefix_error(const mimo_mover *mover, mimo_status status)
 
 void mimo_call_append_list(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
 {
-    size_t used = strlen(call);
-    vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
+    size_t used = strlen(call), space = MIMO_CALL_TEXT - used;
+    mimo_end_with_letter(call + used, space, vsnprintf(call + used, space, format, arguments));
 }
 
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...)

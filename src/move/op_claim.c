@@ -4,6 +4,7 @@
 
 #include "comm/buffer_state.h"
 #include "core/hash.h"
+#include "core/letters.h"
 #include "move/op_types.h"
 
 /* ----------------------------------- signature ------------------------------------ */
@@ -48,7 +49,7 @@ void mimo_op_keep_local(mimo_op *op, mimo_status local)
 {
     op->claim.local = mimo_mover_prefix_error(op->mover, local);
     if (local != MIMO_OK)
-        snprintf(op->progress.sentence, sizeof op->progress.sentence, "%s", mimo_last_error());
+        mimo_copy_text(op->progress.sentence, sizeof op->progress.sentence, mimo_last_error());
 }
 
 /* Make its sentence the last error again: the agreement reads it there. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/check.h"
+#include "core/letters.h"
 #include "move/op_types.h"
 
 /* ------------------------------------- in flight ------------------------------------ */
@@ -18,7 +19,7 @@ void mimo_op_end(mimo_op *op, mimo_status status)
     op->mover->comm->calls += op->progress.state == MIMO_OP_MOVING;
     op->progress.status = status;
     if (status != MIMO_OK)
-        snprintf(op->progress.sentence, sizeof op->progress.sentence, "%s", mimo_last_error());
+        mimo_copy_text(op->progress.sentence, sizeof op->progress.sentence, mimo_last_error());
     op->progress.state = MIMO_OP_ENDED;
     op->mover->hooks->finish(op);
 }

@@ -25,6 +25,27 @@ Test(status, sentence_is_kept_and_prefixed)
     cr_assert_str_eq(mimo_last_error(), "rank 3: again: size 7");
 }
 
+/* Letters of one to four bytes, behind each number of bytes. */
+Test(status, long_sentence_ends_with_a_whole_letter)
+{
+    static const char *const letters[] = {"x", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+    for (size_t bytes = 1; bytes <= 4; bytes++)
+        for (size_t before = 0; before < 8; before++) {
+            char text[2000] = "-------";
+            text[before] = '\0';
+            while (strlen(text) + bytes < sizeof text)
+                strcat(text, letters[bytes - 1]);
+            for (int prefixed = 0; prefixed < 2; prefixed++) {
+                mimo_fail(MIMO_ERR_GRID, "%s", text);
+                if (prefixed)
+                    mimo_fail_prefix(MIMO_ERR_GRID, "rank: ");
+                size_t length = strlen(mimo_last_error()), head = prefixed ? 6 : 0;
+                cr_expect(length > 1000 && (length - head - before) % bytes == 0, "%zu of %zu",
+                          length, bytes);
+            }
+        }
+}
+
 /* Each status has a name and a text of its own. A number that is no status has a text as well. */
 Test(status, names_and_texts)
 {

@@ -27,6 +27,7 @@
 #include "comm/waiter.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
+#include "core/letters.h"
 #include "core/memory.h"
 
 typedef struct mpi_comm {
@@ -508,7 +509,7 @@ static mimo_status fail_first(MPI_Comm handle, mpi_comm *comm, int failing, mimo
 {
     char own[MIMO_SENTENCE_TEXT], *text = own;
     MPI_Request request;
-    snprintf(own, sizeof own, "%s", mimo_last_error()); /* read on the failing rank alone */
+    mimo_copy_text(own, sizeof own, mimo_last_error()); /* read on the failing rank alone */
     if (comm && mimo_duplicate(&text, own, sizeof own, 1) != MIMO_OK) {
         text = own;
         comm = NULL;
