@@ -101,10 +101,10 @@ typedef enum mimo_reduce {
  * looks for that when it next makes or releases one, and in MPI_Finalize, which waits up to 0.2
  * seconds for it.
  *
- * While bridges, dispatches or buffers made from it exist, nothing is released: the last of them releases it,
- * and mimo_last_error() says how many there are. Gradient objects and grids that have the
- * communicator may only be destroyed afterwards. Communicators that were split from it can still be
- * used.
+ * While bridges, dispatches or buffers made from it exist, nothing is released: the last of them
+ * releases it, and mimo_last_error() says how many there are. Gradient objects and grids that have
+ * the communicator may only be destroyed afterwards. Communicators that were split from it can
+ * still be used.
  */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);
 

@@ -30,7 +30,7 @@
  *   a rank            rows of one expert, in the order of the choices
  *                     the E / ep experts of the rank, in a tree that halves these
  *                     this partial sum is rounded once, to the dtype in which it travels
- *   the token's rank  partial sums of the ranks that share an expert, in a tree that halves [0, etp)
+ *   the token's rank  partial sums of ranks that share an expert, in a tree that halves [0, etp)
  *                     those of all x, in a tree that halves [0, ep)
  *                     the result is rounded once
  *
@@ -179,8 +179,8 @@ MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
  *   - Before any data moves: MIMO_ERR_STATE (the route was never set), MIMO_ERR_SHAPE (prints the
  *     view and what fits; a tile that is too small, see mimo_route_set), MIMO_ERR_ARGUMENT,
  *     MIMO_ERR_UNSUPPORTED (a sum of integers or f8), MIMO_ERR_MISMATCH (ranks call different
- *     things: see "Order"; or pass different buffers or offsets), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY. `to` is
- *     untouched.
+ *     things: see "Order"; or pass different buffers or offsets), MIMO_ERR_OVERFLOW,
+ *     MIMO_ERR_MEMORY. `to` is untouched.
  *   - Later: MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED. `to` is unspecified.
  */
 MIMO_API mimo_status mimo_dispatch_rows(mimo_route *route, const mimo_tensor *to,

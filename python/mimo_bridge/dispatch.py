@@ -26,7 +26,7 @@ class Route(NamedTuple):
     It serves forward, backward and recomputation, and lives as long as one of them needs it.
     """
 
-    ends: torch.Tensor  # i32 [experts here], on the device: where the rows of each end, for grouped_mm
+    ends: torch.Tensor  # i32 [experts here]: where the rows of each end, for grouped_mm
     token: torch.Tensor  # what stands for it in a graph
     tokens: int  # of this rank
     rows: int  # of this rank's expert tile
@@ -53,14 +53,16 @@ class Dispatch:
     rows, and experts multiply their activation by them. Sums have one order, which does not depend on other
     tokens: <mimo/dispatch.h> has it.
 
-    Every rank makes the same calls in the same order, forward and backward, also one without tokens or whose
-    experts get none. Where gradients are enabled, results need gradients on every rank, so that backward runs
-    on each.
+    Tensors are the CPU's: a communicator of CUDA tensors is an UnsupportedError. All ranks pass the same
+    arguments, except `rows`. Every rank makes the same calls in the same order, forward and backward, also one
+    without tokens or whose experts get none; what ranks mix up is a MismatchError of all, and the next call works
+    (with calls of bridges: see docs/torch.md). Where gradients are enabled, results need gradients on every
+    rank, so that backward runs on each.
 
     experts     E, of all ranks together; rank t + etp * x has those of x, E / ep of them
     top_k       k, the choices of a token
     hidden      H of the widest row
-    max_tokens  the most tokens of a rank and call
+    max_tokens  the most tokens of any rank in a call
     etp         ranks that share an expert, each a part of its inner width
     comm        the group {etp, ep}, etp fastest: comm.group(grid, "etp", "ep"). None: the default
                 communicator
@@ -205,8 +207,7 @@ class Dispatch:
         return found if several else found[0]
 
     def report(self) -> DispatchReport:
-        """What routes needed since the last report: for a trainer that sizes `rows`. Local; waits for the
-        device where there is one."""
+        """What routes needed since the last report: for a trainer that sizes `rows`. Local."""
         counts = _c.sized(_c.mimo_dispatch_counts)
         with self.comm._turn():
             _c.lib.mimo_dispatch_report(ctypes.byref(counts), self._dispatching.open())

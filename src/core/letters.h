@@ -18,7 +18,7 @@ static inline size_t mimo_whole_letters(const char *text, size_t length)
     return length - (lead - 1) < bytes ? lead - 1 : length;
 }
 
-/* End what snprintf has written to text[capacity], where it had `wanted` bytes, with a whole letter. */
+/* End what snprintf has written to text[capacity] with a whole letter; it had `wanted` bytes. */
 static inline void mimo_end_with_letter(char *text, size_t capacity, int wanted)
 {
     if (wanted >= 0 && (size_t)wanted >= capacity)

@@ -66,7 +66,7 @@ void mimo_route_release_unused(mimo_route *route)
 }
 
 /* The number of the newest route, where it was never set. A first set can fail because another rank
- * called something else: that one made no route, and the next ones shall have equal numbers again. */
+ * called something else, and made no route. So the next ones have equal numbers again. */
 static void give_number_back(const mimo_route *route)
 {
     if (route->state == MIMO_ROUTE_NEVER_SET && route->number == route->dispatch->made)

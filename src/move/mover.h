@@ -31,9 +31,9 @@ typedef mimo_status (*mimo_mover_step)(mimo_op *op, const mimo_tile_pair *tiles)
 /* What is the object's own. */
 typedef struct mimo_mover_hooks {
     mimo_callback_owner kind; /* of the object */
-    /* Operations agree on the parent, where each meets whatever the other ranks call instead. So all
-     * ranks begin them in one order with all calls there. Otherwise they agree on the mover's own
-     * communicator, and ranks may begin those of two movers in different orders. */
+    /* Operations agree on the parent, where each meets whatever the other ranks call instead. So
+     * all ranks begin them in one order with all calls there. Otherwise they agree on the mover's
+     * own communicator, and ranks may begin those of two movers in different orders. */
     bool on_parent;
     const char *pass[2]; /* how sentences call a forward and a backward */
 

@@ -323,8 +323,8 @@ static void expect_bits_over(mimo_comm *comm, const plain_route *one)
     mimo_dispatch_destroy(dispatch);
 }
 
-/* Nine experts on three ranks. A tree that halves [0, 9) has a node for the experts of no rank: each
- * rank halves its own three. So 1 + (2^-24 + 2^-24), and not (1 + 2^-24) + 2^-24. */
+/* Nine experts on three ranks. A tree that halves [0, 9) has a node for the experts of no rank:
+ * each rank halves its own three. So 1 + (2^-24 + 2^-24), and not (1 + 2^-24) + 2^-24. */
 MPI_TEST(dispatch, own_tree_of_a_rank)
 {
     static const int32_t ids[] = {0, 1, 2};
