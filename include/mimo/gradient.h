@@ -41,7 +41,8 @@ typedef struct mimo_gradient_bucket {
     /* Dims along which ranks hold the same elements, but each only a part of their gradient. The
      * gradient is SUMmed along them. "tp" for norm weights and row-parallel biases under sp, for
      * q/k norms with heads split over tp, and for replicated low-rank factors beside a sharded one.
-     * "" where there are none. */
+     * "pp" for tied embeddings, which the first stage and the last one have: with pp > 2 the stages
+     * between them pass as many elements, all 0, and ignore the sum. "" where there are none. */
     const char *partial;
     /* The name of a grid that was added (mimo_gradient_add_grid), whose dims the two strings above
      * then name; NULL: the grid of `module`. With a name, `module` plays no part. */
@@ -98,14 +99,32 @@ MIMO_API mimo_status mimo_gradient_add_grid(mimo_gradient *gradient, const char 
                                             const char *shard);
 
 /** Add a micro-batch: the sum of the losses of this rank's own tokens, and the number of its valid
- *  tokens. A rank without a sample adds 0 and 0, or nothing. tp ranks pass the same values and
- *  count once. Only the last pp stage counts. Local. MIMO_ERR_ARGUMENT: negative count. */
+ *  tokens. A rank without a sample adds 0 and 0, or nothing. Local. MIMO_ERR_ARGUMENT: negative
+ *  count. mimo_gradient_count checks the rest on all ranks:
+ *
+ *  - The tp ranks of one place along cp and dp share their tokens: all add the same numbers, which
+ *    count once. Where each of them computes the losses of its own sp shard, it first SUMs loss and
+ *    count over tp (mimo_comm_allreduce), and adds these sums. Parameters that it applied to its
+ *    shard alone, such as a whole head, then have `partial` "tp".
+ *  - Only the last pp stage counts. Where a schedule computes the loss on another stage, that one
+ *    sends both numbers to the last one. The others add nothing, and so do ranks outside the LLM's
+ *    grid. */
 MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens);
 
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
  *  the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
- *  communicator, blocking. Errors: MIMO_ERR_STATE (on some rank an add followed a finalize without
- *  a reset between them: N would count two steps), MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
+ *  communicator, blocking, also on devices: what all ranks added comes in one gather, and is
+ *  checked on each of them, with MIMO_AGREE=0 as well.
+ *
+ *  A loss sum that is NaN or infinite is no error on a rank with tokens. The loss is what such a
+ *  sum makes of it, as loops that scale it expect, and a warning names the rank (<mimo/log.h>).
+ *  After an error a finalize needs another count.
+ *
+ *  Errors, on every rank, with the rank and its numbers: MIMO_ERR_STATE (on some rank an add
+ *  followed a finalize without a reset between them: N would count two steps), MIMO_ERR_MISMATCH
+ *  (ranks that share their tokens added other counts, or losses that differ by more than rounding),
+ *  MIMO_ERR_ARGUMENT (a rank whose tokens count nowhere added some, or a loss; NaN or infinity with
+ *  0 tokens), MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 
 /**

@@ -16,7 +16,8 @@ MIMO_BEGIN_DECLS
 #ifdef MIMO_EXPERIMENTAL
 
 typedef enum mimo_log_level {
-    MIMO_LOG_WARNING = 1, /* it works, but more slowly than might be expected, or a family ended */
+    MIMO_LOG_WARNING = 1, /* it works, but more slowly than might be expected; a family ended; a
+                             loss is NaN or infinite */
     MIMO_LOG_INFO = 2,    /* what was chosen */
 } mimo_log_level;
 

@@ -131,11 +131,18 @@ static bool is_last_stage(const mimo_grid *llm, int64_t rank)
            pp == mimo_grid_dim_size(llm, "pp") - 1;
 }
 
-bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
+int64_t mimo_rule_token_rank(const mimo_grid *llm, int64_t rank)
 {
     mimo_dim_set apart = mimo_dim_set_of(llm, "cp,pp,dp");
-    if (MIMO_MUTATED("n-over-dp"))
-        apart = mimo_dim_set_of(llm, "pp,dp");
-    return mimo_dim_set_first(mimo_dim_set_all(llm) & ~apart, llm, rank) == rank &&
-           is_last_stage(llm, rank);
+    if (!mimo_grid_contains(llm, rank) || !is_last_stage(llm, rank))
+        return -1;
+    return mimo_dim_set_first(mimo_dim_set_all(llm) & ~apart, llm, rank);
+}
+
+bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
+{
+    if (MIMO_MUTATED("n-over-dp") &&
+        mimo_dim_set_first(mimo_dim_set_of(llm, "cp"), llm, rank) != rank)
+        return false;
+    return mimo_rule_token_rank(llm, rank) == rank;
 }

@@ -52,8 +52,11 @@ mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module);
 mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_gradient_grid *home,
                                 const mimo_gradient_bucket *bucket);
 
-/* Whether a rank of the LLM counts its tokens. Each token counts once: ranks along tp hold copies,
- * and only the last pipeline stage computes the loss. */
+/* The rank whose tokens count for a rank of the LLM: ranks along tp hold copies, and the first one
+ * counts. -1 where none does: outside the grid, and on all pipeline stages except the last. */
+int64_t mimo_rule_token_rank(const mimo_grid *llm, int64_t rank);
+
+/* Whether a rank's tokens count for it, so that each token counts once. */
 bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank);
 
 #endif

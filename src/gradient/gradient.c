@@ -125,19 +125,6 @@ mimo_status mimo_gradient_gather_shares(mimo_share *all, mimo_gradient *gradient
     return mimo_wait(comm, &request, call);
 }
 
-mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
-                                     mimo_share *all)
-{
-    mimo_share total = {0, 0};
-    MIMO_TRY(mimo_gradient_gather_shares(all, gradient, mine, "gradient sums of all ranks"));
-    for (int rank = 0; rank < gradient->comm->size; rank++) {
-        total.value += all[rank].value;
-        MIMO_TRY(mimo_add(&total.count, total.count, all[rank].count));
-    }
-    *sum = total;
-    return MIMO_OK;
-}
-
 /* Adds of the next step on top of one that was finalized. */
 static mimo_status check_reset(const mimo_gradient *gradient)
 {
@@ -151,19 +138,20 @@ static mimo_status check_reset(const mimo_gradient *gradient)
 mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient)
 {
     MIMO_RANGE();
-    mimo_share *all = NULL, mine = {0, 0}, sum;
+    mimo_share *all = NULL, sum;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
     MIMO_ENTER(gradient->comm, "mimo_gradient_count");
     mimo_comm *comm = gradient->comm;
+    gradient->counted = false;
     mimo_status status = check_reset(gradient);
     if (status == MIMO_OK)
         status = mimo_reserve(&all, comm->size, sizeof *all);
     MIMO_TRY_GOTO(status, done,
                   mimo_agree_as(comm, MIMO_AGREE_CALL, status,
                                 mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
-    if (mimo_rule_counts_tokens(gradient->grids[MIMO_DST].grid, comm->rank))
-        mine = (mimo_share){gradient->loss, gradient->tokens};
-    MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));
+    const mimo_share mine = {gradient->loss, gradient->tokens};
+    MIMO_TRY_GOTO(status, done, mimo_gradient_gather_shares(all, gradient, mine, "gradient count"));
+    MIMO_TRY_GOTO(status, done, mimo_gradient_sum_tokens(&sum, gradient, all));
     gradient->total = sum.count;
     gradient->mean_loss = sum.value / (double)(sum.count > 0 ? sum.count : 1);
     gradient->counted = true;

@@ -33,8 +33,9 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
     for (int i = 0; i < mimo_grid_ndims(llm); i++)
         if (llm->bits[i] && llm->copies[i])
             fprintf(stream, ", and so do %s ranks", llm->dims[i].name);
+    fprintf(stream, ", so all of these add the same loss and tokens (under sp: sums over tp)");
     if (mimo_grid_dim_size(llm, "pp") > 1)
-        fprintf(stream, "; only the last pipeline stage sees the loss");
+        fprintf(stream, "; only the last pipeline stage adds its own");
     fprintf(stream, ".\n");
     if (gradient->counted)
         fprintf(stream,

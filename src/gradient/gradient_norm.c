@@ -38,6 +38,15 @@ static double sum_own_squares(const mimo_bucket_call *call)
     return sum;
 }
 
+/* All ranks add in the same order and get the same bits. */
+static double sum_shares(const mimo_bucket_call *call)
+{
+    double sum = 0;
+    for (int rank = 0; rank < call->gradient->comm->size; rank++)
+        sum += call->shares[rank].value;
+    return sum;
+}
+
 /* Whole numbers are sums in fixed point: only their owner knows the gradient in them. */
 static mimo_status check_floats(const mimo_bucket_call *call)
 {
@@ -53,7 +62,6 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
 {
     MIMO_RANGE();
     mimo_bucket_call call = {.gradient = gradient, .buckets = buckets, .n = n};
-    mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");
     MIMO_ENTER(gradient->comm, "mimo_gradient_norm");
@@ -70,9 +78,10 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
     MIMO_TRY_GOTO(status, done,
                   mimo_bucket_call_agree(&call, status, MIMO_CALL_GRADIENT_NORM, "gradient norm"));
     MIMO_TRY_GOTO(status, done, mimo_gradient_check_copies(&call));
-    mine.value = sum_own_squares(&call);
-    MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
-    *norm = sqrt(sum.value);
+    const mimo_share mine = {sum_own_squares(&call), 0};
+    MIMO_TRY_GOTO(status, done,
+                  mimo_gradient_gather_shares(call.shares, gradient, mine, "gradient norm"));
+    *norm = sqrt(sum_shares(&call));
 done:
     mimo_bucket_call_release(&call);
     return status;

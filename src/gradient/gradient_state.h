@@ -54,10 +54,12 @@ typedef struct mimo_share {
 mimo_status mimo_gradient_gather_shares(mimo_share *all, mimo_gradient *gradient, mimo_share mine,
                                         const char *call);
 
-/* Gather the shares, and write their sum into *sum. All ranks add in the same order and get the
- * same bits. */
-mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
-                                     mimo_share *all);
+/* The loss and the tokens of the step, from what each rank added: all[comm size]. Each token counts
+ * once. Checks that ranks whose tokens count nowhere added none, that copies added the same, and
+ * that no rank added NaN or infinity without a token. With tokens these are a line of the log.
+ * Local; all ranks return the same. */
+mimo_status mimo_gradient_sum_tokens(mimo_share *sum, const mimo_gradient *gradient,
+                                     const mimo_share *all);
 
 /* Read the caller's buckets into own[n], check them as far as one rank can, and read rules[n] from
  * them. Local. */

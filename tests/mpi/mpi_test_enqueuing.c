@@ -35,7 +35,7 @@ static mimo_status finalize(mimo_gradient *gradient, float *encoder, int64_t cou
          NULL},
     };
     mimo_gradient_reset(gradient);
-    MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 1));
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, !trains, !trains));
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     mimo_status status = mimo_gradient_finalize(gradient, buckets, 2, NULL);
     MPI_EXPECT(status != MIMO_OK || trains || llm == 1, "a sum over 2 ranks of 2 tokens is %g",

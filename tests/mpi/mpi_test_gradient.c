@@ -89,17 +89,20 @@ static double loss_of(uint64_t seed, int64_t d, int64_t c, int64_t micro)
     return tokens_of(seed, d, c, micro) ? (double)hashed(seed + 2, d, c, micro, 1000) : 0;
 }
 
+/* Whether the tokens of a place count: its own or, along tp, those of the first rank. */
+static bool counts(const sizes *llm, const coords *at)
+{
+    return at->inside && at->p == llm->pp - 1;
+}
+
 static void add_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
 {
     const sizes *llm = &pair->side[MIMO_DST];
     coords at = coords_of(llm, mpi_test_rank());
-    for (int64_t m = 0; m < MICRO_BATCHES; m++) {
-        if (!at.inside || at.p < llm->pp - 1) /* these ranks' numbers must not count */
-            MPI_EXPECT_OK(mimo_gradient_add(gradient, 12345, 77));
-        else if (tokens_of(seed, at.d, at.c, m) > 0) /* a rank without a sample adds nothing */
+    for (int64_t m = 0; m < MICRO_BATCHES && counts(llm, &at); m++)
+        if (tokens_of(seed, at.d, at.c, m) > 0) /* a rank without a sample adds nothing */
             MPI_EXPECT_OK(mimo_gradient_add(gradient, loss_of(seed, at.d, at.c, m),
                                             tokens_of(seed, at.d, at.c, m)));
-    }
 }
 
 static int64_t expected_count(const grid_pair *pair, uint64_t seed, double *loss)
@@ -547,6 +550,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     MPI_EXPECT_SENTENCE(rank_text);
     MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_STATE);
+    MPI_EXPECT_OK(last ? MIMO_OK : mimo_gradient_add(it.gradient, 1, 13));
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
 
     mimo_gradient_bucket *bucket = &buckets.list[5];
@@ -590,8 +594,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-2 tokens");
-    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX),
-                      last ? MIMO_ERR_OVERFLOW : MIMO_OK);
+    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX), MIMO_ERR_OVERFLOW);
     free_buckets(&buckets);
     free_buckets(&good);
     release(&it);
@@ -646,6 +649,133 @@ MPI_TEST(gradient, wrong_creation)
     MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, NULL, NULL, NULL), MIMO_ERR_ARGUMENT);
     mimo_gradient_destroy(NULL);
     mimo_gradient_reset(NULL);
+}
+
+/* ----------------------------------------- wrong counts --------------------------------------- */
+
+/* What one rank adds beside its right numbers, or in their place. */
+typedef struct count_mistake {
+    const char *name;
+    int64_t tokens;
+    double loss;
+    bool in_place;
+} count_mistake;
+
+static const count_mistake count_mistakes[] = {
+    {"a token more", 1, 0, false},
+    {"a shard's loss", 0, -1, false}, /* as many tokens as the others, and the loss of others */
+    {"NaN without tokens", 0, NAN, true},
+    {"infinity without tokens", 0, INFINITY, true},
+    {"NaN with tokens", 0, NAN, false},
+};
+enum { COUNT_MISTAKES = sizeof count_mistakes / sizeof count_mistakes[0] };
+
+/* A rank that has no mistake, or is the wrong one, adds this. */
+static mimo_share share_of(const sizes *llm, int rank, const count_mistake *mistake)
+{
+    coords at = coords_of(llm, rank);
+    mimo_share share = {0, 0};
+    if (counts(llm, &at) && !(mistake && mistake->in_place))
+        share = (mimo_share){3.5 * (double)(4 + at.c + 10 * at.d), 4 + at.c + 10 * at.d};
+    if (mistake) {
+        share.value += mistake->loss;
+        share.count += mistake->tokens;
+    }
+    return share;
+}
+
+static char last_line[256];
+
+static void note_line(void *context, mimo_log_level level, const char *text)
+{
+    (void)context;
+    snprintf(last_line, sizeof last_line, "%s%s",
+             level == MIMO_LOG_WARNING ? "" : "no warning: ", text);
+}
+
+static void describe_share(char *text, size_t size, int rank, mimo_share share)
+{
+    snprintf(text, size, "rank %d added %" PRId64 " tokens with a loss sum of %g", rank,
+             share.count, share.value);
+}
+
+/* What the mistake of a rank is to all ranks, and the words of the sentence or the warning. */
+static mimo_status expected_status(char *words, size_t size, const sizes *llm, int wrong,
+                                   const count_mistake *mistake)
+{
+    coords at = coords_of(llm, wrong);
+    int named = wrong;
+    bool uncounted = !counts(llm, &at), nan = isnan(mistake->loss) && !mistake->in_place;
+    *words = '\0';
+    if (uncounted || nan || mistake->in_place || llm->tp > 1) {
+        named += llm->tp > 1 && at.t == 0 && !uncounted && !nan && !mistake->in_place;
+        describe_share(words, size, named, share_of(llm, named, named == wrong ? mistake : NULL));
+    }
+    if (uncounted || mistake->in_place)
+        return MIMO_ERR_ARGUMENT;
+    return nan || llm->tp == 1 ? MIMO_OK : MIMO_ERR_MISMATCH;
+}
+
+static void expect_refused(const sizes *llm, int wrong, mimo_status status)
+{
+    coords at = coords_of(llm, wrong);
+    char words[80];
+    if (status == MIMO_ERR_MISMATCH)
+        MPI_EXPECT_SENTENCE("They differ along tp alone");
+    else if (!at.inside)
+        MPI_EXPECT_SENTENCE("outside the LLM grid");
+    else if (!counts(llm, &at)) {
+        snprintf(words, sizeof words, "on stage %d of pp=%d, and only stage %d counts", (int)at.p,
+                 (int)llm->pp, (int)llm->pp - 1);
+        MPI_EXPECT_SENTENCE(words);
+    }
+}
+
+static void check_mistake(mimo_gradient *gradient, const sizes *llm, int wrong,
+                          const count_mistake *mistake)
+{
+    char words[128];
+    bool mine = wrong == mpi_test_rank();
+    mimo_share share = share_of(llm, mpi_test_rank(), mine ? mistake : NULL);
+    mimo_status status = expected_status(words, sizeof words, llm, wrong, mistake);
+    coords at = coords_of(llm, wrong);
+    int64_t n = -1;
+    double loss = -1;
+    *last_line = '\0';
+    mimo_gradient_reset(gradient);
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, share.value, share.count));
+    MPI_EXPECT(mimo_gradient_count(&n, &loss, gradient) == status, "%s on rank %d: %s",
+               mistake->name, wrong, mimo_last_error());
+    MPI_EXPECT(status == MIMO_OK || (n == -1 && loss == -1), "a failed call wrote its outputs");
+    if (status != MIMO_OK) {
+        MPI_EXPECT_SENTENCE(words);
+        MPI_EXPECT(!gradient->counted, "a failed call counted");
+        expect_refused(llm, wrong, status);
+    } else {
+        MPI_EXPECT(n > 0 && isnan(loss) == (isnan(mistake->loss) && at.t == 0), "N %d, loss %g",
+                   (int)n, loss);
+        MPI_EXPECT(strstr(last_line, words), "'%s' lacks '%s'", last_line, words);
+    }
+}
+
+/* Numbers that are wrong on one rank, each rank in its turn. All ranks hear of it, also where they
+ * make no agreement. */
+MPI_TEST(gradient, mistakes_of_counts)
+{
+    for (int p = 0; p < PAIRS; p++) {
+        if (pairs[p].ranks != mpi_test_size())
+            continue;
+        fixture it = fixture_of(&pairs[p]);
+        mimo_log_set(note_line, NULL);
+        for (int wrong = 0; wrong < mpi_test_size(); wrong++)
+            for (int k = 0; k < COUNT_MISTAKES; k++) {
+                setenv("MIMO_AGREE", (wrong + k) % 2 ? "1" : "0", 1);
+                check_mistake(it.gradient, &pairs[p].side[MIMO_DST], wrong, &count_mistakes[k]);
+            }
+        setenv("MIMO_AGREE", "1", 1);
+        mimo_log_set(NULL, NULL);
+        release(&it);
+    }
 }
 
 /* ------------------------------------- order of the calls ------------------------------------- */
@@ -787,7 +917,9 @@ static void expect_explained(const fixture *it, const mimo_gradient_bucket *list
 MPI_TEST(gradient, copies)
 {
     static const char *const sentences[] = {
-        "tp ranks hold copies, and so do x ranks",
+        "tp ranks hold copies, and so do x ranks, so all of these add the same loss and tokens "
+        "(under "
+        "sp: sums over tp)",
         "llm (LLM x=2:copies,dp=2, 2 elements here, f32): SUM over 2 ranks, then * 1/3",
         "not over x=2: ranks hold copies, as the grid says",
     };
@@ -807,6 +939,14 @@ MPI_TEST(gradient, copies)
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
     MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
     MPI_EXPECT(n == 3 && loss == 10, "N is %" PRId64 ", the loss %g", n, loss);
+    if (mpi_test_rank() == 1)
+        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 1));
+    MPI_EXPECT_STATUS(mimo_gradient_count(&n, &loss, it.gradient), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 1 added 2 tokens with a loss sum of 10, and rank 0 1 with 10. They "
+                        "differ along x alone");
+    mimo_gradient_reset(it.gradient);
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
+    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
     list[1].count += mpi_test_rank() == 1;
     MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("3 elements on rank 1 and 2 on rank 0, and along x,dp ranks hold the same");
@@ -935,7 +1075,7 @@ MPI_TEST(gradient, explain_stages)
 {
     static const char *const sentences[] = {
         "cp=1 x dp=2 = 2 ranks and all micro-batches",
-        "only the last pipeline stage sees the loss",
+        "only the last pipeline stage adds its own",
         "N is not known yet",
         "vision.sharded (encoder tp=8,remat=1,cp=1,pp=1,dp=1, 7 elements here, f64): * 1/max(N, 1)",
         "no sum: one rank holds all of the gradient",

@@ -409,7 +409,8 @@ static double train_staged(staged *own, int tp, int dp)
     int64_t tokens = own->dp_size == dp ? 2 : 2 * dp, all;
     write_gradients(own, tp, dp);
     mimo_gradient_reset(own->step.gradient);
-    MPI_EXPECT_OK(mimo_gradient_add(own->step.gradient, 0, tokens));
+    if (own->pp_rank == own->pp_size - 1)
+        MPI_EXPECT_OK(mimo_gradient_add(own->step.gradient, 0, tokens));
     MPI_EXPECT_OK(mimo_gradient_count(&all, NULL, own->step.gradient));
     MPI_EXPECT(all == 2 * dp, "%d tokens", (int)all);
     MPI_EXPECT_OK(nn_gradients_finish(&norm, &own->step, all));

@@ -251,8 +251,8 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
     return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
 }
 
-/* The losses stand behind the last block. A stage without has the labels as well: what it says of
- * tokens does not count. */
+/* The losses stand behind the last block. A stage without them has the labels as well, and adds
+ * nothing. */
 static mimo_status add_losses(oracle_candidate *candidate, int64_t state)
 {
     const oracle_llm *llm = &candidate->llm;
@@ -260,7 +260,7 @@ static mimo_status add_losses(oracle_candidate *candidate, int64_t state)
     int64_t tokens = llm->share * llm->batch;
     if (oracle_llm_ends(llm, state))
         MIMO_TRY(nn_loss_read(&candidate->llm.loss, &sum, &tokens));
-    else if (llm->last)
+    else if (llm->last || !MIMO_MUTATED("loss-on-every-stage"))
         return MIMO_OK;
     return mimo_gradient_add(candidate->topology->gradient, sum, tokens);
 }
