@@ -21,7 +21,8 @@ class Bucket:
     module   "src": of the encoder; "dst": of the LLM
     shard    dimensions along which ranks hold different elements: "tp", "tp,pp"
     partial  dimensions along which ranks hold equal elements, each a part of their gradient: "tp" for
-             norm weights and row-parallel biases under sp
+             norm weights and row-parallel biases under sp, and for a head that each tp rank applies to its
+             sp shard; "pp" for tied embeddings, of which stages between the first and the last bring zeros
     grid     the name of a GradientGrid, whose dimensions the two then are; `module` plays no part then
     """
 
@@ -71,6 +72,10 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, grids: Sequence[
     """Every factor that gradients of these buckets get in a step, and why: which dimensions are summed
     over, which are not, and the scale. One line each, for a person to read. `grids` are those that
     buckets name. Collective, blocking.
+
+    N, in the scale, counts each token once. Ranks along tp hold copies of their tokens, so one of them counts. Where
+    each computes the loss of its sp shard alone, counts and losses are summed over tp first. With pp only
+    the last stage counts.
 
     Errors, on every rank: GridError (an unknown dimension, one both sharded and partial, one of the
     grid's `shard` that a bucket does not name), NotFoundError (a bucket's grid), ExistsError (two grids

@@ -329,6 +329,10 @@ def explained(comm):
         mb.Bucket("encoder.weight", "src", shard="tp"),
         mb.Bucket("llm.norm", "dst", partial="tp")], comm=comm)
     assert "encoder.weight" in text and "llm.norm" in text and "cp" in text, text
+    assert "tp ranks hold copies, so all of these add the same loss and tokens (under sp: sums over tp)" in text, text
+    tied = mb.explain(mb.Grid("dp=4"), mb.Grid("tp=1,pp=4"), [mb.Bucket("tied", "dst", partial="pp")], comm=comm)
+    assert "only the last pipeline stage adds its own" in tied, tied
+    assert "tied (LLM tp=1,pp=4, 0 elements here, f32): SUM over 4 ranks" in tied, tied
     raises(mb.GridError, "ep", mb.explain, mb.Grid("dp=4"), mb.Grid("dp=4"),
            [mb.Bucket("w", "src", shard="ep")], comm=comm)
 
