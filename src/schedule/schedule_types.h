@@ -108,7 +108,8 @@ static inline int64_t mimo_group_size(const mimo_schedule *schedule, int64_t gro
 static inline int mimo_step_holds(const mimo_schedule *schedule, int64_t stage,
                                   const mimo_schedule_step *step)
 {
-    bool forward = step->kind == MIMO_STEP_F && step->chunk == 0 && schedule->groups > 0;
+    bool forward = (step->kind == MIMO_STEP_F || step->kind == MIMO_STEP_FB) && step->chunk == 0 &&
+                   schedule->groups > 0;
     if (step->kind == MIMO_STEP_E)
         return 1;
     if (mimo_schedule_encoder_learns(schedule))

@@ -108,6 +108,20 @@ Test(schedule, frozen_encoder)
     }
 }
 
+/* The forward of an overlapped step ends a group as any other. */
+Test(schedule, frozen_encoder_of_overlapped_steps)
+{
+    for (int64_t pp = 1; pp <= 4; pp++)
+        for (int64_t limit = 0; limit <= 3; limit++) {
+            mimo_schedule_desc desc = with_encoder(desc_of(MIMO_SCHEDULE_1F1B, pp, 8), 1, limit);
+            desc.encoder_frozen = desc.overlap = true;
+            mimo_schedule *schedule = made(desc);
+            mimo_schedule_report report = report_of(schedule, NULL);
+            cr_assert(report.least_alive == 1 && (limit == 0 || report.encoder_alive <= limit));
+            mimo_schedule_destroy(schedule);
+        }
+}
+
 /* The last group is smaller than the others. */
 Test(schedule, groups_that_do_not_divide)
 {
