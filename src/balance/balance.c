@@ -80,6 +80,17 @@ static void search_levels(balance_search *own)
     }
 }
 
+/* The longest lane becomes shorter than it must be where no more rows move for it. */
+static void shorten_best(balance_search *own)
+{
+    int64_t items = own->input->desc.items;
+    if (items > 0)
+        memcpy(own->tried.lane, own->best.lane, (size_t)items * sizeof *own->best.lane);
+    mimo_assignment_measure(&own->tried, own->input);
+    mimo_shorten_longest(&own->tried, &own->dealer, own->goal);
+    keep_better(own);
+}
+
 /* Memory is short: items are dealt by their rows. */
 static mimo_status deal_by_rows(balance_search *own)
 {
@@ -100,7 +111,7 @@ static mimo_status search(balance_search *own)
         search_levels(own);
     if (own->best.rows_over > 0)
         MIMO_TRY(deal_by_rows(own));
-    mimo_shorten_longest(&own->best, &own->dealer, own->goal);
+    shorten_best(own);
     return MIMO_OK;
 }
 

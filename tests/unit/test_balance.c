@@ -89,6 +89,24 @@ Test(balance, a_swap_mends_longest_first)
     cr_expect_eq(report.longest, 6, "longest lane %" PRId64, report.longest);
 }
 
+/* A swap would shorten the longest lane below the limit, which is longest-first's, and move more
+ * rows than longest-first does: 174 against 125, and 72 against 8. */
+Test(balance, no_more_rows_move_than_in_longest_first)
+{
+    mimo_balance_desc desc = desc_of(2, ITEMS(3, 2, 2, 2, 3));
+    desc.rows = (const int64_t[]){62, 28, 6, 63, 84};
+    desc.home = (const int64_t[]){1, 0, 1, 1, 1};
+    mimo_balance_report report = balanced(&desc);
+    cr_expect(report.longest <= 7 && report.rows_moved <= 125, "%" PRId64 " rows",
+              report.rows_moved);
+    desc = desc_of(2, ITEMS(2880730213994225, 2891547014377876, 1118406709480587, 2365797082369631,
+                            2004512984356117, 1976620321760161));
+    desc.rows = (const int64_t[]){64, 42, 24, 82, 8, 8};
+    desc.home = (const int64_t[]){1, -1, 1, 1, 1, 0};
+    report = balanced(&desc);
+    cr_expect(report.rows_moved <= 8, "%" PRId64 " rows", report.rows_moved);
+}
+
 Test(balance, slack_keeps_rows_at_home)
 {
     mimo_balance_desc desc = desc_of(2, ITEMS(105, 95));
