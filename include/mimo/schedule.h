@@ -159,7 +159,9 @@ MIMO_API mimo_status mimo_schedule_check(const mimo_schedule *schedule);
 
 /** When each step of a stage begins and ends, into begin[count] and end[count], where every stage
  *  begins each step as soon as it may. A call (BF, BB) begins when the stage comes to it, keeps
- *  nobody from the next step, and ends when its rows are there. costs NULL: the descriptor's.
+ *  nobody from the next step, and ends when its rows are there. Calls follow each other: the cost
+ *  of one counts from the last begin on any stage, or from the end of the call before it where that
+ *  is later. costs NULL: the descriptor's.
  *  MIMO_ERR_ARGUMENT: no such stage, costs as for mimo_schedule_create. */
 MIMO_API mimo_status mimo_schedule_times(int64_t *begin, int64_t *end,
                                          const mimo_schedule *schedule, int64_t stage,
