@@ -8,15 +8,15 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). All except MIMO_WAIT and MIMO_LOG can
- *  also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole
- *  numbers; where the row has words, values are lists of these, "calls,samples" or "", and the
- *  number has a bit for each. Any other value is an error at the call that reads it. The creation
- *  of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them; that of a gradient object
- *  MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS and MIMO_WAIT,
- *  and checks MIMO_LOG. Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the word
- *  `calls`. All ranks set the same: creations compare MIMO_AGREE and MIMO_CHECK
- *  (MIMO_ERR_MISMATCH), other calls do not. */
+/** One row per variable: X(id, name, default, words, help). All except MIMO_ALONE, MIMO_WAIT and
+ *  MIMO_LOG can also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas.
+ *  Values are whole numbers; where the row has words, values are lists of these, "calls,samples" or
+ *  "", and the number has a bit for each. Any other value is an error at the call that reads it.
+ *  The creation of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them; that of a gradient
+ *  object MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS and
+ *  MIMO_WAIT, and checks MIMO_LOG. From an MPI that knows of one process it reads MIMO_ALONE.
+ *  Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the
+ *  same: creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: each collective call that the host waits for begins with an agreement of its "      \
@@ -50,7 +50,10 @@ MIMO_BEGIN_DECLS
     X(MIMO_ENV_STAGED, "MIMO_STAGED", 1, NULL,                                                \
       "1: transport AUTO stages messages on devices whose ranks share memory, where that is " \
       "faster, and a communicator with bridges takes memory for it; 0: it sends them; the "   \
-      "same on all ranks")
+      "same on all ranks")                                                                    \
+    X(MIMO_ENV_ALONE, "MIMO_ALONE", 0, NULL,                                                  \
+      "1: a process is alone on purpose where a launcher started several and MPI knows of "   \
+      "this one alone; 0: a communicator from MPI is then refused")
 
 /** The bits of MIMO_ENV_CHECK. */
 enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4, MIMO_CHECK_ALL = 7 };

@@ -40,8 +40,8 @@ MIMO_BEGIN_DECLS
  *
  * Errors on that rank alone: MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
  * intercommunicator), MIMO_ERR_STATE (MPI is not initialised, is finalized, or may not be called by
- * this thread; under torchrun with WORLD_SIZE above 1: MPI did not start the processes and sees one
- * rank. MPI_COMM_SELF is accepted there).
+ * this thread; MPI_COMM_WORLD has one rank, and the environment says that a launcher started more
+ * processes. docs/errors.md has its variables, and MIMO_ALONE=1 allows it, as MPI_COMM_SELF does).
  * Errors on every rank: MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MEMORY,
  * MIMO_ERR_MISMATCH (MIMO_AGREE or MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT,
  * MIMO_ERR_COMM.

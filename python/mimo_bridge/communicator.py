@@ -472,7 +472,7 @@ def _create_mpi(handle: ctypes.c_void_p, common: _c.mimo_comm_desc) -> None:
     try:
         mpi.library.mimo_comm_create_mpi(ctypes.byref(handle), mpi.world, ctypes.byref(common))
     except StateError as error:
-        if "the launcher started" not in str(error):
+        if "(WORLD_SIZE=" not in str(error):
             raise
         raise StateError("CPU tensors need mpirun, and this is torchrun, under which CUDA tensors move after "
                          "init_process_group('nccl'). For CPU tensors: python -m mimo_bridge.run "

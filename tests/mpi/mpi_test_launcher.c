@@ -44,33 +44,41 @@ static void calls(const setting *settings, MPI_Comm mpi, const char *words)
 
 static const setting torchrun[MOST_SETTINGS] = {
     {"WORLD_SIZE", "4"}, {"RANK", "2"}, {"TORCHELASTIC_RUN_ID", "none"}};
-static const setting env_method[MOST_SETTINGS] = {
-    {"WORLD_SIZE", "16"}, {"RANK", "0"}, {"MASTER_ADDR", "localhost"}};
+static const setting env_method[MOST_SETTINGS] = {{"WORLD_SIZE", "16"}, {"RANK", "0"}};
+static const setting srun[MOST_SETTINGS] = {{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "3"}};
 
-/* One process, as each is under torchrun. */
+/* One process, as each is under torchrun or srun. tests/unit/test_launcher.c has all launchers. */
 MPI_TEST(launcher, is_not_mpirun)
 {
-    const setting alone[MOST_SETTINGS] = {
-        {"WORLD_SIZE", "1"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}};
-    const setting half[MOST_SETTINGS] = {{"WORLD_SIZE", "4"}, {"RANK", "0"}};
-    const setting garbage[MOST_SETTINGS] = {
-        {"WORLD_SIZE", "4x"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}};
+    const setting alone[MOST_SETTINGS] = {{"SLURM_STEP_NUM_TASKS", "8"}, {"MIMO_ALONE", "1"}};
+    const setting wrong[MOST_SETTINGS] = {{"OMPI_COMM_WORLD_SIZE", "8"}};
     const setting none[MOST_SETTINGS] = {{NULL, NULL}};
+    MPI_Comm copy;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     calls(none, MPI_COMM_WORLD, NULL);
     calls(torchrun, MPI_COMM_WORLD, "started 4 processes (WORLD_SIZE=4), and MPI knows of 1");
-    calls(torchrun, MPI_COMM_WORLD, "mpirun -n 4");
     calls(env_method, MPI_COMM_WORLD, "started 16 processes");
+    calls(torchrun, copy, "started 4 processes");
     calls(torchrun, MPI_COMM_SELF, NULL); /* one rank is what the caller asks for */
+    calls(srun, MPI_COMM_WORLD, NULL);    /* mpirun -n 1, in a task of srun */
+    calls(wrong, MPI_COMM_WORLD, "mpirun of Open MPI started 8 processes");
+    unsetenv("OMPI_COMM_WORLD_SIZE"); /* no mpirun from here on */
+    calls(srun, MPI_COMM_WORLD, "srun started 8 processes (SLURM_STEP_NUM_TASKS=8)");
+    calls(srun, MPI_COMM_SELF, NULL);
     calls(alone, MPI_COMM_WORLD, NULL);
-    calls(half, MPI_COMM_WORLD, NULL);
-    calls(garbage, MPI_COMM_WORLD, NULL);
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    MPI_Comm_free(&copy);
 }
 
 /* mpirun started these ranks, whatever the environment says. */
 MPI_TEST(launcher, is_mpirun)
 {
+    MPI_Comm part;
+    MPI_Comm_split(MPI_COMM_WORLD, mpi_test_rank(), 0, &part);
     calls(torchrun, MPI_COMM_WORLD, NULL);
     calls(torchrun, MPI_COMM_SELF, NULL);
+    calls(srun, part, NULL);
+    MPI_Comm_free(&part);
 }
 
 /* Tests of a launch run in its processes: what one sets, the next one does not see. */
