@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fatal_signal.h"
 #include "mpi_test.h"
 
 static mpi_test *tests;
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
                 argv[0]);
         return EXIT_USAGE;
     }
+    fatal_signal_watch();
     mpi_test_begin(named(argc, argv, 0));
     keep_environment();
     bool passed = true;
@@ -85,6 +87,6 @@ int main(int argc, char **argv)
         restore_environment();
     }
     forget_environment();
-    MPI_Finalize();
+    mpi_test_end();
     return passed ? 0 : 1;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fatal_signal.h"
 #include "mpi_test.h"
 #include "test_memory.h"
 
@@ -30,11 +31,19 @@ void mpi_test_begin(const mpi_test *first)
 {
     running = first;
     int provided = -1, wanted = mpi_test_level();
+    fatal_signal_phase("in MPI_Init");
     MPI_Init_thread(NULL, NULL, wanted, &provided);
     if (provided == wanted)
         return;
     fprintf(stderr, "MPI has thread level %d, not %d\n", provided, wanted);
     MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+void mpi_test_end(void)
+{
+    fatal_signal_phase("in MPI_Finalize");
+    MPI_Finalize();
+    fatal_signal_phase("behind MPI_Finalize");
 }
 
 int mpi_test_rank(void)
@@ -118,6 +127,7 @@ bool mpi_test_run(const mpi_test *test)
     running = test;
     failures = 0;
     looked = false;
+    fatal_signal_phase("in %s/%s", test->suite, test->name);
     say("begins");
     MPI_Barrier(MPI_COMM_WORLD); /* no rank dies in this test before rank 0 has said so */
     const char *lacks = test_memory_lacks();
@@ -126,6 +136,7 @@ bool mpi_test_run(const mpi_test *test)
     test->body();
     bool passed = verdict();
     say(passed ? "passed" : "failed");
+    fatal_signal_phase("behind %s/%s", test->suite, test->name);
     return passed;
 }
 
@@ -135,6 +146,6 @@ void mpi_test_skip(const char *reason)
     if (mpi_test_rank() == 0)
         fprintf(stderr, "%s/%s is skipped: %s\n", running->suite, running->name, reason);
     mimo_comm_destroy(comm);
-    MPI_Finalize();
+    mpi_test_end();
     exit(EXIT_SKIPPED);
 }

@@ -12,7 +12,8 @@
  *   mpirun -n N exe --filter suite/name [--filter suite/name]...
  *
  * It ends at the first test that fails, or that all ranks skip (exit status 77). A rank that dies
- * ends the launch, so no rank waits. mpi_cases.py tells the tests of a launch apart by the lines
+ * ends the launch, so no rank waits. It says in which test, or whether in MPI_Init, in MPI_Finalize
+ * or behind that (fatal_signal.h). mpi_cases.py tells the tests of a launch apart by the lines
  * that rank 0 prints where a test begins and ends.
  */
 #ifndef MIMO_TESTS_MPI_TEST_H
@@ -38,6 +39,7 @@ void mpi_test_add(mpi_test *test);
 void mpi_test_begin(const mpi_test *first);
 /* Runs a test and returns the verdict, on which all ranks agree. */
 bool mpi_test_run(const mpi_test *test);
+void mpi_test_end(void); /* ends MPI */
 
 /* The running test. Another one has another address. */
 const mpi_test *mpi_test_running(void);
