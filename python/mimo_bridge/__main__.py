@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 
 from . import Bridge, Communicator, Grid, MimoError, Partition, __version__, _c, _nccl
-from ._load import open_library
+from ._load import open_mpi
 
 
 def _mpi_line() -> str:
     """What libmimo-bridge-mpi runs with. MPI is not begun here."""
     try:
-        library = open_library("mimo-bridge-mpi")
+        library = open_mpi(_c.lib)
     except ImportError as error:
         return f"not found ({error})"
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()

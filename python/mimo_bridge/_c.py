@@ -369,7 +369,7 @@ def declare(library: ctypes.CDLL, prototypes: dict[str, str]) -> None:
 
 
 def _open() -> ctypes.CDLL:
-    library = _load.open_library("mimo-bridge")
+    library = _load.open_core()
     version = library.mimo_version()
     if version // 100 != _load.VERSION[0] * 100 + _load.VERSION[1]:
         raise ImportError(f"mimo_bridge {'.'.join(map(str, _load.VERSION))} found libmimo-bridge "

@@ -67,7 +67,7 @@ def start() -> Mpi:
 @functools.cache
 def _opened() -> Mpi:
     try:
-        library = _load.open_library("mimo-bridge-mpi")
+        library = _load.open_mpi(_c.lib)
     except ImportError as error:
         raise UnsupportedError(f"tensors in host memory need MPI: {error}") from error
     _c.declare(library, _c.MPI_PROTOTYPES)
