@@ -6,8 +6,9 @@
 
 Rules: who may include whom (docs/architecture.md), what examples may include and use, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
-parameter lists, switches over dtypes, which files are compiled again for tests, that every test of several ranks is
-launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers.
+parameter lists, switches over dtypes, which files are compiled again for tests, that headers and Python files are
+installed, that every test of several ranks is launched, that public calls of all ranks have a range for profilers, no
+machine paths or leftovers.
 object_law.py has the rules of what files need.
 """
 import os
@@ -133,6 +134,7 @@ LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 PLANTED = re.compile(r"\b(MIMO|NN_ROW)_MUTATED\(")
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = LIBRARY | ALL_TRAIN
+INSTALLS = re.compile(r"\binstall_(sources|headers)\(")  # Meson installs only files that are named
 
 # Public calls that profilers show: those that a header calls collective, and all that begin a scope.
 DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;", re.S)
@@ -238,6 +240,7 @@ class Law:
             self.hooks(name)
         self.launches()
         self.ranges()
+        self.installed()
         for name, text in self.files.items():
             if text is not None and not name.startswith("LICENSE"):
                 self.leftovers(name, text)
@@ -254,6 +257,13 @@ class Law:
             self.find(name, 1, f"{folder}/meson.build must list a file with hooks in hooked_sources")
         if listed and not has_hook:
             self.find(name, 1, f"{folder}/meson.build lists a file without hooks in hooked_sources")
+
+    def installed(self):
+        for name in self.files:
+            folder, base = os.path.split(name)
+            build = self.files.get(f"{folder}/meson.build") or ""
+            if INSTALLS.search(build) and base != "meson.build" and f"'{base}'" not in build:
+                self.find(name, 1, f"{folder}/meson.build does not install it")
 
     def declared(self):
         """The public functions: name -> whether the comment before it says that it is collective."""
@@ -548,6 +558,8 @@ SAMPLES = [
      "f has 2 planted bugs"),
     ("train/nn/ops/bug.h", 'int f(int a)\n{\n    return NN_ROW_MUTATED("a") || NN_ROW_MUTATED("b") ? 1 : a;\n}\n',
      "f has 2 planted bugs"),
+    ("python/package/lost.py", "", "python/package/meson.build does not install it"),
+    ("python/package/lost.typed", "", "python/package/meson.build does not install it"),
     ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
     ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),
     ("grid/own.c", "mimo_status mimo_own(int a)\n{\n    MIMO_ENTER(a);\n    return a;\n}\n",
@@ -582,6 +594,9 @@ GOOD = {
     "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
     "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
     "tests/mpi/kept.c": "MPI_TEST(kept, test_that_runs)\n{\n}\n",
+    "python/package/meson.build": "python.install_sources('kept.py', 'py.typed')\n",
+    "python/package/kept.py": "",
+    "python/package/py.typed": "",
     "grid/meson.build": "mimo_hooked_sources += files('hooked.c')\n",
     "grid/hooked.c": "#ifdef MIMO_TEST_HOOKS\n#endif\n",
     "src/partition/shard/moves.h": "int y;\n",
