@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
-# where it is there already: PyTorch for Python 3, mypy, safetensors and PEFT. Fetches Megatron core, with
-# whose classes they compare.
+# where it is there already: PyTorch for Python 3, mypy, safetensors, PEFT, and meson-python, with which pip
+# builds the package. Fetches Megatron core, with whose classes they compare.
 #
 #   scripts/torch_venv.sh
 #
@@ -23,6 +23,9 @@ optional=(mypy safetensors pytest) # their tests are skipped without them
 # So is PEFT's. The two that need PyTorch come without what they need: pip would fetch what that lacks here.
 beside_peft=(transformers==5.23.0 psutil)
 peft=(accelerate==1.15.0 peft==0.21.2)
+# What pip needs to build the package by what is here. It is not in the recipe: an environment that is there
+# gets it too. An older pip takes one setup-args.
+builder=("pip>=23.1" meson-python)
 recipe="$torch ${beside[*]} ${pure[*]} ${optional[*]} ${beside_peft[*]} ${peft[*]}"
 
 # What torch opens of CUDA 13, as the dynamic linker names it.
@@ -60,13 +63,9 @@ mkdir -p "$cache" "$(dirname -- "$venv")"
 exec 9>"$venv.lock"
 flock 9 # another run may be making it
 fetch_megatron || echo "$megatron could not be fetched: its tests are skipped" >&2
-if [ -f "$venv/recipe" ] && [ "$(cat "$venv/recipe")" = "$recipe" ]; then
-    exit 0
-fi
 if [ -x "$venv/bin/python" ] && [ ! -f "$venv/recipe" ] && imports ''; then
     exit 0 # the user's own
 fi
-echo "Installing PyTorch in $venv"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >>"$log" 2>&1; }
@@ -89,9 +88,19 @@ make_it() {
     done
     install_peft || echo "peft could not be installed: its test is skipped" >&2
 }
-if ! make_it; then
-    tail -n 20 "$log" >&2
-    echo "PyTorch could not be installed in $venv: the tests of the Python package are skipped" >&2
-    exit 1
+if [ "$(cat "$venv/recipe" 2>/dev/null)" != "$recipe" ]; then
+    echo "Installing PyTorch in $venv"
+    if ! make_it; then
+        tail -n 20 "$log" >&2
+        echo "PyTorch could not be installed in $venv: the tests of the Python package are skipped" >&2
+        exit 1
+    fi
+    echo "$recipe" >"$venv/recipe"
 fi
-echo "$recipe" >"$venv/recipe"
+if [ "$(cat "$venv/builder" 2>/dev/null)" != "${builder[*]}" ]; then
+    if install "${builder[@]}"; then
+        echo "${builder[*]}" >"$venv/builder"
+    else
+        echo "${builder[*]} could not be installed: its test is skipped" >&2
+    fi
+fi

