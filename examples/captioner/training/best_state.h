@@ -1,16 +1,17 @@
-/* The model as it was when its held-out loss was lowest: values and moments of what is trained, in
- * host memory. So a run that has learned too much by heart ends where it was best, and goes on from
- * there where it is resumed. */
+/* The model as it was when its held-out loss was lowest: all that steps change (model_state.h), in
+ * host memory. So a run that has learned too much by heart ends with the very state of the step
+ * where it was best, as if it had ended there, and goes on from it where it is resumed. */
 #ifndef CAPTIONER_BEST_STATE_H
 #define CAPTIONER_BEST_STATE_H
 
-#include "train/model/bridged_model.h"
+#include "captioner/training/model_state.h"
 
 typedef struct best_state {
     bridged_model *model; /* borrowed */
-    nn_real *kept;          /* this rank's elements */
-    int64_t step;           /* after which they were kept; 0: none yet */
-    double loss;            /* of that step */
+    model_state state;
+    nn_real *kept; /* the elements of its arrays, one after the other */
+    int64_t step;  /* after which they were kept; 0: none yet */
+    double loss;   /* of that step */
 } best_state;
 
 /** Room for one state. Local. The caller zeroes *out before and calls best_state_release after,

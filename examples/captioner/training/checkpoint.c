@@ -10,83 +10,42 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/finite_values.h"
+#include "captioner/training/model_state.h"
 #include "captioner/training/options.h"
-#include "train/nn/params/nn_whole.h"
-
-/* What a checkpoint holds of one parameter. */
-enum { PARTS = 3 };
-static const struct {
-    nn_part part;
-    const char *suffix;
-} parts[PARTS] = {{NN_VALUE, ""}, {NN_MOMENT_M, ".adam_m"}, {NN_MOMENT_V, ".adam_v"}};
-
-/* One tensor of the file: where it lies in the model. */
-typedef struct saved_tensor {
-    const nn_param *param;
-    nn_param_part place;
-    const char *name; /* in `keys` of the list */
-} saved_tensor;
 
 typedef struct entry_list {
-    saved_tensor *entries;
-    mimo_pattern_key *keys; /* [count] */
-    int64_t count;
-    int64_t largest; /* elements of the largest whole tensor */
-    nn_real *whole;  /* [largest] */
-    nn_real *slice;  /* [largest]: reading: this rank's part; saving: the slices of all */
+    model_state state;      /* its arrays are the tensors of the file */
+    mimo_pattern_key *keys; /* what they are called there */
+    int64_t largest;        /* elements of the largest whole tensor */
+    nn_real *whole;         /* [largest] */
+    nn_real *slice;         /* [largest]: reading: this rank's part; saving: the slices of all */
 } entry_list;
 
-/* Everything, or the values of what is no adapter. */
-typedef enum selection { SELECT_ALL, SELECT_BASE } selection;
-
-static bool is_selected(const nn_param *param, nn_part part, selection what)
-{
-    if (what == SELECT_BASE)
-        return part == NN_VALUE && !param->adapter;
-    return nn_param_has(param, part);
-}
-
-static void list_store(entry_list *list, const nn_owners *owners, selection what)
-{
-    const nn_params *params = owners->params;
-    for (int i = 0; i < nn_params_count(params); i++)
-        for (int part = 0; part < PARTS; part++) {
-            const nn_param *param = nn_params_at(params, i);
-            if (!is_selected(param, parts[part].part, what))
-                continue;
-            mimo_pattern_key *key = &list->keys[list->count];
-            saved_tensor *entry = &list->entries[list->count++];
-            int64_t elements = nn_placement_elements(&param->placement);
-            entry->param = param;
-            entry->place = (nn_param_part){owners, i, parts[part].part};
-            entry->name = key->text;
-            key->place = -1;
-            snprintf(key->text, sizeof key->text, "%s%s", param->name, parts[part].suffix);
-            if (elements > list->largest)
-                list->largest = elements;
-        }
-}
-
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
-static mimo_status list_entries(entry_list *out, const bridged_model *model, selection what,
+static mimo_status list_entries(entry_list *out, const bridged_model *model, state_choice what,
                                 checkpoint_keys keys)
 {
-    int64_t count = 0;
-    for (int s = 0; s < MODEL_STORES; s++)
-        count += PARTS * (int64_t)nn_params_count(model->owners[s].params);
-    TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
-    TRY(memory_reserve(&out->keys, count, sizeof *out->keys));
-    for (int s = 0; s < MODEL_STORES; s++)
-        list_store(out, &model->owners[s], what);
+    const model_state *state = &out->state;
+    TRY(model_state_list(&out->state, model, what));
+    TRY(memory_reserve(&out->keys, state->count, sizeof *out->keys));
+    for (int64_t i = 0; i < state->count; i++) {
+        const state_array *array = &state->arrays[i];
+        mimo_pattern_key *key = &out->keys[i];
+        int64_t elements = nn_placement_elements(&array->param->placement);
+        key->place = -1;
+        snprintf(key->text, sizeof key->text, "%s%s", array->param->name, array->suffix);
+        if (elements > out->largest)
+            out->largest = elements;
+    }
     if (keys == CHECKPOINT_KEYS_MEGATRON)
-        TRY(checkpoint_keys_rename(out->keys, out->count, &model->layout));
+        TRY(checkpoint_keys_rename(out->keys, state->count, &model->layout));
     TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
     return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
 
 static void release_entries(entry_list *list)
 {
-    memory_release(list->entries);
+    model_state_release(&list->state);
     memory_release(list->keys);
     memory_release(list->slice);
     memory_release(list->whole);
@@ -171,7 +130,7 @@ static void add_adapters(fact *facts, int *count, const struct adapter_config *c
 }
 
 /* Returns how many there are. */
-static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection what)
+static int list_facts(fact facts[FACTS], const step_trainer *trainer, state_choice what)
 {
     const model_desc *desc = &trainer->model->desc;
     const trainer_desc *training = &trainer->desc;
@@ -189,7 +148,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
     add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
     add_pair(facts, &n, "same_bits", "--same-bits", desc->shards, desc->pairs);
     add_images(facts, &n, training->least_images, desc->most_images);
-    if (training->adapters && what == SELECT_ALL)
+    if (training->adapters && what == STATE_ALL)
         add_adapters(facts, &n, training->adapters);
     return n;
 }
@@ -198,7 +157,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
 
 /* Header and metadata. On rank 0 only. */
 static mimo_status begin_file(safetensors_writer **out, const char *path, const entry_list *list,
-                              const step_trainer *trainer, int64_t step, selection what)
+                              const step_trainer *trainer, int64_t step, state_choice what)
 {
     char digits[24];
     struct safetensors_text metadata[FACTS + 2];
@@ -215,13 +174,13 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     metadata[said++] = (struct safetensors_text){"step", digits};
 
     struct safetensors_tensor *tensors = NULL;
-    TRY(memory_reserve(&tensors, list->count, sizeof *tensors));
-    for (int64_t i = 0; i < list->count; i++) {
-        const saved_tensor *entry = &list->entries[i];
-        tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
-                                                 entry->param->placement.shape};
+    TRY(memory_reserve(&tensors, list->state.count, sizeof *tensors));
+    for (int64_t i = 0; i < list->state.count; i++) {
+        const nn_param *param = list->state.arrays[i].param;
+        tensors[i] = (struct safetensors_tensor){list->keys[i].text, NN_DTYPE, param->ndim,
+                                                 param->placement.shape};
     }
-    struct safetensors_content content = {tensors, list->count, metadata, said};
+    struct safetensors_content content = {tensors, list->state.count, metadata, said};
     mimo_status status = safetensors_create(out, path, &content);
     memory_release(tensors);
     return status;
@@ -238,7 +197,7 @@ typedef struct save_state {
 
 /* Local, and before anything collective: tensors are gathered only where every rank can. */
 static mimo_status prepare_save(save_state *save, const char *path, const step_trainer *trainer,
-                                int64_t step, selection what)
+                                int64_t step, state_choice what)
 {
     entry_list *list = &save->list;
     TRY(list_entries(list, trainer->model, what, trainer->desc.keys));
@@ -256,7 +215,7 @@ static void release_save(save_state *save)
     release_entries(&save->list);
 }
 
-static mimo_status probe(const char *path, const step_trainer *trainer, selection what)
+static mimo_status probe(const char *path, const step_trainer *trainer, state_choice what)
 {
     save_state save = {.path = path};
     mimo_status status = prepare_save(&save, path, trainer, 0, what);
@@ -266,21 +225,21 @@ static mimo_status probe(const char *path, const step_trainer *trainer, selectio
 
 mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
 {
-    return probe(path, trainer, SELECT_ALL);
+    return probe(path, trainer, STATE_ALL);
 }
 
 mimo_status checkpoint_probe_merged(const char *path, const step_trainer *trainer)
 {
-    return probe(path, trainer, SELECT_BASE);
+    return probe(path, trainer, STATE_BASE);
 }
 
 /* A merged weight can overflow: no reader would take the file. */
 static mimo_status write_entry(const save_state *save, int64_t index)
 {
     const entry_list *list = &save->list;
-    const saved_tensor *entry = &list->entries[index];
-    int64_t elements = nn_placement_elements(&entry->param->placement);
-    const struct finite_values written = {save->path, entry->name, list->whole, 0, elements};
+    int64_t elements = nn_placement_elements(&list->state.arrays[index].param->placement);
+    const struct finite_values written = {save->path, list->keys[index].text, list->whole, 0,
+                                          elements};
     TRY(finite_values_check(&written));
     return safetensors_write(save->writer, index, 0, elements, list->whole);
 }
@@ -291,8 +250,8 @@ static mimo_status write_entries(const save_state *save)
     const entry_list *list = &save->list;
     const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
-    for (int64_t i = 0; i < list->count; i++) {
-        TRY(nn_whole_gather(&rooms, &list->entries[i].place));
+    for (int64_t i = 0; i < list->state.count; i++) {
+        TRY(nn_whole_gather(&rooms, &list->state.arrays[i].place));
         if (save->writer && written == MIMO_OK)
             written = write_entry(save, i);
     }
@@ -300,7 +259,7 @@ static mimo_status write_entries(const save_state *save)
 }
 
 static mimo_status save_selected(const char *path, const step_trainer *trainer, int64_t step,
-                                 selection what)
+                                 state_choice what)
 {
     mimo_comm *world = trainer->model->topology->world;
     save_state save = {.path = path};
@@ -319,7 +278,7 @@ static mimo_status save_selected(const char *path, const step_trainer *trainer, 
 
 mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step)
 {
-    return save_selected(path, trainer, step, SELECT_ALL);
+    return save_selected(path, trainer, step, STATE_ALL);
 }
 
 mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer, int64_t step)
@@ -327,7 +286,7 @@ mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer
     bridged_model *model = trainer->model;
     mimo_status status = mimo_comm_agree(model->topology->world, model_merge(model));
     if (status == MIMO_OK)
-        status = save_selected(path, trainer, step, SELECT_BASE);
+        status = save_selected(path, trainer, step, STATE_BASE);
     mimo_status unmerged = model_unmerge(model);
     return status == MIMO_OK ? unmerged : status;
 }
@@ -363,42 +322,44 @@ static mimo_status check_fact(const safetensors_file *file, const char *path, co
 }
 
 static mimo_status check_facts(const safetensors_file *file, const char *path,
-                               const step_trainer *trainer, selection what)
+                               const step_trainer *trainer, state_choice what)
 {
     fact facts[FACTS];
     int count = list_facts(facts, trainer, what);
-    if (what == SELECT_BASE)
+    if (what == STATE_BASE)
         count = SIZES;
     for (int i = 0; i < count; i++)
         TRY(check_fact(file, path, &facts[i]));
     fact none = {"lora_rank", "--lora-rank", ABSENT, false};
-    bool adapters = what == SELECT_BASE || trainer->desc.adapters;
+    bool adapters = what == STATE_BASE || trainer->desc.adapters;
     return adapters ? MIMO_OK : check_fact(file, path, &none);
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,
-                              const saved_tensor *entry, const entry_list *list)
+                              const entry_list *list, int64_t entry)
 {
-    const nn_param *param = entry->param;
-    int64_t index = safetensors_find(file, entry->name);
-    CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, entry->name);
+    const nn_param *param = list->state.arrays[entry].param;
+    const nn_param_part *place = &list->state.arrays[entry].place;
+    const char *name = list->keys[entry].text;
+    int64_t index = safetensors_find(file, name);
+    CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, name);
     const struct safetensors_tensor *saved = safetensors_at(file, index);
     bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
     for (int i = 0; same && i < param->ndim; i++)
         same = saved->shape[i] == param->placement.shape[i];
     CHECK(same, MIMO_ERR_SHAPE,
-          "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
-          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
+          "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]", name,
+          path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
           param->placement.shape[1]);
     if (!param->held)
         return MIMO_OK;
     int64_t elements = nn_placement_elements(&param->placement);
     TRY(safetensors_read(file, index, 0, elements, list->whole));
-    const struct finite_values read = {path, entry->name, list->whole, 0, elements};
+    const struct finite_values read = {path, name, list->whole, 0, elements};
     TRY(finite_values_check(&read));
-    nn_params *params = entry->place.owners->params;
-    nn_whole_slice(list->slice, list->whole, params, entry->place.index);
-    return nn_params_write(params, entry->place.index, entry->place.part, list->slice);
+    nn_params *params = place->owners->params;
+    nn_whole_slice(list->slice, list->whole, params, place->index);
+    return nn_params_write(params, place->index, place->part, list->slice);
 }
 
 /* Whichever names a file has, it is read. */
@@ -414,7 +375,7 @@ static mimo_status read_keys(checkpoint_keys *out, const safetensors_file *file,
 
 /* What the file says of the selected, into what this rank holds of them. Local. */
 static mimo_status read_file(const safetensors_file *file, const char *path,
-                             const step_trainer *trainer, selection what)
+                             const step_trainer *trainer, state_choice what)
 {
     entry_list list = {0};
     checkpoint_keys keys = CHECKPOINT_KEYS_OWN;
@@ -423,8 +384,8 @@ static mimo_status read_file(const safetensors_file *file, const char *path,
         status = read_keys(&keys, file, path);
     if (status == MIMO_OK)
         status = list_entries(&list, trainer->model, what, keys);
-    for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
-        status = read_entry(file, path, &list.entries[i], &list);
+    for (int64_t i = 0; status == MIMO_OK && i < list.state.count; i++)
+        status = read_entry(file, path, &list, i);
     release_entries(&list);
     return status;
 }
@@ -447,14 +408,13 @@ mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *st
     uint64_t saved = 0;
     mimo_status status = safetensors_open(&file, path);
     if (status == MIMO_OK)
-        status = read_file(file, path, trainer, SELECT_ALL);
+        status = read_file(file, path, trainer, STATE_ALL);
     if (status == MIMO_OK)
         status = read_step(&saved, file, path);
     safetensors_close(file);
     TRY(mimo_comm_agree(model->topology->world, status));
     *step = (int64_t)saved;
-    nn_params_set_steps(model->encoder.params, *step); /* bias correction goes on where it was */
-    nn_params_set_steps(model->language.params, *step);
+    model_state_set_steps(model, *step);
     return MIMO_OK;
 }
 
@@ -463,7 +423,7 @@ mimo_status checkpoint_load_base(const char *path, step_trainer *trainer)
     safetensors_file *file = NULL;
     mimo_status status = safetensors_open(&file, path);
     if (status == MIMO_OK)
-        status = read_file(file, path, trainer, SELECT_BASE);
+        status = read_file(file, path, trainer, STATE_BASE);
     safetensors_close(file);
     return mimo_comm_agree(trainer->model->topology->world, status);
 }

@@ -140,6 +140,7 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         .decay = desc->decay,
         .adapter = desc->adapter,
         .frozen = desc->untrained || (params->frozen && !desc->adapter),
+        .moved = desc->untrained && !params->frozen,
         .stage = params->stage,
         .held = params->stage == params->pp_rank && !desc->elsewhere,
         .init = desc->init,
@@ -178,6 +179,11 @@ int nn_params_find(const nn_params *params, const char *name)
 bool nn_param_has(const nn_param *param, nn_part part)
 {
     return part == NN_VALUE || !param->frozen;
+}
+
+bool nn_param_changes(const nn_param *param)
+{
+    return !param->frozen || param->moved;
 }
 
 nn_real *nn_param_array(const nn_param *param, nn_part part)

@@ -55,8 +55,8 @@ typedef struct nn_param_desc {
     bool decay;         /* weight decay applies */
     nn_packing packing; /* of the rows; only files in another order need it */
     bool adapter;       /* trained also where the store is frozen */
-    bool untrained;     /* frozen in any store: its layer alone sets it */
-    bool elsewhere;     /* ranks beside this one hold it: another's expert */
+    bool untrained; /* frozen in any store: its layer alone moves it, unless the store is frozen */
+    bool elsewhere; /* ranks beside this one hold it: another's expert */
     nn_init init;
     double std; /* of NN_INIT_NORMAL; the bound of NN_INIT_UNIFORM */
 } nn_param_desc;
@@ -75,8 +75,9 @@ typedef struct nn_param {
     nn_rule rule;
     nn_packing packing;
     bool decay, frozen, adapter;
-    int stage; /* that holds it */
-    bool held; /* this rank does; otherwise local and count are 0, and it has no array here */
+    bool moved; /* a frozen one whose layer changes its value in each step: a router's bias */
+    int stage;  /* that holds it */
+    bool held;  /* this rank does; otherwise local and count are 0, and it has no array here */
     nn_init init;
     double std;
     nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */
@@ -146,6 +147,10 @@ int nn_params_find(const nn_params *params, const char *name);
 /** Whether a parameter has that array; and the array, NULL where it has none. */
 bool nn_param_has(const nn_param *param, nn_part part);
 nn_real *nn_param_array(const nn_param *param, nn_part part);
+
+/** Whether a step may change a parameter: the arrays of a trained one, the value of one that its
+ *  layer moves. */
+bool nn_param_changes(const nn_param *param);
 
 /** Elements of the largest parameter on this rank; at least 1. */
 int64_t nn_params_largest(const nn_params *params);
