@@ -117,10 +117,14 @@ mimo_status samples_render(struct samples *out, const struct sample_source *sour
     struct emoji_list list = {0};
     struct samples samples = {0};
     mimo_status status;
+    /* First, so that the next run sees where a file was replaced meanwhile. Of a file that is
+     * missing the readers say more. */
+    uint64_t identity = 0;
+    identify(&identity, source);
     TRY_GOTO(status, done, read_emoji(&list, source));
     TRY_GOTO(status, done, samples_create(&samples, list.count, source->image_size));
     TRY_GOTO(status, done, render_list(&samples, &list, source));
-    TRY_GOTO(status, done, identify(&samples.source, source));
+    samples.source = identity;
     *out = samples;
     samples = (struct samples){0};
 done:
