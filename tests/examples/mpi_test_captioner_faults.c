@@ -13,76 +13,16 @@
 #include "captioner/captions/generate.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
-#include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/model_hashes.h"
-#include "captioner/training/options_compare.h"
-#include "captioner/training/train_step.h"
+#include "small_run.h"
 
-enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
+enum { RANKS = 2 };
 
-typedef struct small_run {
-    struct options options;
-    mimo_comm *world;
-    rank_topology topology;
-    lora_setup lora;
-    caption_data data;
-    bridged_model model;
-    step_trainer trainer;
+typedef struct looks {
     model_hashes hashes;
     best_state best;
-} small_run;
-
-/* On rank 0: pictures of one colour each, named by a letter. */
-static void write_samples(const char *path)
-{
-    struct samples samples;
-    MPI_EXPECT_OK(samples_create(&samples, SAMPLES, SIDE));
-    for (int i = 0; i < SAMPLES; i++) {
-        memset(sample_name(&samples, i), 'a' + i, LENGTH);
-        memset(sample_image(&samples, i), 20 * i, SIDE * SIDE * 3);
-        samples.name_length[i] = LENGTH;
-        samples.held_out[i] = i < HELD_OUT;
-    }
-    MPI_EXPECT_OK(sample_file_write(path, &samples));
-    samples_release(&samples);
-}
-
-static mimo_status build(small_run *run)
-{
-    const struct options *options = &run->options;
-    mimo_comm *world = run->world;
-    model_desc model = {.hidden = 8,
-                        .heads = 2,
-                        .encoder_layers = options->encoder_layers,
-                        .llm_layers = options->llm_layers,
-                        .experts = options->experts,
-                        .top_k = options->top_k,
-                        .side = SIDE,
-                        .seq = SEQ,
-                        .micro_batch = 3,
-                        .micro_batches = 2,
-                        .most_images = options->most_images,
-                        .balanced = options->balance,
-                        .seed = 1,
-                        .bridge_dtype = MIMO_F32};
-    MIMO_TRY(options_compare(options, world));
-    MIMO_TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
-    model.adapters = run->lora.on ? &run->lora.choice : NULL;
-    const topology_desc grids = {options->encoder, options->llm, options->sp,
-                                 options_expert_grid(options)};
-    MIMO_TRY(topology_create(&run->topology, world, &grids));
-    MIMO_TRY(caption_data_load(&run->data, world, options));
-    MIMO_TRY(model_create(&run->model, &run->topology, &model));
-    trainer_desc trainer = {.items = run->data.training,
-                            .samples = run->data.training_count,
-                            .steps = 1,
-                            .global_batch = 5,
-                            .seed = 1,
-                            .lr = 0.01,
-                            .adapters = run->lora.config};
-    return trainer_create(&run->trainer, &run->model, &trainer);
-}
+} looks;
 
 /* Everything of a run with adapters that one without them has not. */
 static mimo_status live_with_adapters(small_run *run)
@@ -98,45 +38,42 @@ static mimo_status live_with_adapters(small_run *run)
     return status;
 }
 
-static mimo_status hash(small_run *run)
+static mimo_status hash(small_run *run, model_hashes *room)
 {
     struct train_log_hashes hashes;
-    MIMO_TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
-    return model_hashes_take(&hashes, &run->hashes, true);
+    MIMO_TRY(mimo_comm_agree(run->world, model_hashes_make(room, &run->model)));
+    return model_hashes_take(&hashes, room, true);
 }
 
-static mimo_status live(small_run *run)
+static mimo_status live(small_run *run, looks *at)
 {
     step_result result;
     double loss;
     int64_t step;
     caption_accuracy accuracy;
-    generated_name names[HELD_OUT];
+    generated_name names[SMALL_HELD_OUT];
     const caption_data *data = &run->data;
-    MIMO_TRY(build(run));
+    MIMO_TRY(small_run_build(run));
     if (run->lora.on)
         return live_with_adapters(run);
     MIMO_TRY(train_step(&run->trainer, 0, &result));
-    MIMO_TRY(hash(run));
+    MIMO_TRY(hash(run, &at->hashes));
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
-    MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
-    MIMO_TRY(mimo_comm_agree(run->world, best_state_reserve(&run->best, &run->model)));
-    MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, HELD_OUT));
-    return generate_names(&run->model, data->held_out, HELD_OUT, names);
+    MIMO_TRY(evaluate_loss(&run->model, data->held_out, SMALL_HELD_OUT, 1, &loss));
+    MIMO_TRY(mimo_comm_agree(run->world, best_state_reserve(&at->best, &run->model)));
+    MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, SMALL_HELD_OUT));
+    return generate_names(&run->model, data->held_out, SMALL_HELD_OUT, names);
 }
 
 static mimo_status live_and_end(const struct options *options, mimo_comm *world)
 {
     small_run run = {.options = *options, .world = world};
-    mimo_status status = live(&run);
-    model_hashes_release(&run.hashes);
-    best_state_release(&run.best);
-    trainer_destroy(&run.trainer);
-    model_destroy(&run.model);
-    topology_destroy(&run.topology);
-    lora_setup_release(&run.lora);
-    caption_data_release(&run.data);
+    looks at = {0};
+    mimo_status status = live(&run, &at);
+    model_hashes_release(&at.hashes);
+    best_state_release(&at.best);
+    small_run_end(&run);
     return status;
 }
 
@@ -240,15 +177,10 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
     snprintf(adapter, sizeof adapter, "%s/adapter", folder);
     snprintf(merged, sizeof merged, "%s/merged", folder);
     if (mpi_test_rank() == 0)
-        write_samples(samples);
-    struct options options = {.encoder = "tp=2,dp=1",
-                              .llm = "tp=1,cp=2,dp=1",
-                              .image_size = SIDE,
-                              .seq = SEQ,
-                              .encoder_layers = 1,
-                              .llm_layers = 1,
-                              .samples = samples,
-                              .save = saved};
+        MPI_EXPECT_OK(small_samples_write(samples, 20));
+    struct options options = small_options();
+    options.samples = samples;
+    options.save = saved;
     options.most_images = 2; /* other runs have no lists of pictures */
     options.balance = true;
     each_fails(&options, 1);
