@@ -51,7 +51,7 @@ mimo_status small_run_build(small_run *run)
                         .seed = 1,
                         .bridge_dtype = MIMO_F32};
     TRY(options_compare(options, world));
-    TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
+    TRY(lora_setup_make(&run->lora, options, world));
     model.adapters = run->lora.on ? &run->lora.choice : NULL;
     const topology_desc grids = {options->encoder, options->llm, options->sp,
                                  options_expert_grid(options)};

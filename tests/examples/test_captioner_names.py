@@ -1,11 +1,11 @@
 """An adapter learns other names than its base, in seconds: the base calls held-out flags "flag: ...",
-the adapter calls them "Fähnchen". Then the refusals of --names."""
+the adapter calls them "Fähnchen". Then the refusals of --names, and caches of other names."""
 import os
 import re
 import sys
 import tempfile
 
-from captioner_runs import LIST, Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
+from captioner_runs import ENDS_WELL, LIST, Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
 
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=2,dp=1", "tp=1,cp=2,dp=1", 2)
@@ -87,6 +87,25 @@ def check_answers(captioner, emoji, names):
     return wrong
 
 
+def check_caches(captioner, emoji, names):
+    """Each rank with a cache of its own, as on hosts with homes of their own. That of rank 1 is of the names that
+    were in the file before."""
+    flags = [*SMALL, "--encoder", PAIR[0], "--llm", PAIR[1], "--emoji-test", emoji, "--names", names, "--steps", "0"]
+
+    def with_cache(rank, *more):
+        return ["-n", "1", "env", f"XDG_CACHE_HOME={captioner.folder}/cache{rank}", "sh", "-c", ENDS_WELL, "sh",
+                captioner.program, *flags, *more]
+
+    captioner.mpirun_with(with_cache(1, "--encoder", ONE_RANK[0], "--llm", ONE_RANK[1], "--resume", "/nonexistent"))
+    with open(names, encoding="utf-8") as file:
+        write(names, file.read().replace(SAME_NAME, SAME_NAME[::-1]))
+    done = captioner.mpirun_with([*with_cache(0), ":", *with_cache(1)])
+    wanted = r"^captioner: the sample file \S+/cache0/\S+ is not the same file on all ranks: rank 1 has bytes with the " \
+             r"hash [0-9a-f]{16}, and rank 0 has bytes with the hash [0-9a-f]{16}\. "
+    return expect(done.stdout == 2 * "exit 1\n" and re.search(wanted, done.stderr, re.M),
+                  f"caches of other names: {done.stdout}{done.stderr}")
+
+
 def main():
     mpirun, program = sys.argv[1:]
     countries = flags_of_countries()
@@ -99,6 +118,7 @@ def main():
                       "# no name for the first\n" + f"{codes[1]}\t{'ü' * 41}\n" + "".join(rows))
         wrong = check_answers(captioner, emoji, names)
         wrong += check_refusals(captioner, emoji)
+        wrong += check_caches(captioner, emoji, names)
         sys.exit(f"{wrong} checks failed" if wrong else 0)
 
 

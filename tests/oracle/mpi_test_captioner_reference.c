@@ -273,12 +273,15 @@ enum { ADAPTER_RANK = 4, MOST_FACTORS = 64, PATH_BYTES = 64, MOST_BYTES = 1 << 1
 #define ADAPTER_ALPHA 6.5 /* and not what a run has by itself */
 
 /* The linker calls it in place of adapter_read_config (meson.build). */
-mimo_status __real_adapter_read_config(struct adapter_config **out, const char *folder);
-mimo_status __wrap_adapter_read_config(struct adapter_config **out, const char *folder);
+mimo_status __real_adapter_read_config(struct adapter_config **out, struct file_content *content,
+                                       const char *folder);
+mimo_status __wrap_adapter_read_config(struct adapter_config **out, struct file_content *content,
+                                       const char *folder);
 
-mimo_status __wrap_adapter_read_config(struct adapter_config **out, const char *folder)
+mimo_status __wrap_adapter_read_config(struct adapter_config **out, struct file_content *content,
+                                       const char *folder)
 {
-    mimo_status status = __real_adapter_read_config(out, folder);
+    mimo_status status = __real_adapter_read_config(out, content, folder);
     if (status == MIMO_OK && MIMO_MUTATED("adapter-own-alpha"))
         (*out)->alpha = 16;
     return status;
@@ -389,7 +392,7 @@ static void check_adapter(const struct options *options, ref_model *reference,
     bridged_model model = {0};
     lora_setup setup = {0};
     model_desc desc = small_model();
-    MPI_EXPECT_OK(lora_setup_make(&setup, options));
+    MPI_EXPECT_OK(lora_setup_make(&setup, options, mpi_test_comm()));
     desc.adapters = &setup.choice;
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), grids));
     MPI_EXPECT_OK(model_create(&model, &topology, &desc));

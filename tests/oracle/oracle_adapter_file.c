@@ -248,7 +248,7 @@ static mimo_status open_file(adapter_file **out, const factors *all)
 {
     struct adapter_tensors tensors = {all->tensors, all->count};
     struct adapter_config *config;
-    MIMO_TRY(adapter_read_config(&config, all->folder));
+    MIMO_TRY(adapter_read_config(&config, NULL, all->folder));
     mimo_status status = adapter_open(out, all->folder, config, &tensors);
     memory_release(config);
     return status;

@@ -1,15 +1,11 @@
 #include "train/formats/adapter_config.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cjson/cJSON.h>
 
@@ -417,43 +413,31 @@ mimo_status adapter_config_parse(struct adapter_config **out, const char *text, 
     return status;
 }
 
-static mimo_status read_text(char **out, int64_t *length, int fd, const char *path)
+static mimo_status read_file(struct adapter_config **out, struct file_content *content,
+                             const struct input_file *file)
 {
-    struct stat found;
-    CHECK(fstat(fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO, "%s is no ordinary file",
-          path);
-    CHECK(found.st_size <= MOST_BYTES, MIMO_ERR_IO,
-          "%s has %" PRId64 " bytes, and a configuration at most %d", path, (int64_t)found.st_size,
-          MOST_BYTES);
     char *text;
-    int64_t used = 0;
-    ssize_t got;
-    TRY(memory_reserve(&text, found.st_size + 1, 1));
-    do {
-        got = read(fd, text + used, (size_t)(found.st_size - used));
-        if (got > 0)
-            used += got;
-    } while ((got > 0 && used < found.st_size) || (got < 0 && errno == EINTR));
-    if (got < 0) {
-        memory_release(text);
-        return mimo_fail(MIMO_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    }
-    *out = text;
-    *length = used;
-    return MIMO_OK;
+    int64_t bytes = file->size;
+    CHECK(bytes <= MOST_BYTES, MIMO_ERR_IO,
+          "%s has %" PRId64 " bytes, and a configuration at most %d", file->path, bytes,
+          MOST_BYTES);
+    TRY(memory_reserve(&text, bytes + 1, 1));
+    mimo_status status = input_file_read(file, text, bytes, 0);
+    if (status == MIMO_OK)
+        status = adapter_config_parse(out, text, bytes, file->path);
+    if (status == MIMO_OK && content)
+        *content = (struct file_content){bytes, hash_bytes(HASH_START, text, (size_t)bytes)};
+    memory_release(text);
+    return status;
 }
 
-mimo_status adapter_config_read(struct adapter_config **out, const char *path)
+mimo_status adapter_config_read(struct adapter_config **out, struct file_content *content,
+                                const char *path)
 {
-    char *text = NULL;
-    int64_t length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
-    CHECK(fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s", path,
-          strerror(errno));
-    mimo_status status = read_text(&text, &length, fd, path);
-    close(fd);
+    struct input_file file = INPUT_FILE_INIT;
+    mimo_status status = input_file_open(&file, path);
     if (status == MIMO_OK)
-        status = adapter_config_parse(out, text, length, path);
-    memory_release(text);
+        status = read_file(out, content, &file);
+    input_file_close(&file);
     return status;
 }

@@ -17,6 +17,8 @@
 
 #include <mimo/status.h>
 
+#include "train/support/input_file.h"
+
 enum { ADAPTER_MOST_RANK = 1024, ADAPTER_HASH_DIGITS = 16 };
 
 /* Hexadecimal digits. Empty: not known, as in files of other programs. */
@@ -54,7 +56,9 @@ mimo_status adapter_config_text(char **out, const struct adapter_config *config)
 mimo_status adapter_config_parse(struct adapter_config **out, const char *text, int64_t length,
                                  const char *path);
 
-/** Read and understand the file at `path`. The same errors, and MIMO_ERR_NOT_FOUND. */
-mimo_status adapter_config_read(struct adapter_config **out, const char *path);
+/** Read and understand the file at `path`. *content is what it holds; NULL: nobody asks. The same
+ *  errors, and MIMO_ERR_NOT_FOUND. */
+mimo_status adapter_config_read(struct adapter_config **out, struct file_content *content,
+                                const char *path);
 
 #endif

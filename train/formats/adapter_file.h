@@ -22,6 +22,7 @@
 
 #include "train/formats/adapter_config.h"
 #include "train/formats/adapter_tensor.h"
+#include "train/support/input_file.h"
 
 /* Writing. Each file appears whole, at commit, or not at all. */
 
@@ -55,9 +56,10 @@ void adapter_discard(adapter_writer *writer);
 
 typedef struct adapter_file adapter_file;
 
-/** Read the configuration of the adapter in `folder`. The caller releases it with memory_release.
- *  Errors: those of adapter_config_read. */
-mimo_status adapter_read_config(struct adapter_config **out, const char *folder);
+/** Read the configuration of the adapter in `folder`. *content is what its file holds; NULL: nobody
+ *  asks. The caller releases *out with memory_release. Errors: those of adapter_config_read. */
+mimo_status adapter_read_config(struct adapter_config **out, struct file_content *content,
+                                const char *folder);
 
 /** Open the tensors of the adapter in `folder`, and check that they are the model's: each once,
  *  with or without the prefix "base_model.model.", and no other; and that they have the hash of the
@@ -79,6 +81,9 @@ mimo_status adapter_open(adapter_file **out, const char *folder,
 /** The same for a file of tensors alone, wherever it lies, without a hash. */
 mimo_status adapter_open_tensors(adapter_file **out, const char *path, int64_t rank,
                                  const struct adapter_tensors *tensors);
+
+/** What the open file of tensors holds. Reads all of it. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
+mimo_status adapter_content(struct file_content *out, const adapter_file *file);
 
 /** Read elements [first, first + count) of tensor `index` of those that adapter_open got, counted
  *  row by row, into to[count]. 16-bit elements are widened exactly. MIMO_ERR_ARGUMENT outside of

@@ -16,11 +16,12 @@ struct adapter_file {
     int64_t count;
 };
 
-mimo_status adapter_read_config(struct adapter_config **out, const char *folder)
+mimo_status adapter_read_config(struct adapter_config **out, struct file_content *content,
+                                const char *folder)
 {
     char *path;
     TRY(adapter_path(&path, folder, ADAPTER_CONFIG_NAME));
-    mimo_status status = adapter_config_read(out, path);
+    mimo_status status = adapter_config_read(out, content, path);
     memory_release(path);
     return status;
 }
@@ -168,6 +169,11 @@ mimo_status adapter_open(adapter_file **out, const char *folder,
     }
     *out = file;
     return MIMO_OK;
+}
+
+mimo_status adapter_content(struct file_content *out, const adapter_file *file)
+{
+    return safetensors_content(out, file->file);
 }
 
 static mimo_status read_halves(const safetensors_file *file, int64_t place, int64_t first,

@@ -18,6 +18,7 @@
 #include <mimo/status.h>
 
 #include "train/formats/adapter_tensor.h"
+#include "train/support/input_file.h"
 
 /* Writing. The file appears whole, at commit, or not at all. */
 
@@ -54,6 +55,9 @@ typedef struct lora_v1_file lora_v1_file;
  *  tensors of one name), MIMO_ERR_SHAPE (factors of several ranks), MIMO_ERR_MEMORY. On failure
  *  *out stays as it was. */
 mimo_status lora_v1_open(lora_v1_file **out, const char *path);
+
+/** What the open file holds. Reads all of it. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
+mimo_status lora_v1_content(struct file_content *out, const lora_v1_file *file);
 
 /** Number of tensors; the name of tensor i, sorted (owned by the file); the rank of all factors, 0
  *  where there is none. */

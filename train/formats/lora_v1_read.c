@@ -6,7 +6,6 @@
 
 #include "train/formats/adapter_config.h"
 #include "train/formats/lora_v1_format.h"
-#include "train/support/input_file.h"
 #include "train/support/little_endian.h"
 #include "train/support/utf8.h"
 
@@ -160,6 +159,11 @@ mimo_status lora_v1_open(lora_v1_file **out, const char *path)
     }
     *out = file;
     return MIMO_OK;
+}
+
+mimo_status lora_v1_content(struct file_content *out, const lora_v1_file *file)
+{
+    return input_file_content(out, &file->input);
 }
 
 int64_t lora_v1_count(const lora_v1_file *file)

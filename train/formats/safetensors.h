@@ -18,6 +18,8 @@
 
 #include <mimo/dtype.h>
 
+#include "train/support/input_file.h"
+
 struct safetensors_tensor {
     const char *name; /* printable UTF-8, unique in the file, not "__metadata__" */
     mimo_dtype dtype;
@@ -73,6 +75,9 @@ typedef struct safetensors_file safetensors_file;
 mimo_status safetensors_open(safetensors_file **out, const char *path);
 
 void safetensors_close(safetensors_file *file);
+
+/** What the open file holds. Reads all of it. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
+mimo_status safetensors_content(struct file_content *out, const safetensors_file *file);
 
 /** Number of tensors; tensor i, sorted by name (owned by the file); the index of a name, or -1. */
 int64_t safetensors_count(const safetensors_file *file);

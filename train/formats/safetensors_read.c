@@ -10,7 +10,6 @@
 #include "train/formats/safetensors_format.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
-#include "train/support/input_file.h"
 #include "train/support/json_text.h"
 #include "train/support/little_endian.h"
 #include "train/support/utf8.h"
@@ -226,6 +225,11 @@ void safetensors_close(safetensors_file *file)
     memory_release(file->metadata);
     memory_release(file->sizes);
     memory_release(file);
+}
+
+mimo_status safetensors_content(struct file_content *out, const safetensors_file *file)
+{
+    return input_file_content(out, &file->input);
 }
 
 int64_t safetensors_count(const safetensors_file *file)

@@ -71,3 +71,23 @@ mimo_status input_file_read(const struct input_file *file, void *to, int64_t byt
     }
     return MIMO_OK;
 }
+
+mimo_status input_file_content(struct file_content *out, const struct input_file *file)
+{
+    enum { AT_ONCE = 1 << 20 };
+    struct file_content content = {.bytes = file->size, .hash = HASH_START};
+    int64_t most = file->size < AT_ONCE ? file->size : AT_ONCE;
+    unsigned char *room;
+    mimo_status status = MIMO_OK;
+    TRY(memory_reserve(&room, most, 1));
+    for (int64_t at = 0; status == MIMO_OK && at < file->size; at += most) {
+        int64_t some = file->size - at < most ? file->size - at : most;
+        status = input_file_read(file, room, some, at);
+        if (status == MIMO_OK)
+            content.hash = hash_bytes(content.hash, room, (size_t)some);
+    }
+    memory_release(room);
+    if (status == MIMO_OK)
+        *out = content;
+    return status;
+}

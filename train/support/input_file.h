@@ -32,4 +32,15 @@ mimo_status input_file_stream(FILE **out, const char *path, const char *what, co
 /** Read `bytes` bytes from byte `at` on. MIMO_ERR_IO, also where the file ends before. */
 mimo_status input_file_read(const struct input_file *file, void *to, int64_t bytes, int64_t at);
 
+/** What a file holds: its bytes and a hash of them. Two copies of a file have the same, wherever
+ *  they lie. */
+struct file_content {
+    int64_t bytes;
+    uint64_t hash;
+};
+
+/** The content of the open file, whatever has its path by now. Reads all of it. MIMO_ERR_IO,
+ *  MIMO_ERR_MEMORY. */
+mimo_status input_file_content(struct file_content *out, const struct input_file *file);
+
 #endif

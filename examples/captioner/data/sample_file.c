@@ -259,6 +259,7 @@ mimo_status sample_file_read(struct samples *out, const char *path)
     TRY_GOTO(status, done, get_header(&header, bytes, size, path));
     TRY_GOTO(status, done, samples_create(&samples, header.count, header.image_size));
     samples.source = header.source;
+    samples.content = (struct file_content){size, header.checksum};
     status = get_records(&samples, bytes, &header);
     if (status != MIMO_OK)
         fail_prefix(status, "the sample file %s is damaged: ", path);

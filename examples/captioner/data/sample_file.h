@@ -17,6 +17,8 @@
 
 #include <mimo/status.h>
 
+#include "train/support/input_file.h"
+
 enum {
     SAMPLE_SMALLEST_IMAGE = 8,
     SAMPLE_LARGEST_IMAGE = 136,
@@ -29,9 +31,10 @@ struct samples {
     int image_size;  /* N, pixels a side */
     uint64_t source; /* identity of the font and list that they were rendered from; 0: unknown */
     char *names;     /* [count, SAMPLE_NAME_CAPACITY + 1], each terminated */
-    uint8_t *name_length; /* [count], 1 to SAMPLE_NAME_CAPACITY */
-    bool *held_out;       /* [count] */
-    uint8_t *images;      /* [count, N, N, 3] RGB */
+    uint8_t *name_length;        /* [count], 1 to SAMPLE_NAME_CAPACITY */
+    bool *held_out;              /* [count] */
+    uint8_t *images;             /* [count, N, N, 3] RGB */
+    struct file_content content; /* of the file that they were read from, by its checksum */
 };
 
 static inline char *sample_name(const struct samples *samples, int64_t i)

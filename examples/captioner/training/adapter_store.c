@@ -8,6 +8,7 @@
 #include "train/support/train_support.h"
 #include "train/support/finite_values.h"
 #include "captioner/training/model_hashes.h"
+#include "captioner/training/same_file.h"
 #include "train/nn/params/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
@@ -114,6 +115,11 @@ static mimo_status open_source(source *out, const char *path, const lora_setup *
     return lora_v1_match(out->v1, &tensors);
 }
 
+static mimo_status content_of(struct file_content *out, const source *from)
+{
+    return from->v1 ? lora_v1_content(out, from->v1) : adapter_content(out, from->folder);
+}
+
 static mimo_status read_run(const source *from, int64_t index, nn_run run, nn_real *to)
 {
     return from->v1 ? lora_v1_read(from->v1, index, run.global, run.count, to)
@@ -136,15 +142,30 @@ static mimo_status read_factor(const source *from, const factor_list *list, int6
     return nn_params_write(place->owners->params, place->index, NN_VALUE, list->slices);
 }
 
+static mimo_status read_factors(const source *from, const factor_list *list)
+{
+    for (int64_t i = 0; i < list->count; i++)
+        TRY(read_factor(from, list, i));
+    return MIMO_OK;
+}
+
+/* Collective. */
 static mimo_status read_all(const char *path, const lora_setup *setup, bridged_model *model)
 {
+    mimo_comm *world = model->topology->world;
     factor_list list = {0};
     source from = {.path = path};
+    opened_file opened = {.kind = lora_is_v1(path) ? "the adapter" : "the tensors of the adapter",
+                          .path = path,
+                          .step = -1};
     mimo_status status = list_factors(&list, model);
     if (status == MIMO_OK)
         status = open_source(&from, path, setup, &list);
-    for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
-        status = read_factor(&from, &list, i);
+    if (status == MIMO_OK)
+        status = content_of(&opened.content, &from);
+    status = same_file_agree(world, status, &opened);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(world, read_factors(&from, &list));
     adapter_close(from.folder);
     lora_v1_close(from.v1);
     release_list(&list);
@@ -170,7 +191,7 @@ static mimo_status check_base(const char *path, const lora_setup *setup,
 mimo_status adapter_store_load(const char *path, const lora_setup *setup, bridged_model *model)
 {
     TRY(check_base(path, setup, model));
-    return mimo_comm_agree(model->topology->world, read_all(path, setup, model));
+    return read_all(path, setup, model);
 }
 
 /* -------------------------------------------- write ------------------------------------------- */

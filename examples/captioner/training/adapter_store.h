@@ -8,8 +8,8 @@
 
 /** Read the factors of all adapters into a model that has its base. Each rank reads its own
  *  elements. Collective. Errors: those of adapter_open, or of lora_v1_open and lora_v1_match;
- *  MIMO_ERR_IO for a value that is not finite; MIMO_ERR_ARGUMENT where the adapter was trained on
- *  another base, unless the setup takes it. */
+ *  those of same_file_agree; MIMO_ERR_IO for a value that is not finite; MIMO_ERR_ARGUMENT where
+ *  the adapter was trained on another base, unless the setup takes it. */
 mimo_status adapter_store_load(const char *path, const lora_setup *setup, bridged_model *model);
 
 /** Write them. Collective: factors are gathered, rank 0 writes, and a file that it cannot

@@ -5,6 +5,7 @@
 #include "captioner/data/word_set.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
+#include "captioner/training/same_file.h"
 
 static struct sample_source source_of(const struct options *options)
 {
@@ -105,8 +106,11 @@ mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct 
 {
     char *path = NULL;
     mimo_status status = find_file(&path, world, options);
-    if (status == MIMO_OK)
-        status = mimo_comm_agree(world, read_samples(out, path, options));
+    if (status == MIMO_OK) {
+        status = read_samples(out, path, options);
+        const opened_file read = {"the sample file", path, out->samples.content, -1};
+        status = same_file_agree(world, status, &read);
+    }
     memory_release(path);
     return status;
 }

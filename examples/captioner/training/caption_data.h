@@ -17,8 +17,8 @@ typedef struct caption_data {
 } caption_data;
 
 /** Read --samples, or the cache, which rank 0 fills first where it must. Collective: a file that
- *  one rank cannot write or read is everybody's error. The caller zeroes *out before and calls
- *  caption_data_release after, whatever the result. */
+ *  one rank cannot write or read, or that is another one on it (same_file.h), is everybody's error.
+ *  The caller zeroes *out before and calls caption_data_release after, whatever the result. */
 mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options);
 void caption_data_release(caption_data *data);
 

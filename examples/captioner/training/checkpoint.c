@@ -12,6 +12,7 @@
 #include "train/support/finite_values.h"
 #include "captioner/training/model_state.h"
 #include "captioner/training/options.h"
+#include "captioner/training/same_file.h"
 
 typedef struct entry_list {
     model_state state;      /* its arrays are the tensors of the file */
@@ -401,18 +402,35 @@ static mimo_status read_step(uint64_t *out, const safetensors_file *file, const 
     return MIMO_OK;
 }
 
+/* Before anything of it is used. The step is for the sentence alone: read_step checks it. */
+static mimo_status open_same(safetensors_file **out, const char *path, const char *kind,
+                             mimo_comm *world)
+{
+    opened_file opened = {.kind = kind, .path = path, .step = -1};
+    mimo_status status = safetensors_open(out, path);
+    const char *step = status == MIMO_OK ? safetensors_metadata(*out, "step") : NULL;
+    if (step)
+        opened.step = strtoll(step, NULL, 10);
+    if (status == MIMO_OK)
+        status = safetensors_content(&opened.content, *out);
+    return same_file_agree(world, status, &opened);
+}
+
 mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step)
 {
     bridged_model *model = trainer->model;
+    mimo_comm *world = model->topology->world;
     safetensors_file *file = NULL;
     uint64_t saved = 0;
-    mimo_status status = safetensors_open(&file, path);
-    if (status == MIMO_OK)
+    mimo_status status = open_same(&file, path, "the checkpoint", world);
+    if (status == MIMO_OK) {
         status = read_file(file, path, trainer, STATE_ALL);
-    if (status == MIMO_OK)
-        status = read_step(&saved, file, path);
+        if (status == MIMO_OK)
+            status = read_step(&saved, file, path);
+        status = mimo_comm_agree(world, status);
+    }
     safetensors_close(file);
-    TRY(mimo_comm_agree(model->topology->world, status));
+    TRY(status);
     *step = (int64_t)saved;
     model_state_set_steps(model, *step);
     return MIMO_OK;
@@ -420,10 +438,11 @@ mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *st
 
 mimo_status checkpoint_load_base(const char *path, step_trainer *trainer)
 {
+    mimo_comm *world = trainer->model->topology->world;
     safetensors_file *file = NULL;
-    mimo_status status = safetensors_open(&file, path);
+    mimo_status status = open_same(&file, path, "the base", world);
     if (status == MIMO_OK)
-        status = read_file(file, path, trainer, STATE_BASE);
+        status = mimo_comm_agree(world, read_file(file, path, trainer, STATE_BASE));
     safetensors_close(file);
-    return mimo_comm_agree(trainer->model->topology->world, status);
+    return status;
 }

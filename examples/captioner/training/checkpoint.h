@@ -29,12 +29,13 @@ mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64
  *  nothing behind. Local: for rank 0. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
 mimo_status checkpoint_probe(const char *path, const step_trainer *trainer);
 
-/** Read what was saved into the trainer's model. Every rank reads its own slices. Collective;
- *  MIMO_ERR_SHAPE names what differs, with both values. */
+/** Read what was saved into the trainer's model. Every rank opens the file and reads its own
+ *  slices. Collective; MIMO_ERR_SHAPE names what differs, with both values; MIMO_ERR_MISMATCH where
+ *  the ranks have opened several files (same_file.h). */
 mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step);
 
 /** Read the values of what is no adapter, of a run of any seed and batch, at any step: the sizes
- *  must be the same. Collective. */
+ *  must be the same. Collective. The same errors. */
 mimo_status checkpoint_load_base(const char *path, step_trainer *trainer);
 
 /** Write those values with the adapters merged into them, for checkpoint_load_base. The model is as

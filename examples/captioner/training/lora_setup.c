@@ -11,6 +11,7 @@
 #include "train/model/layer_layout.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
+#include "captioner/training/same_file.h"
 #include "schedule/layer_pattern.h"
 
 #define ALL "all"
@@ -210,10 +211,11 @@ static mimo_status check_flags(const struct adapter_config *config, const struct
     return given ? check_equal(given, config, options->adapter) : MIMO_OK;
 }
 
-static mimo_status read_folder(struct adapter_config **out, const struct options *options)
+static mimo_status read_folder(struct adapter_config **out, struct file_content *content,
+                               const struct options *options)
 {
     struct adapter_config *given = NULL;
-    TRY(adapter_read_config(out, options->adapter));
+    TRY(adapter_read_config(out, content, options->adapter));
     CHECK((*out)->alpha > 0, MIMO_ERR_ARGUMENT,
           "the adapter in %s has lora_alpha %g, and not a number above 0", options->adapter,
           (*out)->alpha);
@@ -225,14 +227,17 @@ static mimo_status read_folder(struct adapter_config **out, const struct options
 }
 
 /* A LORA v1 file knows its rank, and nothing of alpha and targets. */
-static mimo_status read_v1(struct adapter_config **out, const struct options *options)
+static mimo_status read_v1(struct adapter_config **out, struct file_content *content,
+                           const struct options *options)
 {
     lora_v1_file *file = NULL;
     CHECK(options->lora_alpha > 0, MIMO_ERR_ARGUMENT,
           "%s says nothing of alpha: give --lora-alpha with it", options->adapter);
     TRY(lora_v1_open(&file, options->adapter));
     int64_t rank = lora_v1_rank(file);
+    mimo_status status = lora_v1_content(content, file);
     lora_v1_close(file);
+    TRY(status);
     CHECK(rank > 0, MIMO_ERR_IO, "%s is a LORA file without a tensor", options->adapter);
     TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
     (*out)->rank = rank;
@@ -250,13 +255,13 @@ static mimo_status read_flags(struct adapter_config **out, const struct options 
     return MIMO_OK;
 }
 
-mimo_status lora_setup_make(lora_setup *out, const struct options *options)
+/* Of an adapter, *content is that of the file that was read. */
+static mimo_status make(lora_setup *out, struct file_content *content,
+                        const struct options *options)
 {
-    if (!options_have_adapters(options))
-        return MIMO_OK;
     TRY(!options->adapter              ? read_flags(&out->config, options)
-        : lora_is_v1(options->adapter) ? read_v1(&out->config, options)
-                                       : read_folder(&out->config, options));
+        : lora_is_v1(options->adapter) ? read_v1(&out->config, content, options)
+                                       : read_folder(&out->config, content, options));
     const struct adapter_config *config = out->config;
     TRY(check_targets(config, options));
     bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
@@ -267,6 +272,20 @@ mimo_status lora_setup_make(lora_setup *out, const struct options *options)
         .targets = all ? NULL : config->targets,
         .n_targets = (int)config->target_count};
     return MIMO_OK;
+}
+
+mimo_status lora_setup_make(lora_setup *out, const struct options *options, mimo_comm *world)
+{
+    const char *path = options->adapter;
+    struct file_content content = {0};
+    if (!options_have_adapters(options))
+        return MIMO_OK;
+    mimo_status made = make(out, &content, options);
+    if (!path)
+        return mimo_comm_agree(world, made);
+    const char *kind = lora_is_v1(path) ? "the adapter" : "the configuration of the adapter";
+    const opened_file read = {kind, path, content, -1};
+    return same_file_agree(world, made, &read);
 }
 
 void lora_setup_release(lora_setup *setup)

@@ -2,6 +2,8 @@
 #ifndef CAPTIONER_LORA_SETUP_H
 #define CAPTIONER_LORA_SETUP_H
 
+#include <mimo/comm.h>
+
 #include "train/formats/adapter_config.h"
 #include "captioner/training/options.h"
 #include "train/nn/layers/nn_lora.h"
@@ -13,11 +15,11 @@ typedef struct lora_setup {
     nn_lora_selection choice;      /* the same for the layers */
 } lora_setup;
 
-/** Local, the same on every rank. The caller zeroes *out before and releases it after, whatever the
- *  result. Errors: those of adapter_read_config and lora_v1_open; MIMO_ERR_ARGUMENT where a flag
- *  differs from the adapter's own value, with both, and for targets that no linear layer of a model
- *  with these options has. */
-mimo_status lora_setup_make(lora_setup *out, const struct options *options);
+/** Collective, the same on every rank. The caller zeroes *out before and releases it after,
+ *  whatever the result. Errors: those of adapter_read_config, lora_v1_open and same_file_agree;
+ *  MIMO_ERR_ARGUMENT where a flag differs from the adapter's own value, with both, and for targets
+ *  that no linear layer of a model with these options has. */
+mimo_status lora_setup_make(lora_setup *out, const struct options *options, mimo_comm *world);
 void lora_setup_release(lora_setup *setup);
 
 /** Whether a path names a file of LORA v1, which ends with ".lora", and no folder of PEFT. */

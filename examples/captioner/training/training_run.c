@@ -431,7 +431,7 @@ static mimo_status run_all(run_state *run)
                                  options_expert_grid(options)};
     TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
-    TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
+    TRY(lora_setup_make(&run->lora, options, run->world));
     TRY(build_model(run));
     if (options->base)
         TRY(checkpoint_load_base(options->base, &run->trainer));

@@ -53,7 +53,7 @@ static mimo_status copy(const char *from, const char *to)
     static adapter_file *file;
     static adapter_writer *writer;
     static char *path;
-    TRY(adapter_read_config(&config, from));
+    TRY(adapter_read_config(&config, NULL, from));
     TRY(adapter_path(&path, from, ADAPTER_TENSORS_NAME));
     TRY(safetensors_open(&names, path));
     TRY(list_tensors(&list, names));

@@ -126,7 +126,7 @@ Test(adapter_file, replaces_what_was_there)
     cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(adapter_open(&file, folder, &config, &one), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
-    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(read->alpha, 8);
     memory_release(read);
 }
@@ -155,7 +155,7 @@ Test(adapter_file, a_torn_adapter)
     cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
     size_t later_size = bytes_of(config_path, later, sizeof later);
     put_bytes(config_path, old, size);
-    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
     FAILS(adapter_open(&file, folder, read, &both), MIMO_ERR_IO, folder, "are not of one adapter",
           read->tensors);
     cr_assert_null(file);
@@ -164,7 +164,7 @@ Test(adapter_file, a_torn_adapter)
     adapter_close(file);
     memory_release(read);
     put_bytes(config_path, later, later_size);
-    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(read->alpha, 400);
     cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
@@ -354,9 +354,9 @@ Test(adapter_file, damaged_or_missing)
     adapter_file *file = NULL;
     struct adapter_config *read = NULL;
     FAILS(adapter_open(&file, folder, &config, &both), MIMO_ERR_NOT_FOUND, tensors_path);
-    FAILS(adapter_read_config(&read, folder), MIMO_ERR_NOT_FOUND, config_path);
+    FAILS(adapter_read_config(&read, NULL, folder), MIMO_ERR_NOT_FOUND, config_path);
     FAILS(adapter_open(&file, "", &config, &both), MIMO_ERR_ARGUMENT, "has no name");
-    FAILS(adapter_read_config(&read, ""), MIMO_ERR_ARGUMENT, "has no name");
+    FAILS(adapter_read_config(&read, NULL, ""), MIMO_ERR_ARGUMENT, "has no name");
     write_example();
     for (int size = 295; size >= 0; size--) {
         cr_assert_eq(truncate(tensors_path, size), 0);
