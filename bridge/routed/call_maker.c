@@ -11,8 +11,9 @@ void mimo_call_destroy(mimo_bridge *bridge, mimo_prepared_call *call)
     for (int r = 0; r < MIMO_PHASES; r++)
         mimo_phase_release(&call->phases[r], bridge->mover.comm);
     mimo_release(call->pairs);
-    mimo_release(call->buffers);
+    mimo_release(call->keys);
     mimo_release(call->bases.at);
+    mimo_release(call->bases.alignments);
     mimo_release(call);
 }
 
@@ -51,7 +52,6 @@ static mimo_status fill_call(mimo_call_maker *maker)
     MIMO_TRY(mimo_call_reserve_bases(call, op->mover->comm->backend));
     MIMO_TRY(mimo_call_plan(maker));
     MIMO_TRY(mimo_call_place(maker));
-    mimo_call_set_bases(call, op, NULL);
     return compile_phases(maker);
 }
 

@@ -6,7 +6,7 @@
 
 /* A place is a base and an offset behind it. The bases: staging, and for tensor i its src tile
  * (TILES + 2 i) and its dst tile (TILES + 2 i + 1). A fixed call has in place of the tiles one base
- * that is NULL: offsets behind it are addresses. */
+ * that is NULL: offsets behind it are addresses, those of the keys. */
 enum { MIMO_BASE_STAGING, MIMO_BASE_TILES, MIMO_BASE_ANYWHERE = MIMO_BASE_TILES };
 
 /* A call in making. */
@@ -44,11 +44,11 @@ mimo_status mimo_call_make(mimo_prepared_call **out, mimo_op *op, const mimo_bat
 void mimo_call_destroy(mimo_bridge *bridge, mimo_prepared_call *call);
 
 /* How the rows of an operation travel (call_transport.c): whether those that go to a buffer are
- * pushed; the buffer that tensor i is pushed into, or NULL, and its serial, or 0; what messages are
+ * pushed; the buffer that tensor i is pushed into, or NULL, and the tensor's key; what messages are
  * staged through, or NULL. */
 bool mimo_call_pushes(const mimo_op *op);
 mimo_buffer *mimo_call_target(const mimo_op *op, int i);
-uint64_t mimo_call_serial(const mimo_buffer *buffer);
+mimo_address_key mimo_call_key(const mimo_op *op, int i, bool fixed);
 mimo_buffer *mimo_call_fifos(const mimo_op *op);
 
 #endif

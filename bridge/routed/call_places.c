@@ -1,9 +1,10 @@
 /*
  * Where the rows of a prepared call lie: behind bases, which are the operation's staging and the
- * tiles of each tensor. So a call serves tensors at any addresses. The alignment of a tile is part
- * of what it serves, because it decides in which words a device moves rows.
+ * tiles of each tensor. So a call serves tensors at any addresses. Their keys say how the bases are
+ * aligned, because that decides in which words a device moves rows.
  */
 #include <limits.h>
+#include <string.h>
 
 #include "bridge/routed/call_maker.h"
 #include "core/checked.h"
@@ -28,7 +29,7 @@ static mimo_place place_at(const mimo_prepared_call *call, mimo_endpoint end, in
     if (end == MIMO_AT_SHARDS)
         return *shards;
     if (call->fixed)
-        return (mimo_place){MIMO_BASE_ANYWHERE, (intptr_t)mimo_call_tile(call, end, i)->view.data};
+        return (mimo_place){MIMO_BASE_ANYWHERE, call->keys[i].tiles[end]};
     return (mimo_place){MIMO_BASE_TILES + 2 * i + (end == MIMO_AT_DST), 0};
 }
 
@@ -40,7 +41,6 @@ static mimo_status set_tensor(const mimo_call_maker *maker, int i)
     if (call->phase_count > 1)
         MIMO_TRY(take(&shards, &call->staging_bytes, 1, mimo_call_bytes(maker, MIMO_AT_SHARDS, i)));
     mimo_buffer *buffer = mimo_call_target(maker->op, i);
-    call->buffers[i] = mimo_call_serial(buffer);
     for (int r = 0; r < call->phase_count; r++) {
         mimo_transfer *transfer = &call->phases[r].transfers[i];
         if (maker->ends[r].to != MIMO_AT_SHARDS)
@@ -55,10 +55,26 @@ static mimo_status set_tensor(const mimo_call_maker *maker, int i)
     return MIMO_OK;
 }
 
+static void set_keys(const mimo_call_maker *maker)
+{
+    mimo_prepared_call *call = maker->call;
+    int64_t *alignments = call->bases.alignments;
+    alignments[MIMO_BASE_STAGING] = MIMO_MOST_ALIGNMENT;
+    if (call->fixed)
+        alignments[MIMO_BASE_ANYWHERE] = MIMO_MOST_ALIGNMENT;
+    for (int i = 0; i < call->count; i++) {
+        call->keys[i] = mimo_call_key(maker->op, i, call->fixed);
+        if (!call->fixed)
+            memcpy(&alignments[MIMO_BASE_TILES + 2 * i], call->keys[i].tiles,
+                   sizeof call->keys[i].tiles);
+    }
+}
+
 mimo_status mimo_call_place(const mimo_call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
-    MIMO_TRY(mimo_reserve(&call->buffers, call->count, sizeof *call->buffers));
+    MIMO_TRY(mimo_reserve(&call->keys, call->count, sizeof *call->keys));
+    set_keys(maker);
     for (int i = 0; i < call->count; i++)
         MIMO_TRY(set_tensor(maker, i));
     return MIMO_OK;
@@ -73,6 +89,8 @@ mimo_status mimo_call_reserve_bases(mimo_prepared_call *call, const mimo_comm_ba
     call->fixed = most > 0 && call->bases.count > most;
     if (call->fixed)
         call->bases.count = MIMO_BASE_ANYWHERE + 1;
+    MIMO_TRY(
+        mimo_reserve(&call->bases.alignments, call->bases.count, sizeof *call->bases.alignments));
     return mimo_reserve(&call->bases.at, call->bases.count, sizeof(char *));
 }
 

@@ -42,9 +42,8 @@ mimo_buffer *mimo_call_target(const mimo_op *op, int i)
     return mimo_buffer_holding(op->mover->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
-/* A buffer made anew may take the place of one that ended, in memory of this rank and not of its
- * peers. So a call remembers the serial. */
-uint64_t mimo_call_serial(const mimo_buffer *buffer)
+mimo_address_key mimo_call_key(const mimo_op *op, int i, bool fixed)
 {
-    return buffer ? buffer->serial : 0;
+    return mimo_address_key_of(&op->tensors.pairs[i], mimo_op_to(op), mimo_call_target(op, i),
+                               fixed);
 }

@@ -10,20 +10,16 @@ enum { CALLS_KEPT = 128 }; /* 64 shapes, forward and backward */
 
 /* ----------------------------------------- serving ------------------------------------------ */
 
-/* Where an empty tile lies decides nothing: NULL, say, or behind other tensors. */
-static bool same_place(const mimo_tile *a, const mimo_tile *b, bool fixed)
-{
-    const void *at = a->view.data, *bt = b->view.data;
-    if (mimo_tile_bytes(a) == 0)
-        return true;
-    return fixed ? at == bt : mimo_alignment_of(at) == mimo_alignment_of(bt);
-}
-
-static bool same_tile(const mimo_tile *a, const mimo_tile *b, bool fixed)
+static bool same_shape(const mimo_tile *a, const mimo_tile *b)
 {
     return a->view.dtype == b->view.dtype && strcmp(a->view.letters, b->view.letters) == 0 &&
-           a->batch == b->batch && a->seq == b->seq && a->row_bytes == b->row_bytes &&
-           same_place(a, b, fixed);
+           a->batch == b->batch && a->seq == b->seq && a->row_bytes == b->row_bytes;
+}
+
+static bool same_key(const mimo_prepared_call *call, const mimo_op *op, int i)
+{
+    const mimo_address_key wanted = mimo_call_key(op, i, call->fixed);
+    return mimo_address_key_equals(&call->keys[i], &wanted);
 }
 
 /* What a kept call must serve. */
@@ -45,9 +41,8 @@ static bool same_tensors(const mimo_prepared_call *call, const mimo_op *op)
     bool same = true;
     for (int i = 0; same && i < op->tensors.count; i++) {
         const mimo_tile_pair *a = &call->pairs[i], *b = &op->tensors.pairs[i];
-        same = a->seq == b->seq && same_tile(&a->src, &b->src, call->fixed) &&
-               same_tile(&a->dst, &b->dst, call->fixed) &&
-               call->buffers[i] == mimo_call_serial(mimo_call_target(op, i));
+        same = a->seq == b->seq && same_shape(&a->src, &b->src) && same_shape(&a->dst, &b->dst) &&
+               same_key(call, op, i);
     }
     return same;
 }

@@ -6,13 +6,14 @@
 #include "bridge/routed/routed_batch.h"
 #include "bridge/routed/routed_phase.h"
 #include "core/recent.h"
+#include "move/address_key.h"
 
 enum { MIMO_PHASES = 2, MIMO_STAGING_ALIGNMENT = 64 /* of what a call stages */ };
 
 /* An operation made ready for tensors of fixed shapes, all of them together. It serves one
  * operation at a time, and is kept for the next one with tensors like these, wherever they lie:
- * only the alignment of each, and the buffer of each destination, are the same. What a graph or a
- * prepare needs stays until an update or the end of the bridge; of the others, the last ones. */
+ * only their keys are the same. What a graph or a prepare needs stays until an update or the end of
+ * the bridge; of the others, the last ones. */
 typedef struct mimo_prepared_call {
     mimo_recent_entry entry; /* while it is idle */
     bool backward;
@@ -22,12 +23,12 @@ typedef struct mimo_prepared_call {
     bool recorded;      /* a graph replays it */
     bool asked;         /* a prepare made it, for a call that may come in a capture */
     bool failed;        /* it can't be started again */
-    bool fixed;         /* it has more tensors than the backend has bases: it serves these alone */
+    bool fixed;         /* it has more tensors than the backend has bases: keys are exact */
 
     uint64_t split; /* the hash of the batch split */
     int count;
-    mimo_tile_pair *pairs; /* pairs[count], the tensors that this was made for */
-    uint64_t *buffers;     /* buffers[count]: serials of those that destinations lie in; 0: none */
+    mimo_tile_pair *pairs;  /* pairs[count], the tensors that this was made for */
+    mimo_address_key *keys; /* keys[count]: of these */
 
     mimo_phase phases[MIMO_PHASES];
     int phase_count;

@@ -85,7 +85,7 @@ static mimo_status exchange_of(mimo_exchange **out, const phase_maker *it,
     mimo_comm *comm = it->context->comm;
     const mimo_push_rule *rule = it->context->rule;
     mimo_status status = mimo_messages_make(&maker, transfers);
-    maker.made.bases = it->context->bases->at;
+    maker.made.alignments = it->context->bases->alignments;
     maker.made.base_count = it->context->bases->count;
     maker.made.guarded = it->phase->guarded;
     maker.made.fifos = it->context->fifos;

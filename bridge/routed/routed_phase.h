@@ -15,7 +15,8 @@ typedef struct mimo_push_rule {
 
 /* The bases of a call, which its transfers are placed behind. */
 typedef struct mimo_bases {
-    char **at; /* at[count] */
+    char **at;           /* at[count], of the operation that moves */
+    int64_t *alignments; /* alignments[count], of all operations: see mimo_messages */
     int count;
 } mimo_bases;
 

@@ -443,10 +443,11 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
  * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
  * is not touched. A later call matches if each of its tensors is aligned as here (to the same power
  * of two, up to 16 bytes), and if each destination lies in the same mimo_buffer as here, or in none
- * where it is in none here. Offsets may differ, and a tensor without elements may be aligned in any
- * way. On a device, a call of more than 128 tensors matches at the addresses given here alone.
- * `chunks` is 1 for a call that is not in chunks. A call in chunks and a whole one are prepared
- * apart. A call that matches nothing is prepared when it is made.
+ * where it is in none here. Offsets may differ. A tensor without elements may be aligned in any
+ * way, except a destination in a mimo_buffer: other ranks' destinations lie at its offset. On a
+ * device, a call of more than 128 tensors matches at the addresses given here alone. `chunks` is 1
+ * for a call that is not in chunks. A call in chunks and a whole one are prepared apart. A call
+ * that matches nothing is prepared when it is made.
  *
  * Calls are prepared in any order, also after others were captured. All that was prepared stays
  * ready until the next mimo_bridge_update or the end of the bridge. On a device staging belongs to

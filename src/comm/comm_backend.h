@@ -121,7 +121,9 @@ typedef struct mimo_pushes {
 /* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from
  * each, peers ascending. No row is written twice, and none is both written and read. */
 typedef struct mimo_messages {
-    char *const *bases; /* bases[base_count], of the alignment that later ones will have */
+    /* alignments[base_count]: what each base will be a multiple of in every start, a power of two
+     * up to MIMO_MOST_ALIGNMENT. Nothing else is known of the bases, so nothing else can decide. */
+    const int64_t *alignments;
     int base_count;
     const mimo_message *receives, *sends;
     int receive_count, send_count;
@@ -185,14 +187,14 @@ typedef struct mimo_comm_backend {
     /* The largest number of bases of an exchange; 0: any number. */
     int most_bases;
     /* Prepare messages, and the memory of guarded ones. Local: it comes before the agreement. The
-     * lists, and the addresses of the bases, are read during the call only. */
+     * lists are read during the call only. */
     mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages);
-    /* Say where the bases lie in the starts that follow, each aligned as it was when the exchange
-     * was created (mimo_alignment_of); and the signature of these starts, a hash of what must be
-     * the same at both ends of a push. To be called before the first start, and not while the
-     * exchange is in flight. Local: it comes before the agreement. On a device it allocates
-     * nothing and waits for nothing. After an error it is to be called again before a start. */
+    /* Say where the bases lie in the starts that follow, each at a multiple of its alignment; and
+     * the signature of these starts, a hash of what must be the same at both ends of a push. To be
+     * called before the first start, and not while the exchange is in flight. Local: it comes
+     * before the agreement. On a device it allocates nothing and waits for nothing. After an error
+     * it is to be called again before a start. */
     mimo_status (*exchange_bind)(mimo_exchange *exchange, char *const *bases, uint64_t signature);
     /* Have all that a start on this stream would take for the first time: staging, and connections
      * to the peers. Collective over the ranks that have messages; no row moves. NULL: there is

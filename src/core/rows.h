@@ -67,10 +67,12 @@ static inline mimo_rows mimo_rows_at(const mimo_placed_rows *placed, char *const
     return rows;
 }
 
-/* How a base is aligned: the largest power of two that divides the address, up to 16 bytes. */
+enum { MIMO_LEAST_ALIGNMENT = 1, MIMO_MOST_ALIGNMENT = 16 };
+
+/* How a base is aligned: the largest power of two that divides the address, up to the most. */
 static inline int64_t mimo_alignment_of(const void *base)
 {
-    uintptr_t bits = (uintptr_t)base | 16;
+    uintptr_t bits = (uintptr_t)base | MIMO_MOST_ALIGNMENT;
     return (int64_t)(bits & (~bits + 1));
 }
 

@@ -2,6 +2,8 @@
  * tensors; and which kept one serves an operation. */
 #include "dispatch/dispatch_call.h"
 
+#include <string.h>
+
 #include "core/checked.h"
 #include "core/dtype_kind.h"
 #include "core/hash.h"
@@ -46,9 +48,11 @@ static int64_t end_of(mimo_dispatch_block last)
 
 /* ------------------------------------------- parts ------------------------------------------ */
 
-static uint64_t serial_of(const mimo_buffer *buffer)
+/* Rows of a tensor without a buffer move through the staging, wherever the tensor lies. */
+static mimo_address_key key_of(const mimo_tile_pair *pair, const mimo_buffer *buffer)
 {
-    return buffer ? buffer->serial : 0;
+    static const mimo_address_key staged = {0, {MIMO_LEAST_ALIGNMENT, MIMO_LEAST_ALIGNMENT}};
+    return buffer ? mimo_address_key_of(pair, MIMO_DST, buffer, false) : staged;
 }
 
 static void set_part(mimo_dispatch_part *part, const mimo_op *op, int i)
@@ -64,7 +68,7 @@ static void set_part(mimo_dispatch_part *part, const mimo_op *op, int i)
                                  .buffer = mimo_dispatch_target(op, i)};
     part->wire_bytes =
         part->row_bytes / (int64_t)mimo_dtype_size(dtype) * (int64_t)mimo_dtype_size(part->wire);
-    part->serial = serial_of(part->buffer);
+    part->key = key_of(pair, part->buffer);
 }
 
 /* Take room for rows behind the *used bytes that are taken. */
@@ -208,7 +212,7 @@ static void release_lists(list_maker *it)
 
 static mimo_messages messages_of(const list_maker *it, const mimo_dispatch *dispatch)
 {
-    mimo_messages messages = {.bases = it->call->bases,
+    mimo_messages messages = {.alignments = it->call->alignments,
                               .base_count = it->call->base_count,
                               .receives = it->receives,
                               .sends = it->sends,
@@ -252,6 +256,7 @@ static void destroy(mimo_dispatch_call *call, const mimo_route *route)
     route->dispatch->mover.comm->backend->exchange_destroy(call->exchange);
     mimo_release(call->parts);
     mimo_release(call->bases);
+    mimo_release(call->alignments);
     mimo_release(call);
 }
 
@@ -264,6 +269,14 @@ static void set_bases(mimo_dispatch_call *call, const mimo_op *op)
         call->bases[BASE_TILES + 2 * i] = op->tensors.pairs[i].src.view.data;
         call->bases[BASE_TILES + 2 * i + 1] = op->tensors.pairs[i].dst.view.data;
     }
+}
+
+static void set_alignments(const mimo_dispatch_call *call)
+{
+    call->alignments[BASE_STAGING] = MIMO_MOST_ALIGNMENT;
+    for (int i = 0; i < call->count && call->base_count > BASE_TILES; i++)
+        memcpy(&call->alignments[BASE_TILES + 2 * i], call->parts[i].key.tiles,
+               sizeof call->parts[i].key.tiles);
 }
 
 static bool has_pushes(const mimo_dispatch_call *call)
@@ -279,7 +292,8 @@ static mimo_status fill(mimo_dispatch_call *call, const mimo_op *op)
     MIMO_TRY(set_parts(call, op));
     call->base_count = BASE_TILES + (has_pushes(call) ? 2 * call->count : 0);
     MIMO_TRY(mimo_reserve(&call->bases, call->base_count, sizeof *call->bases));
-    set_bases(call, op);
+    MIMO_TRY(mimo_reserve(&call->alignments, call->base_count, sizeof *call->alignments));
+    set_alignments(call);
     return make_exchange(call, mimo_route_of(op));
 }
 
@@ -309,7 +323,7 @@ static bool serves(const mimo_recent_entry *entry, const void *context)
         const mimo_dispatch_part *part = &call->parts[i];
         set_part(&wanted, op, i);
         same = part->by_pair == wanted.by_pair && part->row_bytes == wanted.row_bytes &&
-               part->dtype == wanted.dtype && part->serial == wanted.serial;
+               part->dtype == wanted.dtype && mimo_address_key_equals(&part->key, &wanted.key);
     }
     return same;
 }

@@ -1,7 +1,7 @@
 /*
  * A prepared call of a route: what one move sends and receives, for tensors of certain widths. It
  * is made by the first such move and kept for the next ones, until the route is set anew. Tensors
- * may lie anywhere.
+ * may lie anywhere; of those whose rows are pushed the keys are the same.
  *
  * Messages move parts of the operation's staging, one for each tensor and peer. So a guarded
  * operation needs nothing more: nothing in flight refers to the caller's memory.
@@ -10,6 +10,7 @@
 #define MIMO_DISPATCH_DISPATCH_CALL_H
 
 #include "dispatch/dispatch_op.h"
+#include "move/address_key.h"
 
 /* How one tensor moves. */
 typedef struct mimo_dispatch_part {
@@ -18,7 +19,7 @@ typedef struct mimo_dispatch_part {
     mimo_dtype dtype, wire; /* of its rows; of a message's, which differs in a combine alone */
     int64_t wire_bytes;     /* of a message's row */
     mimo_buffer *buffer;    /* whose rows are written straight into it; NULL: none are */
-    uint64_t serial;        /* the buffer's, or 0 */
+    mimo_address_key key;   /* of a tensor without a buffer nothing decides */
     int64_t sent, received; /* where its messages' rows begin in the staging */
 } mimo_dispatch_part;
 
@@ -30,7 +31,10 @@ typedef struct mimo_dispatch_call {
     mimo_exchange *exchange;
     int64_t staging_bytes;
     char *staging; /* of the operation that uses it */
-    char **bases;  /* [base_count]: the staging; where a tensor is pushed also both sides of each */
+    /* [base_count]: the staging; where a tensor is pushed also both sides of each. How they are
+     * aligned says mimo_messages. */
+    char **bases;
+    int64_t *alignments;
     int base_count;
 } mimo_dispatch_call;
 

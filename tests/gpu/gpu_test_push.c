@@ -80,10 +80,11 @@ static void run_behind(const copies *c, int ctas, int unused)
     mimo_row_copy placed[MOST_COPIES];
     mimo_placed_copy behind[MOST_COPIES];
     char *bases[MIMO_PUSH_MOST_BASES] = {NULL};
+    int64_t alignments[MIMO_PUSH_MOST_BASES];
     const mimo_push_context place = {pool(), 0, NULL};
     mimo_flags *page[1];
     mimo_buffer buffer = {.flags = page};
-    const mimo_messages messages = {.bases = bases,
+    const mimo_messages messages = {.alignments = alignments,
                                     .base_count = unused + 2,
                                     .pushes = {.buffer = &buffer, .ctas = ctas},
                                     .copies = behind,
@@ -92,6 +93,8 @@ static void run_behind(const copies *c, int ctas, int unused)
               from = test_room_new(c->bytes), source = test_room_new(c->bytes),
               other = test_room_new(c->bytes);
     char *expected = malloc((size_t)c->bytes), *before = malloc((size_t)c->bytes);
+    for (int i = 0; i < unused + 2; i++)
+        alignments[i] = MIMO_MOST_ALIGNMENT;
     memset(flags.host, 0, sizeof **page);
     test_push(&flags);
     page[0] = flags.place;
@@ -255,7 +258,7 @@ static void make_team_program(team *x, int rank, bool idle, int ctas)
         peers[count] = peer;
         pushes[count++] = (mimo_push){peer, 1, &rows[peer]};
     }
-    const mimo_messages messages = {.bases = no_base,
+    const mimo_messages messages = {.alignments = no_base_alignment,
                                     .base_count = 1,
                                     .pushes = {.buffer = &x->buffer,
                                                .list = pushes,
@@ -521,8 +524,9 @@ static void push_to_many(int64_t row_bytes, int ctas)
     mimo_push_note *note = notes_new(1);
     const mimo_push_context place = {pool(), 0, note};
     char *const bases[] = {to.place, from.place};
+    const int64_t alignments[] = {MIMO_MOST_ALIGNMENT, MIMO_MOST_ALIGNMENT};
     const mimo_messages messages = {
-        .bases = bases,
+        .alignments = alignments,
         .base_count = 2,
         .pushes = {.buffer = &buffer, .list = pushes, .count = TARGETS, .ctas = ctas}};
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));

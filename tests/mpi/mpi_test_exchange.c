@@ -103,11 +103,12 @@ static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender,
         }
 }
 
-static mimo_exchange *new_exchange(mimo_comm *comm, const mimo_messages *messages)
+static mimo_exchange *new_exchange(mimo_comm *comm, const mimo_messages *messages,
+                                   char *const *bases)
 {
     mimo_exchange *exchange = NULL;
     MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, messages));
-    MPI_EXPECT_OK(comm->backend->exchange_bind(exchange, messages->bases, 0));
+    MPI_EXPECT_OK(comm->backend->exchange_bind(exchange, bases, 0));
     return exchange;
 }
 
@@ -126,17 +127,20 @@ MPI_TEST(exchange, random_messages)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         end out, in;
         char *bases[BASES];
+        int64_t alignments[BASES];
         list_end(&out, seed, true);
         list_end(&in, seed, false);
         set_bases(bases, &out, &in, 0);
-        const mimo_messages messages = {.bases = bases,
+        for (int i = 0; i < BASES; i++)
+            alignments[i] = MIMO_LEAST_ALIGNMENT; /* they move by a half */
+        const mimo_messages messages = {.alignments = alignments,
                                         .base_count = BASES,
                                         .receives = in.messages,
                                         .sends = out.messages,
                                         .receive_count = in.count,
                                         .send_count = out.count,
                                         .guarded = ref_word(seed, mpi_test_rank(), 0, 0) % 2};
-        mimo_exchange *exchange = new_exchange(comm, &messages);
+        mimo_exchange *exchange = new_exchange(comm, &messages, bases);
         for (int start = 0; start < 4; start++) {
             int lie = start / 2; /* every other start finds them where they were */
             set_bases(bases, &out, &in, lie);
@@ -180,14 +184,14 @@ MPI_TEST(exchange, two_in_flight)
             placed_rows(&(mimo_rows){(int64_t *)in.place + i, 8, 0, 1, 1, 1, 1});
         sent[i] = rank + 100 * i;
         mimo_message send = {next, 1, &from}, receive = {last, 1, &to};
-        const mimo_messages messages = {.bases = no_base,
+        const mimo_messages messages = {.alignments = no_base_alignment,
                                         .base_count = 1,
                                         .receives = &receive,
                                         .sends = &send,
                                         .receive_count = 1,
                                         .send_count = 1,
                                         .guarded = rank % 2 == 0};
-        exchange[i] = new_exchange(comm, &messages);
+        exchange[i] = new_exchange(comm, &messages, no_base);
     }
     test_push(&out);
     for (int i = 0; i < 2; i++)
@@ -224,7 +228,7 @@ static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
         placed_copy(&(mimo_row_copy){{here, 8, 2, 1, 1, 2, 1}, {from, 8, 2, 1, 1, 2, 1}});
     const mimo_message send = {next, 1, &sent}, receive = {last, 1, &received};
     const mimo_push push = {next, 1, &pushed};
-    const mimo_messages messages = {.bases = no_base,
+    const mimo_messages messages = {.alignments = no_base_alignment,
                                     .base_count = 1,
                                     .receives = &receive,
                                     .sends = &send,
@@ -238,7 +242,7 @@ static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
                                     .copies = &kept,
                                     .copy_count = 1,
                                     .guarded = comm->rank % 2 == 0};
-    return new_exchange(comm, &messages);
+    return new_exchange(comm, &messages, no_base);
 }
 
 /* Exchanges that push, send and keep, several in flight, again and again. They end in the reverse
@@ -286,14 +290,14 @@ static mimo_exchange *pushed_up(mimo_buffer *buffer, int64_t *from, int64_t firs
     const mimo_placed_copy rows = placed_copy(&(mimo_row_copy){
         {to + first, 8 * words, 0, 1, 1, 1, 1}, {from + first, 8 * words, 0, 1, 1, 1, 1}});
     const mimo_push push = {peer, 1, &rows};
-    const mimo_messages messages = {.bases = no_base,
+    const mimo_messages messages = {.alignments = no_base_alignment,
                                     .base_count = 1,
                                     .pushes = {.buffer = buffer,
                                                .list = &push,
                                                .count = paired && !above,
                                                .pushers = &peer,
                                                .pusher_count = paired && above}};
-    return new_exchange(comm, &messages);
+    return new_exchange(comm, &messages, no_base);
 }
 
 /* Of two calls in flight the first one's rows are written first, so they are all here when it ends.
@@ -346,14 +350,14 @@ MPI_TEST(exchange, past_2_31_bytes)
             room[t][i] = (unsigned char)ref_word(3, t, i / row, i % row);
     }
     mimo_message message = {1 - rank, TENSORS, rows};
-    const mimo_messages messages = {.bases = no_base,
+    const mimo_messages messages = {.alignments = no_base_alignment,
                                     .base_count = 1,
                                     .receives = &message,
                                     .sends = &message,
                                     .receive_count = rank,
                                     .send_count = 1 - rank,
                                     .guarded = rank == 1};
-    mimo_exchange *exchange = new_exchange(comm, &messages);
+    mimo_exchange *exchange = new_exchange(comm, &messages, no_base);
     run(comm, exchange);
     for (int t = 0; t < TENSORS; t++)
         for (int64_t i = 0; i < bytes; i += 4099)

@@ -5,6 +5,7 @@
 #include "core/rows.h"
 
 static char *const no_base[1] = {NULL};
+static const int64_t no_base_alignment[1] = {MIMO_MOST_ALIGNMENT};
 
 static inline mimo_placed_rows placed_rows(const mimo_rows *rows)
 {

@@ -33,6 +33,7 @@ typedef struct virtual_rank {
     char *from, *to, *wanted; /* tiles: sent, received, and what should be received */
     int64_t from_used, to_used;
     char *bases[2]; /* from, to: not quite where the tiles begin */
+    int64_t alignments[2];
     int64_t skew[2];
     mimo_message sends[MOST_RANKS], receives[MOST_RANKS];
     mimo_placed_rows sent[MOST_RANKS][MOST_ROWS], received[MOST_RANKS][MOST_ROWS];
@@ -207,7 +208,9 @@ static void draw_call(virtual_world *world)
         rank->bases[0] = rank->from + rank->skew[0];
         rank->bases[1] = rank->to + rank->skew[1];
         rank->from_used = rank->to_used = 0;
-        rank->messages = (mimo_messages){.bases = rank->bases,
+        for (int base = 0; base < 2; base++)
+            rank->alignments[base] = mimo_alignment_of(rank->bases[base]);
+        rank->messages = (mimo_messages){.alignments = rank->alignments,
                                          .base_count = 2,
                                          .receives = rank->receives,
                                          .sends = rank->sends,

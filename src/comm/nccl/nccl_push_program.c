@@ -34,7 +34,7 @@ typedef struct draft {
     mimo_place to, from; /* of the first row */
     mimo_row_loops loops;
     int target;
-    int64_t alignment; /* of both bases */
+    int64_t alignment; /* of both bases, as bits */
 } draft;
 
 /* A program that is being built. */
@@ -65,13 +65,12 @@ static mimo_place begin_of(const mimo_placed_rows *placed)
                         placed->at.offset + placed->rows.first * placed->rows.row_bytes};
 }
 
-static draft read_rows(const mimo_placed_copy *copy, char *const *bases)
+static draft read_rows(const mimo_placed_copy *copy, const int64_t *alignments)
 {
     return (draft){.to = begin_of(&copy->to),
                    .from = begin_of(&copy->from),
                    .loops = mimo_row_loops_of(&copy->to.rows, &copy->from.rows),
-                   .alignment = least(mimo_alignment_of(bases[copy->to.at.base]),
-                                      mimo_alignment_of(bases[copy->from.at.base]))};
+                   .alignment = alignments[copy->to.at.base] | alignments[copy->from.at.base]};
 }
 
 /* Make the longer loop the inner one: the order of rows is free, and long inner loops waste the
@@ -171,7 +170,7 @@ static void draft_rows(builder *it, const mimo_placed_copy *rows, int64_t count,
 {
     for (int64_t i = 0; i < count; i++) {
         draft *made = &it->drafts[it->draft_count];
-        *made = read_rows(&rows[i], it->messages->bases);
+        *made = read_rows(&rows[i], it->messages->alignments);
         int64_t bytes = mimo_rows_bytes(&rows[i].to.rows);
         if (bytes == 0)
             continue;

@@ -20,8 +20,9 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_conte
 
 void mimo_push_program_release(mimo_push_program *program);
 
-/* Say where the bases lie in the launches that follow, aligned as they were when the program was
- * made, and the signature of these launches. Local; to be called before the first launch. */
+/* Say where the bases lie in the launches that follow, at multiples of the alignments that the
+ * program was made for, and the signature of these launches. Local; to be called before the first
+ * launch. */
 void mimo_push_program_bind(mimo_push_program *program, char *const *bases, uint64_t signature);
 
 /* Enqueue. A program without rows and peers enqueues nothing. */

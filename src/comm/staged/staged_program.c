@@ -129,7 +129,7 @@ static mimo_status append_rows(builder *it, mimo_staged_rows *list, int64_t *byt
     }
     const mimo_row_loops made = mimo_row_loops_of(rows, rows);
     int64_t at = placed->at.offset + rows->first * rows->row_bytes;
-    int64_t bits = at | mimo_alignment_of(it->all->bases[placed->at.base]);
+    int64_t bits = at | it->all->alignments[placed->at.base];
     uint32_t width = mimo_word_width(&made, (uint64_t)bits);
     list->width = width < list->width ? width : list->width;
     list->count++;
