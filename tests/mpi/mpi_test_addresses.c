@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "exchange_counter.h"
 #include "guarded.h"
+#include "kept_widths.h"
 #include "reference_grid.h"
 #include "tile_arena.h"
 
@@ -249,6 +250,56 @@ BED_TEST(addresses, alignments)
     }
 }
 
+/* Rank 0 gives the rows and rank 1 takes them; backward, the other way round. The target of the
+ * rank that only sends is empty. In a buffer it shows where the other rank's target lies, so its
+ * alignment counts as well. Anywhere else it decides nothing. */
+static void move_from_senders(const bridge_bed *bed, bool backward)
+{
+    static const int64_t offsets[] = {0, 8, 0, 64, 8, 68, 4, 2};
+    static const int classes[] = {1, 2, 2, 2, 2, 3, 3, 4};
+    enum { COUNT = sizeof offsets / sizeof *offsets, SPREAD = 128 };
+    bool sends = mpi_test_rank() == backward, buffer = bed->c.buffer;
+    arena from = arena_new(bed, backward ? MIMO_DST : MIMO_SRC, false, SPREAD);
+    arena to = arena_new(bed, backward ? MIMO_SRC : MIMO_DST, buffer, SPREAD);
+    int64_t first = -(intptr_t)to.room.place & 15;
+    int before = exchange_counter.created;
+    for (int i = 0; i < COUNT; i++) {
+        const test_tile source = tile_at(&from, 0), target = tile_at(&to, first + offsets[i]);
+        int wanted = sends && !buffer ? 1 : classes[i];
+        poison(&target);
+        bed_fill(bed, &source, backward, (uint64_t)i);
+        test_pull(&target.room);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_EXPECT_OK(bed_call(bed, backward, &target, &source));
+        bed_check_target(bed, &target, backward, (uint64_t)i);
+        check_guards(&target);
+        MPI_EXPECT(exchange_counter.created - before == wanted, "offset %d: %d exchanges, not %d",
+                   (int)offsets[i], exchange_counter.created - before, wanted);
+    }
+    arena_free(&from);
+    arena_free(&to);
+}
+
+static bed_case senders_apart(bool buffer)
+{
+    bed_case c = case_of(buffer);
+    c.src.grid = c.dst.grid = "dp=1";
+    c.dst.offset = 1;
+    return c;
+}
+
+BED_TEST(addresses, of_senders)
+{
+    const bed_case c = senders_apart(buffer);
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    count_exchanges(bed.bridge->mover.comm);
+    watch_widths(bed.bridge->mover.comm);
+    move_from_senders(&bed, false);
+    move_from_senders(&bed, true);
+    bed_destroy(&bed);
+}
+
 /* ------------------------------------------- swaps ------------------------------------------ */
 
 /* Two tensors of a call change places, at either end or at both. */
@@ -295,6 +346,15 @@ typedef struct random_call {
     uint64_t seed;
 } random_call;
 
+/* Most alignments are equal, so that calls meet what earlier ones have prepared. Elements that are
+ * added lie at multiples of their size. */
+static int64_t draw_offset(uint64_t *state, const bed_case *c)
+{
+    int64_t least = c->sums ? 4 : 1;
+    int64_t odd = random_below(state, 6) > 0 ? 0 : least << random_below(state, 2);
+    return 16 * random_below(state, RANDOM_SPREAD / 16) + odd;
+}
+
 static random_call draw_call(uint64_t *state, const bed_case *c)
 {
     static const int64_t widths[] = {3, 8};
@@ -304,11 +364,8 @@ static random_call draw_call(uint64_t *state, const bed_case *c)
                         .seed = next_random(state) >> 8};
     for (int i = 0; i < call.n; i++) {
         call.hidden[i] = widths[random_below(state, sizeof widths / sizeof *widths)];
-        /* Most alignments are equal, so that calls meet what earlier ones have prepared. Elements
-         * that are added lie at multiples of their size. */
-        int64_t odd = random_below(state, 4) > 0 ? 0 : c->sums ? 4 : 1;
-        call.from[i] = 16 * random_below(state, RANDOM_SPREAD / 16) + odd;
-        call.to[i] = 16 * random_below(state, RANDOM_SPREAD / 16) + odd;
+        call.from[i] = draw_offset(state, c);
+        call.to[i] = draw_offset(state, c);
     }
     return call;
 }
@@ -351,27 +408,45 @@ static void run_random(const bridge_bed *bed, const random_call *call)
     }
 }
 
-/* Random shapes, tensors, chunks and addresses on one bridge: shards, and contributions that are
- * added in one phase or two. */
+/* The case of a random bridge: shards, contributions that are added in one phase or two, and ranks
+ * of which half give rows and the others take them. */
+enum { SHARDS, CONTRIBUTIONS, SENDERS, WAYS };
+
+static bed_case random_case(int way, bool buffer)
+{
+    static char src[32], dst[32];
+    bed_case c = case_of(buffer);
+    int size = mpi_test_size(), half = (size + 1) / 2;
+    c.dst.partition = way != CONTRIBUTIONS;
+    c.sums = way == CONTRIBUTIONS;
+    c.src_letters = way == CONTRIBUTIONS ? "bsh" : "sbh";
+    if (way == CONTRIBUTIONS) { /* one dp rank of many copies: two phases where cp > 2 */
+        snprintf(src, sizeof src, "tp=%d,dp=1", size);
+        c.src.grid = src;
+    } else if (way == SENDERS) {
+        c.dst.offset = size / 2 > 0 ? half : 0;
+        snprintf(src, sizeof src, "dp=%d", half);
+        snprintf(dst, sizeof dst, "cp=%d,dp=1", size - (int)c.dst.offset);
+        c.src.grid = src;
+        c.dst.grid = dst;
+    }
+    return c;
+}
+
+/* Random shapes, tensors, chunks and addresses on one bridge. */
 BED_TEST(addresses, at_random)
 {
-    enum { CALLS = 60, WAYS = 2 };
+    enum { CALLS = 60, CALLS_OF_SENDERS = 200, ALL = 2 * CALLS + CALLS_OF_SENDERS };
+    (void)widths_looked_at();
     int64_t ran = 0, met = 0;
     for (int way = 0; way < WAYS; way++) {
-        bed_case c = case_of(buffer);
+        const bed_case c = random_case(way, buffer);
         bridge_bed bed;
         uint64_t state = 77 + (uint64_t)way;
-        static char copies[32];
-        c.dst.partition = way == 0;
-        c.sums = way == 1;
-        c.src_letters = way == 1 ? "bsh" : "sbh";
-        if (way == 1) { /* one dp rank of many copies: two phases where cp > 2 */
-            snprintf(copies, sizeof copies, "tp=%d,dp=1", mpi_test_size());
-            c.src.grid = copies;
-        }
         bed_create(&bed, &c);
         count_exchanges(bed.bridge->mover.comm);
-        for (int i = 0; i < CALLS; i++, ran++) {
+        watch_widths(bed.bridge->mover.comm);
+        for (int i = 0; i < (way == SENDERS ? CALLS_OF_SENDERS : CALLS); i++, ran++) {
             const random_call call = draw_call(&state, &c);
             int before = exchange_counter.created;
             run_random(&bed, &call);
@@ -379,38 +454,48 @@ BED_TEST(addresses, at_random)
         }
         bed_destroy(&bed);
     }
-    MPI_CASES_RAN(met, ran, WAYS * CALLS / 3, "calls at random addresses of known shapes");
+    MPI_EXPECT(widths_looked_at() > CALLS / 4, "kept calls met few addresses");
+    MPI_CASES_RAN(met, ran, 2 * ALL / 5, "calls at random addresses of known shapes");
 }
 
 /* -------------------------------------- too many bases -------------------------------------- */
 
-/* A backend that has few bases: larger calls serve their own addresses alone, and are right. */
-BED_TEST(addresses, past_the_most_bases)
+/* A backend that has few bases: larger calls serve their own addresses alone, and are right. Two
+ * sets of sources meet two sets of targets. `sets`: how many of these differ in what decides. */
+static void move_past_the_most_bases(const bed_case *c, int sets)
 {
-    enum { TURNS = 4 };
-    bed_case c = case_of(buffer);
+    enum { TURNS = 8 };
     bridge_bed bed;
-    bed_create(&bed, &c);
+    bed_create(&bed, c);
     count_exchanges(bed.bridge->mover.comm);
     exchange_counter.table.most_bases = 4;
+    watch_widths(bed.bridge->mover.comm);
     test_tile from[3], to[3];
     for (int i = 0; i < 3; i++) {
         from[i] = bed_tile_new(&bed, MIMO_SRC);
         to[i] = bed_target_new(&bed, MIMO_DST);
     }
     for (int turn = 0; turn < TURNS; turn++) {
-        const test_tile *sources = &from[turn % 2], *targets = &to[turn % 2];
+        const test_tile *sources = &from[turn % 2], *targets = &to[turn / 2 % 2];
         for (int i = 0; i < 2; i++)
             bed_fill(&bed, &sources[i], false, (uint64_t)(2 * turn + i));
         call_two(&bed, targets, sources);
         for (int i = 0; i < 2; i++)
             bed_check_target(&bed, &targets[i], false, (uint64_t)(2 * turn + i));
     }
-    MPI_EXPECT(exchange_counter.created == 2, "%d exchanges for 2 sets of addresses",
-               exchange_counter.created);
+    MPI_EXPECT(exchange_counter.created == sets, "%d exchanges for %d sets of addresses",
+               exchange_counter.created, sets);
     for (int i = 0; i < 3; i++) {
         test_tile_free(&from[i]);
         test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
+}
+
+BED_TEST(addresses, past_the_most_bases)
+{
+    const bed_case every_rank = case_of(buffer), senders = senders_apart(buffer);
+    bool sends = mpi_test_rank() == 0;
+    move_past_the_most_bases(&every_rank, 4);
+    move_past_the_most_bases(&senders, sends && buffer ? 4 : 2);
 }

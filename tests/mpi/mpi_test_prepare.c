@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "exchange_counter.h"
 #include "guarded.h"
+#include "kept_widths.h"
 #include "random_calls.h"
 #include "reference_grid.h"
 
@@ -176,6 +177,7 @@ static void in_any_order(const random_calls *it, uint64_t *seed)
     int order[RANDOM_CALLS];
     mimo_op *running = NULL;
     count_exchanges(it->bridge->mover.comm);
+    watch_widths(it->bridge->mover.comm);
     count_memory(it->bridge->mover.comm);
     random_calls_order(seed, order);
     random_calls_poison(it, order[0]);
