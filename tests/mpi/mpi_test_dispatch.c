@@ -4,7 +4,10 @@
 #include <stdlib.h>
 
 #include "cases_ran.h"
+#include "dispatch/dispatch_types.h"
 #include "dispatch_bed.h"
+#include "exchange_counter.h"
+#include "kept_widths.h"
 #include "same_bits.h"
 #include "test_memory.h"
 
@@ -428,4 +431,72 @@ MPI_TEST(dispatch, combine_is_the_adjoint_of_rows)
         ran++;
     }
     MPI_CASES_RAN(ran, 40, 20, "routes");
+}
+
+/* ------------------------------------- other addresses -------------------------------------- */
+
+/* The expert of rank 1 takes every token. So rank 0 only sends, and its own tile is empty. */
+enum { SENT_TOKENS = 4, WIDE = 8 };
+
+static mimo_route *all_to_rank_1(mimo_dispatch *dispatch)
+{
+    static const int32_t ids[SENT_TOKENS] = {1, 1, 1, 1};
+    mimo_route *route = NULL;
+    mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+    choice.ids = ids;
+    choice.tokens = SENT_TOKENS;
+    MPI_EXPECT_OK(mimo_route_create(&route, dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    return route;
+}
+
+static void move_to(mimo_route *route, char *at, uint64_t seed)
+{
+    enum { COUNT = SENT_TOKENS * WIDE };
+    float tokens[2 * COUNT];
+    int rank = mpi_test_rank();
+    int64_t rows = rank == 1 ? 2 * SENT_TOKENS : 0;
+    const mimo_tensor from =
+        mimo_tensor_2d(tokens + (size_t)rank * COUNT, MIMO_F32, "th", SENT_TOKENS, WIDE);
+    const mimo_tensor to = mimo_tensor_2d(at, MIMO_F32, "th", rows, WIDE);
+    fill_elements(tokens, seed, 2 * (int64_t)COUNT, sizeof *tokens);
+    MPI_EXPECT_OK(mimo_dispatch_rows(route, &to, &from, 1, NULL));
+    MPI_EXPECT_BITS(bits_of(at, tokens, rows * WIDE * 4, 4, WIDE), "the tile at %p", (void *)at);
+}
+
+/* A kept call writes into a tile by words that its alignment decides, also on a rank whose own tile
+ * is empty. Where rows are staged, it serves a tile that lies anywhere. */
+static void move_to_all(bool shared)
+{
+    static const int64_t offsets[] = {0, 8, 0, 64, 8, 68, 4, 2};
+    static const int classes[] = {1, 2, 2, 2, 2, 3, 3, 4};
+    enum { OFFSETS = sizeof offsets / sizeof *offsets, ROOM = 2 * SENT_TOKENS * WIDE * 4 + 128 };
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = 2;
+    desc.top_k = 1;
+    desc.max_tokens = SENT_TOKENS;
+    desc.hidden = WIDE;
+    desc.transport = shared ? ZERO_COPY : P2P;
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+    mimo_route *route = all_to_rank_1(dispatch);
+    test_room room = (shared ? test_shared_room_new : test_room_new)(ROOM);
+    int64_t first = -(intptr_t)room.place & 15;
+    count_exchanges(dispatch->mover.comm);
+    watch_widths(dispatch->mover.comm);
+    for (int i = 0; i < OFFSETS; i++) {
+        int wanted = shared ? classes[i] : 1;
+        move_to(route, (char *)room.place + first + offsets[i], (uint64_t)i);
+        MPI_EXPECT(exchange_counter.created == wanted, "offset %d: %d exchanges, not %d",
+                   (int)offsets[i], exchange_counter.created, wanted);
+    }
+    mimo_route_destroy(route);
+    mimo_dispatch_destroy(dispatch);
+    test_room_free(&room);
+}
+
+MPI_TEST(dispatch, tiles_at_other_addresses)
+{
+    move_to_all(true);
+    move_to_all(false);
 }
