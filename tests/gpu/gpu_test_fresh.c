@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge/bridge_types.h"
 #include "gpu_calls.h"
+#include "kept_widths.h"
 #include "random_calls.h"
 #include "tile_arena.h"
 
@@ -37,6 +39,21 @@ static bed_case case_of(int way, bool partition)
     c.given = true;
     c.ctas = way == IN_BULK ? 2 : 0; /* so that a thread block has much to move */
     c.sums = way != COLLECTIVE;
+    return c;
+}
+
+/* The same between two groups of ranks: half of them only send in a forward, the others in a
+ * backward. */
+static bed_case apart_case_of(int way)
+{
+    static char src[32], dst[32];
+    bed_case c = case_of(way, true);
+    int half = mpi_test_size() / 2;
+    snprintf(src, sizeof src, "dp=%d", half);
+    snprintf(dst, sizeof dst, "cp=%d,dp=1", mpi_test_size() - half);
+    c.src.grid = src;
+    c.dst.grid = dst;
+    c.dst.offset = half;
     return c;
 }
 
@@ -227,19 +244,70 @@ MPI_TEST(fresh, odd_after_even)
     }
 }
 
+static int64_t draw_offset(uint64_t *random)
+{
+    static const int64_t offsets[] = {0, 64, 68, 8, 2};
+    return offsets[random_below(random, sizeof offsets / sizeof *offsets)];
+}
+
+/* All ranks draw the same. */
+static void move_apart(const bridge_bed *bed, const passage *it, uint64_t *random)
+{
+    test_tile from[MOST], to[MOST];
+    mimo_tensor sources[MOST], targets[MOST];
+    uint64_t seed = next_random(random) >> 8;
+    bool moves_sources = random_below(random, 2);
+    for (int i = 0; i < it->n; i++) {
+        from[i] = tile_at(&it->from[i], moves_sources ? draw_offset(random) : 0);
+        to[i] = tile_at(&it->to[i], draw_offset(random));
+        sources[i] = from[i].view;
+        targets[i] = to[i].view;
+        poison(&to[i]);
+        bed_fill(bed, &from[i], it->backward, seed + (uint64_t)i);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_OK((it->backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed->bridge, targets, sources, it->n, test_stream()));
+    for (int i = 0; i < it->n; i++) {
+        bed_check_target(bed, &to[i], it->backward, seed + (uint64_t)i);
+        check_guards(&to[i]);
+    }
+}
+
+/* A rank that only sends has an empty target, and writes in words that its offset decides. */
+MPI_TEST(fresh, senders_apart)
+{
+    enum { TURNS = 40 };
+    uint64_t random = 29;
+    for (int way = P2P; way <= IN_BULK; way++) {
+        bridge_bed bed;
+        const bed_case c = apart_case_of(way);
+        bed_create(&bed, &c);
+        watch_widths(bed.bridge->mover.comm);
+        passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
+        for (int turn = 0; turn < TURNS; turn++)
+            move_apart(&bed, turn % 2 ? &back : &there, &random);
+        passage_free(&there);
+        passage_free(&back);
+        bed_destroy(&bed);
+    }
+}
+
 /* --------------------------------------- many tensors --------------------------------------- */
 
-/* More tensors than bases travel with a launch, twice with each set of addresses. */
+/* More tensors than bases travel with a launch. Targets change their addresses more often than
+ * sources, and some addresses come back. */
 MPI_TEST(fresh, many_tensors)
 {
     enum { TENSORS = 150, TURNS = 6 };
-    static const int ways[] = {P2P, FEW_BLOCKS};
-    for (size_t w = 0; w < 2; w++) {
+    const bed_case cases[] = {case_of(P2P, true), case_of(FEW_BLOCKS, true), apart_case_of(P2P),
+                              apart_case_of(FEW_BLOCKS)};
+    for (size_t w = 0; w < sizeof cases / sizeof *cases; w++) {
         bridge_bed bed;
-        bed_case c = case_of(ways[w], true);
         test_tile from[TENSORS], to[TENSORS];
         mimo_tensor sources[TENSORS], targets[TENSORS];
-        bed_create(&bed, &c);
+        bed_create(&bed, &cases[w]);
         for (int i = 0; i < TENSORS; i++) {
             from[i] = bed_tile_new(&bed, MIMO_SRC);
             to[i] = bed_target_new(&bed, MIMO_DST);
@@ -247,10 +315,10 @@ MPI_TEST(fresh, many_tensors)
         for (int turn = 0; turn < TURNS; turn++) {
             int n = turn % 2 ? TENSORS : 100; /* of 100 tensors each base travels */
             for (int i = 0; i < n; i++) {
-                int other = (i + turn / 2) % n;
+                int other = (i + turn / 4) % n;
                 bed_fill(&bed, &from[other], false, (uint64_t)(turn * TENSORS + i));
                 sources[i] = from[other].view;
-                targets[i] = to[n - 1 - other].view;
+                targets[i] = to[n - 1 - (i + turn / 2) % n].view;
             }
             MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, targets, sources, n, test_stream()));
             for (int i = 0; i < n; i++)
