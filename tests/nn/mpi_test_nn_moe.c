@@ -25,17 +25,25 @@ static const topology topologies[] = {
 typedef struct variant {
     nn_router_scores scores;
     double scale, balance, bias_rate;
-    bool shared, adapted, masked;
+    bool shared, masked;
+    const nn_lora_selection *adapters;
 } variant;
 
+/* The last ones are on some experts alone: several ranks have none. */
+#define ADAPTER                               \
+    {                                         \
+        .rank = LOW, .alpha = 3, .b_std = 0.5 \
+    }
+static const char *const targets[] = {"experts.3.down", "experts.5.up", "experts.16.up",
+                                      "experts.16.down", "shared.down"};
+static const nn_lora_selection everywhere = {ADAPTER, NULL, 0}, somewhere = {ADAPTER, targets, 5};
+
 static const variant variants[] = {
-    {NN_SCORES_CHOSEN, 1, 0.3, 0, false, false, false},
-    {NN_SCORES_ALL, 1.5, 0, 0, true, true, true},
-    {NN_SCORES_SIGMOID, 2, 0.2, 1e-3, true, false, true},
+    {NN_SCORES_CHOSEN, 1, 0.3, 0, false, false, NULL},
+    {NN_SCORES_ALL, 1.5, 0, 0, true, true, &everywhere},
+    {NN_SCORES_SIGMOID, 2, 0.2, 1e-3, true, true, &somewhere},
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0], MICRO = 2 };
-
-static const nn_lora_selection adapters = {{.rank = LOW, .alpha = 3, .b_std = 0.5}, NULL, 0};
 
 static int ranks_of(const topology *g)
 {
@@ -44,12 +52,39 @@ static int ranks_of(const topology *g)
 
 /* ----------------------------------------- the whole ----------------------------------------- */
 
+/* An adapter of zeros adds nothing, and has no gradient. */
+static void clear_unchosen(whole_mlp *mlp, const variant *v, const char *name)
+{
+    char part[40];
+    snprintf(part, sizeof part, "%s.up", name);
+    if (!nn_lora_for(v->adapters, part)) {
+        memset(mlp->up_a, 0, sizeof mlp->up_a);
+        memset(mlp->up_b, 0, sizeof mlp->up_b);
+    }
+    snprintf(part, sizeof part, "%s.down", name);
+    if (!nn_lora_for(v->adapters, part)) {
+        memset(mlp->down_a, 0, sizeof mlp->down_a);
+        memset(mlp->down_b, 0, sizeof mlp->down_b);
+    }
+}
+
+static void clear_adapters(whole_values *at, const variant *v)
+{
+    char name[20];
+    for (int e = 0; e < EXPERTS; e++) {
+        snprintf(name, sizeof name, "experts.%d", e);
+        clear_unchosen(&at->expert[e], v, name);
+    }
+    clear_unchosen(&at->shared, v, "shared");
+}
+
 static whole_moe *whole_new(const variant *v, bool sp)
 {
     whole_moe *moe = calloc(1, sizeof *moe);
     double *values = (double *)&moe->at;
     for (size_t i = 0; i < sizeof moe->at / sizeof *values; i++)
         values[i] = 0.5 * nn_normal(5, "values", (int64_t)i);
+    clear_adapters(&moe->at, v);
     for (int i = 0; i < TOKENS * H; i++)
         moe->g[i] = nn_normal(6, "g", i);
     for (int e = 0; e < EXPERTS; e++)
@@ -59,7 +94,7 @@ static whole_moe *whole_new(const variant *v, bool sp)
                                               : WHOLE_SIGMOID;
     moe->scale = v->scale;
     moe->balance = v->balance;
-    moe->adapter_scale = v->adapted ? adapters.adapter.alpha / LOW : 0;
+    moe->adapter_scale = v->adapters ? v->adapters->adapter.alpha / LOW : 0;
     moe->has_shared = v->shared;
     moe->samples = sp ? B : 5;
     for (int i = 0; i < TOKENS && v->masked; i++) /* a whole sample, and some ends of others */
@@ -212,7 +247,7 @@ static nn_moe_desc desc_of(const layer_bed *it, const nn_mixture *mixture)
                          .std = 0.1,
                          .out_std = 0.1,
                          .sp = it->sp,
-                         .adapters = it->v->adapted ? &adapters : NULL};
+                         .adapters = it->v->adapters};
 }
 
 /* Set this rank's parts to those of the whole. */

@@ -1,4 +1,4 @@
-/* Experts: against finite differences, with and without adapters; as a plain sum; the parts of etp
+/* Experts: against finite differences, with adapters on all, on some and on none; as a plain sum; the parts of etp
  * ranks add up to the whole; experts by their number; what is refused. */
 #include <math.h>
 #include <string.h>
@@ -72,6 +72,26 @@ static void close_experts(experts_pair *p)
 static const nn_lora_selection adapters = {{.rank = 2, .alpha = 3, .b_std = 0.5}, NULL, 0};
 static const nn_expert_place alone = {0};
 
+/* Adapters on some of the linear layers of the experts. */
+enum { LINEARS = 2 * EXPERTS };
+typedef struct some_adapters {
+    nn_lora_selection choice;
+    const char *targets[LINEARS];
+} some_adapters;
+
+/* Bit 2 e of `mask` stands for up of expert e, bit 2 e + 1 for down. */
+static const nn_lora_selection *choose(some_adapters *to, unsigned mask)
+{
+    static const char *const names[LINEARS] = {"experts.0.up",   "experts.0.down", "experts.1.up",
+                                               "experts.1.down", "experts.2.up",   "experts.2.down",
+                                               "experts.3.up",   "experts.3.down"};
+    to->choice = (nn_lora_selection){.adapter = adapters.adapter, .targets = to->targets};
+    for (int i = 0; i < LINEARS; i++)
+        if (mask >> i & 1)
+            to->targets[to->choice.n_targets++] = names[i];
+    return &to->choice;
+}
+
 #ifdef NN_REAL_F64
 
 /* The weights lie behind the rows, so that their gradients are checked as well. */
@@ -108,6 +128,16 @@ Test(nn_experts, gradients)
 {
     check_gradients(NULL);
     check_gradients(&adapters);
+}
+
+/* Each linear layer by itself, and random choices. */
+Test(nn_experts, gradients_of_some)
+{
+    some_adapters some;
+    for (int i = 0; i < 2 * LINEARS; i++) {
+        unsigned random = (unsigned)(128 + 127 * nn_uniform(3, "subset", i));
+        check_gradients(choose(&some, i < LINEARS ? 1U << i : random));
+    }
 }
 #endif
 
@@ -164,7 +194,7 @@ static void collect(const experts_pair *part, const experts_pair *whole, nn_real
 enum { MOST_PARAMS = EXPERTS * 8 };
 
 /* What the combine adds over t, and mimo_gradient over etp. */
-Test(nn_experts, parts_add_up)
+static void check_parts(const nn_lora_selection *choice)
 {
     static nn_real sums[MOST_PARAMS * F * H], grad[F * H];
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
@@ -173,12 +203,12 @@ Test(nn_experts, parts_add_up)
     nn_test_fill(x, ROWS * H, "x");
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
-    open_experts(&one, &alone, ends, &adapters, false);
+    open_experts(&one, &alone, ends, choice, false);
     run(&whole, &one, x, w, dy, ROWS);
     memset(sums, 0, sizeof sums);
     for (int t = 0; t < 3; t++) {
         experts_pair p = {0};
-        open_experts(&p, &(nn_expert_place){.etp_rank = t, .etp_size = 3}, ends, &adapters, false);
+        open_experts(&p, &(nn_expert_place){.etp_rank = t, .etp_size = 3}, ends, choice, false);
         run(&part, &p, x, w, dy, ROWS);
         add_to(sum.y, part.y, ROWS * H);
         add_to(sum.dx, part.dx, ROWS * H);
@@ -190,8 +220,7 @@ Test(nn_experts, parts_add_up)
     expect_near(sum.y, whole.y, ROWS * H, "y");
     expect_near(sum.dx, whole.dx, ROWS * H, "dx");
     expect_near(sum.dw, whole.dw, ROWS, "dw");
-    cr_assert_eq(nn_params_count(one.params), MOST_PARAMS);
-    for (int i = 0; i < MOST_PARAMS; i++) {
+    for (int i = 0; i < nn_params_count(one.params); i++) {
         NN_OK(nn_params_read(one.params, i, NN_GRAD, grad));
         expect_near(sums + (ptrdiff_t)i * F * H, grad, nn_params_at(one.params, i)->count,
                     nn_params_at(one.params, i)->name);
@@ -200,23 +229,32 @@ Test(nn_experts, parts_add_up)
     close_experts(&one);
 }
 
+Test(nn_experts, parts_add_up)
+{
+    some_adapters some;
+    check_parts(&adapters);
+    check_parts(choose(&some, 0xb4)); /* 1 up; 2 up and down; 3 down */
+}
+
 /* A rank along ep has experts 2 and 3 as the whole has them: values and results. */
-Test(nn_experts, numbers_are_global)
+static void check_numbers(const nn_lora_selection *choice)
 {
     static const int32_t own_ends[] = {2, 5};
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], value[F * H], other[F * H];
+    int expert;
     results whole, part;
     experts_pair one = {0}, half = {0};
     nn_test_fill(x, ROWS * H, "x");
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
-    open_experts(&one, &alone, ends, NULL, false);
-    open_experts(&half, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, NULL, false);
+    open_experts(&one, &alone, ends, choice, false);
+    open_experts(&half, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, choice, false);
     cr_assert_eq(nn_params_count(half.params), nn_params_count(one.params));
     for (int i = 0; i < nn_params_count(one.params); i++) {
         const nn_param *param = nn_params_at(half.params, i);
         cr_assert_str_eq(param->name, nn_params_at(one.params, i)->name);
-        cr_assert_eq(param->held, i >= 8, "%s", param->name);
+        cr_assert_eq(sscanf(param->name, "mlp.experts.%d.", &expert), 1);
+        cr_assert_eq(param->held, expert >= 2, "%s", param->name);
         if (!param->held) {
             NN_FAILS(nn_params_read(half.params, i, NN_VALUE, value), MIMO_ERR_STATE,
                      "is of an expert of other ranks");
@@ -235,6 +273,45 @@ Test(nn_experts, numbers_are_global)
     nn_test_free_rooms();
     close_experts(&half);
     close_experts(&one);
+}
+
+Test(nn_experts, numbers_are_global)
+{
+    some_adapters some;
+    check_numbers(NULL);
+    check_numbers(choose(&some, 0x98)); /* 1 down; 2 up; 3 down */
+    check_numbers(choose(&some, 0x04)); /* of the other rank alone */
+}
+
+/* A rank with frozen experts has the buckets of all ranks, without an element, and steps like them. */
+Test(nn_experts, adapters_of_another_rank)
+{
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
+    const mimo_gradient_bucket *buckets;
+    int n;
+    results before, after;
+    some_adapters some;
+    experts_pair p = {0};
+    nn_adamw rule = NN_ADAMW_INIT;
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    static const int32_t own_ends[] = {2, 5};
+    open_experts(&p, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, choose(&some, 0x03),
+                 true);
+    run(&before, &p, x, w, dy, 5);
+    NN_OK(nn_params_buckets(p.params, &buckets, &n));
+    cr_assert_eq(n, 2, "%d buckets", n);
+    for (int i = 0; i < n; i++)
+        cr_assert_eq(buckets[i].count, 0, "%s", buckets[i].name);
+    NN_OK(nn_adamw_step(&rule, p.params, 1));
+    NN_OK(nn_experts_visit(&p.layer, nn_lora_merge));
+    run(&after, &p, x, w, dy, 5);
+    NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
+    expect_near(after.y, before.y, 5 * H, "y");
+    cr_assert(nn_params_trainable(p.params), "other ranks have adapters");
+    nn_test_free_rooms();
+    close_experts(&p);
 }
 
 /* ------------------------------------------ the sum ------------------------------------------ */
@@ -307,7 +384,8 @@ Test(nn_experts, buckets_name_their_grid)
     close_experts(&p);
 }
 
-Test(nn_experts, merged_adapters_give_the_same)
+/* `refusal`: of the adapter that backward meets first. */
+static void check_merged(const nn_lora_selection *choice, const char *refusal)
 {
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], *y = nn_test_room(ROWS * H), after[ROWS * H];
     results before;
@@ -315,16 +393,43 @@ Test(nn_experts, merged_adapters_give_the_same)
     nn_test_fill(x, ROWS * H, "x");
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
-    open_experts(&p, &alone, ends, &adapters, true);
+    open_experts(&p, &alone, ends, choice, true);
     run(&before, &p, x, w, dy, ROWS);
     const nn_expert_rows rows = {nn_test_sent(x, ROWS * H), nn_test_sent(w, ROWS), p.ends};
     NN_OK(nn_experts_visit(&p.layer, nn_lora_merge));
     NN_OK(nn_experts_forward(&p.layer, &p.saved, y, &rows));
     nn_test_read(after, y, ROWS * H);
     expect_near(after, before.y, ROWS * H, "y");
-    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE,
-             "mlp.experts.0.down: the adapter is merged");
+    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE, refusal);
     NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
+    nn_test_free_rooms();
+    close_experts(&p);
+}
+
+Test(nn_experts, merged_adapters_give_the_same)
+{
+    some_adapters some;
+    check_merged(&adapters, "mlp.experts.0.down: the adapter is merged");
+    check_merged(choose(&some, 0x90), "mlp.experts.3.down: the adapter is merged");
+    check_merged(choose(&some, 0x04), "mlp.experts.1.up: the adapter is merged");
+}
+
+/* One expert's z is missing, and those of the others are there. */
+Test(nn_experts, one_was_merged_in_the_forward)
+{
+    nn_real *room = nn_test_room(ROWS * H), *dw = nn_test_room(ROWS);
+    experts_pair p = {0};
+    open_experts(&p, &alone, ends, &adapters, true);
+    nn_expert_linear *up = &p.layer.list[2].up;
+    const nn_expert_rows rows = {nn_test_room(ROWS * H), nn_test_room(ROWS), p.ends};
+    NN_OK(nn_lora_merge(&up->lora, up->weight));
+    NN_OK(nn_experts_forward(&p.layer, &p.saved, room, &rows));
+    NN_OK(nn_lora_unmerge(&up->lora, up->weight));
+    nn_real *dx = nn_test_room(ROWS * H);
+    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room), MIMO_ERR_STATE,
+             "mlp.experts.2.up: the adapter was merged in the last forward");
+    NN_OK(nn_experts_forward(&p.layer, &p.saved, room, &rows));
+    NN_OK(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room));
     nn_test_free_rooms();
     close_experts(&p);
 }

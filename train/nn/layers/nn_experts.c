@@ -58,6 +58,11 @@ static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const 
     return lora ? nn_lora_init(&linear->lora, made->params, &place, lora) : MIMO_OK;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Expert `number`: one of this rank's, or one that is only listed. */
 static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts_desc *desc)
 {
@@ -73,7 +78,12 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
     MIMO_TRY(add_linear(made, &expert->up, &up, desc->adapters));
     MIMO_TRY(nn_join(part, name, "down"));
     linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std, !here};
-    return add_linear(made, &expert->down, &down, desc->adapters);
+    MIMO_TRY(add_linear(made, &expert->down, &down, desc->adapters));
+    if (here) {
+        made->up_rank = larger(made->up_rank, expert->up.lora.rank);
+        made->down_rank = larger(made->down_rank, expert->down.lora.rank);
+    }
+    return MIMO_OK;
 }
 
 static mimo_status check_desc(const nn_params *params, const nn_experts_desc *desc)
@@ -128,6 +138,14 @@ void nn_experts_release(nn_experts *layer)
     memset(layer, 0, sizeof *layer);
 }
 
+/* The adapters of all experts share one room: the widest of them says how much a row takes. */
+static mimo_status place_adapters(nn_lora_saved *saved, const nn_experts *layer, int64_t rank,
+                                  nn_room *room)
+{
+    const nn_lora widest = {.rank = rank, .max_rows = layer->max_rows, .z_parts = 1, .dz_parts = 1};
+    return nn_lora_saved_place(saved, &widest, room);
+}
+
 mimo_status nn_experts_saved_place(nn_experts_saved *saved, const nn_experts *layer, nn_room *room)
 {
     int64_t count;
@@ -137,8 +155,8 @@ mimo_status nn_experts_saved_place(nn_experts_saved *saved, const nn_experts *la
     MIMO_TRY(mimo_mul(&count, layer->max_rows, layer->inner));
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         MIMO_TRY(nn_room_take(room, tensors[i], count, sizeof(nn_real)));
-    MIMO_TRY(nn_lora_saved_place(&saved->up, &layer->list[0].up.lora, room));
-    return nn_lora_saved_place(&saved->down_lora, &layer->list[0].down.lora, room);
+    MIMO_TRY(place_adapters(&saved->up, layer, layer->up_rank, room));
+    return place_adapters(&saved->down_lora, layer, layer->down_rank, room);
 }
 
 /* ---------------------------------------- one expert ----------------------------------------- */
@@ -153,19 +171,6 @@ static expert_rows rows_of(const nn_experts *layer, int64_t e)
 {
     int64_t begin = e > 0 ? layer->ends[e - 1] : 0;
     return (expert_rows){&layer->list[e], begin, layer->ends[e] - begin};
-}
-
-/* The part of an adapter's state that belongs to these rows. */
-static nn_lora_saved adapter_rows(const nn_lora_saved *all, const nn_lora *lora,
-                                  const expert_rows *at)
-{
-    nn_lora_saved part = *all;
-    if (lora->rank == 0)
-        return part;
-    part.z += at->begin * lora->rank;
-    part.dz += at->begin * lora->rank;
-    part.rows = at->rows;
-    return part;
 }
 
 /* to = a b, and what the adapter adds, which in the fixed order goes on with the same chains. */
@@ -185,18 +190,21 @@ static mimo_status multiply(const nn_experts *layer, nn_real *to, nn_matrix a, n
 typedef struct expert_product {
     const nn_expert_linear *linear;
     nn_lora_saved *saved; /* of all rows */
+    int64_t rank;         /* the room of a row there */
     int64_t in, out;
 } expert_product;
 
 static expert_product up_of(const nn_experts *layer, nn_experts_saved *saved, const expert_rows *at)
 {
-    return (expert_product){&at->expert->up, &saved->up, layer->hidden, layer->inner};
+    return (expert_product){&at->expert->up, &saved->up, layer->up_rank, layer->hidden,
+                            layer->inner};
 }
 
 static expert_product down_of(const nn_experts *layer, nn_experts_saved *saved,
                               const expert_rows *at)
 {
-    return (expert_product){&at->expert->down, &saved->down_lora, layer->inner, layer->hidden};
+    return (expert_product){&at->expert->down, &saved->down_lora, layer->down_rank, layer->inner,
+                            layer->hidden};
 }
 
 static nn_matrix weight_of(const nn_experts *layer, const expert_product *it)
@@ -204,16 +212,29 @@ static nn_matrix weight_of(const nn_experts *layer, const expert_product *it)
     return nn_matrix_of(nn_value(layer->params, it->linear->weight), it->out, it->in, it->in);
 }
 
+/* The part of the adapters' state that belongs to these rows. */
+static nn_lora_saved adapter_rows(const expert_product *it, const expert_rows *at)
+{
+    nn_lora_saved part = *it->saved;
+    if (it->linear->lora.rank == 0)
+        return part;
+    part.z += at->begin * it->rank;
+    part.dz += at->begin * it->rank;
+    part.rows = at->rows;
+    return part;
+}
+
 /* Pointers are to the first row of all experts. */
 static mimo_status product_forward(const nn_experts *layer, const expert_product *it, nn_real *y,
                                    const nn_real *x, const expert_rows *at)
 {
     const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it->saved, lora, at);
+    nn_lora_saved saved = adapter_rows(it, at);
     nn_factors added;
     x += at->begin * it->in;
     MIMO_TRY(nn_lora_forward(lora, &saved, x, at->rows));
-    it->saved->has_z = saved.has_z;
+    if (!it->saved->merged)
+        it->saved->merged = saved.merged;
     bool adapted = nn_lora_output(&added, lora, &saved);
     if (adapted && nn_params_at(layer->params, lora->b)->rule == NN_EXPERT_PARTIAL &&
         MIMO_MUTATED("expert-adapter-per-t"))
@@ -226,7 +247,7 @@ static mimo_status product_backward(const nn_experts *layer, const expert_produc
                                     const nn_real *dy, const expert_rows *at)
 {
     const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it->saved, lora, at);
+    nn_lora_saved saved = adapter_rows(it, at);
     nn_factors added;
     dy += at->begin * it->out;
     MIMO_TRY(nn_lora_backward(lora, &saved, dy));
@@ -239,7 +260,7 @@ static mimo_status product_gradients(const nn_experts *layer, const expert_produ
                                      const nn_real *dy, const nn_real *x, const expert_rows *at)
 {
     const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it->saved, lora, at);
+    nn_lora_saved saved = adapter_rows(it, at);
     nn_tokens tokens = {at->rows, at->rows};
     nn_token_product weight = {1, dy + at->begin * it->out, x + at->begin * it->in, it->out,
                                it->in};
@@ -311,6 +332,7 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
     saved->x = rows->x;
     saved->weights = rows->weights;
     saved->ends = rows->ends;
+    saved->up.merged = saved->down_lora.merged = NULL;
     for (int64_t e = 0; e < layer->count; e++) {
         const expert_rows at = rows_of(layer, e);
         MIMO_TRY(go_up(layer, saved, &at));

@@ -50,10 +50,12 @@ typedef struct nn_experts {
     int64_t first, count;  /* of this rank, among all */
     int64_t hidden, inner; /* inner: of this rank */
     int64_t max_rows;
-    int32_t *ends; /* host memory: of the call in progress */
+    int64_t up_rank, down_rank; /* the largest of its experts' adapters; 0: none has one */
+    int32_t *ends;              /* host memory: of the call in progress */
 } nn_experts;
 
-/** Rows up to max_rows. One place for all experts: expert e's rows lie behind those of e - 1. */
+/** Rows up to max_rows. One place for all experts: expert e's rows lie behind those of e - 1, also
+ *  where either has no adapter. */
 typedef struct nn_experts_saved {
     nn_stage stage;
     const int32_t *ends;                  /* borrowed: where the rows of each expert end */
@@ -61,7 +63,7 @@ typedef struct nn_experts_saved {
     nn_real *dy;                          /* lent */
     nn_real *u, *gate, *activated, *down; /* [rows, inner]; down: what down gets */
     nn_real *du;                          /* [rows, inner] */
-    nn_lora_saved up, down_lora;          /* [rows, r], of all experts */
+    nn_lora_saved up, down_lora;          /* [rows, up_rank], [rows, down_rank] */
 } nn_experts_saved;
 
 /** Errors: those of every init; MIMO_ERR_ARGUMENT also where etp or ep leave a rest;

@@ -194,12 +194,18 @@ static mimo_status project(const nn_lora *lora, nn_real *to, double alpha, nn_ma
     return runtime->ops->matmul(runtime, &product);
 }
 
+/* Merged, the weight has the adapter's part. */
+static bool adds_in_forward(const nn_lora *lora)
+{
+    return lora->rank > 0 && !lora->unmerged;
+}
+
 mimo_status nn_lora_forward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *x,
                             int64_t rows)
 {
     saved->rows = rows;
-    saved->has_z = lora->rank > 0 && !lora->unmerged;
-    if (!saved->has_z)
+    saved->merged = lora->unmerged ? lora : NULL;
+    if (!adds_in_forward(lora))
         return MIMO_OK;
     return project(lora, saved->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
                    lora->z_parts);
@@ -207,7 +213,7 @@ mimo_status nn_lora_forward(const nn_lora *lora, nn_lora_saved *saved, const nn_
 
 bool nn_lora_output(nn_factors *added, const nn_lora *lora, const nn_lora_saved *saved)
 {
-    if (!saved->has_z)
+    if (!adds_in_forward(lora))
         return false;
     double scale = lora->scale;
     if (MIMO_MUTATED("adapter-mean") && nn_params_at(lora->params, lora->b)->rule == NN_PARTIAL)
@@ -228,6 +234,17 @@ static const char *layer_of(const nn_lora *lora, int *length)
 }
 
 /* Backward takes z from the forward, which had none while merged. */
+static mimo_status check_z(const nn_lora_saved *saved)
+{
+    int length;
+    if (!saved->merged)
+        return MIMO_OK;
+    const char *layer = layer_of(saved->merged, &length);
+    return mimo_fail(MIMO_ERR_STATE,
+                     "%.*s: the adapter was merged in the last forward: backward needs another one",
+                     length, layer);
+}
+
 mimo_status nn_lora_check_backward(const nn_lora *lora, const nn_lora_saved *saved)
 {
     int length;
@@ -237,10 +254,7 @@ mimo_status nn_lora_check_backward(const nn_lora *lora, const nn_lora_saved *sav
     MIMO_CHECK(!lora->unmerged, MIMO_ERR_STATE,
                "%.*s: the adapter is merged into the weight: unmerge before training", length,
                layer);
-    MIMO_CHECK(saved->has_z, MIMO_ERR_STATE,
-               "%.*s: the adapter was merged in the last forward: backward needs another one",
-               length, layer);
-    return MIMO_OK;
+    return check_z(saved);
 }
 
 mimo_status nn_lora_backward(const nn_lora *lora, nn_lora_saved *saved, const nn_real *dy)

@@ -42,9 +42,9 @@ typedef struct nn_lora {
 } nn_lora;
 
 typedef struct nn_lora_saved {
-    nn_real *z, *dz; /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
-    int64_t rows;    /* of z */
-    bool has_z;      /* z is of a forward that was not merged */
+    nn_real *z, *dz;       /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
+    int64_t rows;          /* of z */
+    const nn_lora *merged; /* an adapter that was merged in the forward, which left no z of it */
 } nn_lora_saved;
 
 /** Which linear layers of a model get adapters: PEFT's rule. A layer is chosen where its name is a
