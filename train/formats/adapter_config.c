@@ -220,17 +220,26 @@ static mimo_status find_needed(const cJSON **out, const cJSON *object, const cha
     return MIMO_OK;
 }
 
-/* Keys that change what an adapter computes. This program computes what it is for one value of
- * each: `only`. */
+/* Keys that change what an adapter computes, or what else has one. This program computes what it is
+ * for one value of each: `only`. */
 static const struct {
     const char *key, *only;
 } only_values[] = {
-    {"use_dora", "false"},         {"use_qalora", "false"},
-    {"lora_bias", "false"},        {"fan_in_fan_out", "false"},
-    {"bias", "\"none\""},          {"modules_to_save", "null"},
-    {"rank_pattern", "{}"},        {"alpha_pattern", "{}"},
-    {"layer_replication", "null"}, {"alora_invocation_tokens", "null"},
+    {"use_dora", "false"},
+    {"use_qalora", "false"},
+    {"lora_bias", "false"},
+    {"fan_in_fan_out", "false"},
+    {"bias", "\"none\""},
+    {"modules_to_save", "null"},
+    {"rank_pattern", "{}"},
+    {"alpha_pattern", "{}"},
+    {"layer_replication", "null"},
+    {"alora_invocation_tokens", "null"},
     {"arrow_config", "null"},
+    {"exclude_modules", "null"},
+    {"layers_to_transform", "null"},
+    {"target_parameters", "null"},
+    {"trainable_token_indices", "null"},
 };
 
 /* Nothing that could be asked for. */

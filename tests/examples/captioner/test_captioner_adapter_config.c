@@ -222,9 +222,11 @@ Test(adapter_config, ignores_what_it_does_not_need)
         " \"base_model_name_or_path\": \"x\", \"corda_config\": null, \"eva_config\": null,"
         " \"exclude_modules\": null, \"fan_in_fan_out\": null, \"inference_mode\": true,"
         " \"init_lora_weights\": \"gaussian\", \"layer_replication\": [], \"layers_pattern\": null,"
-        " \"loftq_config\": {}, \"lora_bias\": false, \"lora_dropout\": 0.1,"
+        " \"layers_to_transform\": null, \"loftq_config\": {}, \"lora_bias\": false,"
+        " \"lora_dropout\": 0.1,"
         " \"modules_to_save\": [], \"peft_version\": \"0.21.2\", \"qalora_group_size\": 16,"
-        " \"rank_pattern\": {}, \"revision\": null, \"use_bdlora\": null, \"use_dora\": false,"
+        " \"rank_pattern\": {}, \"revision\": null, \"target_parameters\": null,"
+        " \"trainable_token_indices\": null, \"use_bdlora\": null, \"use_dora\": false,"
         " \"use_qalora\": false, \"use_rslora\": true, \"of tomorrow\": [{\"r\": 1}]}\r\n\t ");
     cr_assert(config->rank == 8 && config->alpha == 16 && config->rslora);
     cr_assert_eq(config->target_count, 3);
@@ -280,6 +282,13 @@ Test(adapter_config, other_kinds_of_adapters)
         {"{" FULL ", \"layer_replication\": [[0, 2]]}", "\"layer_replication\" is [[0,2]],"},
         {"{" FULL ", \"alora_invocation_tokens\": [1]}", "\"alora_invocation_tokens\" is [1],"},
         {"{" FULL ", \"arrow_config\": {\"k\": 1}}", "\"arrow_config\" is {\"k\":1},"},
+        {"{" FULL ", \"exclude_modules\": [\"experts.3.up\"]}",
+         "\"exclude_modules\" is [\"experts.3.up\"], and this program takes only null"},
+        {"{" FULL ", \"exclude_modules\": \"llm.*up\"}", "\"exclude_modules\" is \"llm.*up\","},
+        {"{" FULL ", \"layers_to_transform\": [0, 2]}", "\"layers_to_transform\" is [0,2],"},
+        {"{" FULL ", \"layers_to_transform\": 0}", "\"layers_to_transform\" is 0,"},
+        {"{" FULL ", \"target_parameters\": [\"up\"]}", "\"target_parameters\" is [\"up\"],"},
+        {"{" FULL ", \"trainable_token_indices\": [3]}", "\"trainable_token_indices\" is [3],"},
         {"{" FULL ", \"init_lora_weights\": \"pissa_niter_4\"}",
          "\"init_lora_weights\" is \"pissa_niter_4\", which changes the base weights"},
         {"{" FULL ", \"init_lora_weights\": {}}", "\"init_lora_weights\" is {},"},
