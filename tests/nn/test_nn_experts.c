@@ -1,5 +1,5 @@
-/* Experts: against finite differences, with adapters on all, on some and on none; as a plain sum; the parts of etp
- * ranks add up to the whole; experts by their number; what is refused. */
+/* Experts: against finite differences, with adapters on all, on some and on none; as a plain sum;
+ * the parts of etp ranks add up to the whole; experts by their number; what is refused. */
 #include <math.h>
 #include <string.h>
 
@@ -283,7 +283,8 @@ Test(nn_experts, numbers_are_global)
     check_numbers(choose(&some, 0x04)); /* of the other rank alone */
 }
 
-/* A rank with frozen experts has the buckets of all ranks, without an element, and steps like them. */
+/* A rank with frozen experts has the buckets of all ranks, without an element, and steps like
+ * them. */
 Test(nn_experts, adapters_of_another_rank)
 {
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
@@ -297,8 +298,12 @@ Test(nn_experts, adapters_of_another_rank)
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
     static const int32_t own_ends[] = {2, 5};
-    open_experts(&p, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, choose(&some, 0x03),
-                 true);
+    open_experts(&p, &(nn_expert_place){.ep_size = 2}, own_ends, choose(&some, 0x03), true);
+    int64_t bytes = p.room.bytes;
+    close_experts(&p);
+    p = (experts_pair){0};
+    open_experts(&p, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, &some.choice, true);
+    cr_assert_eq(p.room.bytes, bytes, "a buffer holds the saved states of all ranks");
     run(&before, &p, x, w, dy, 5);
     NN_OK(nn_params_buckets(p.params, &buckets, &n));
     cr_assert_eq(n, 2, "%d buckets", n);

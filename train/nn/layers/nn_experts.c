@@ -66,7 +66,7 @@ static int64_t larger(int64_t a, int64_t b)
 /* Expert `number`: one of this rank's, or one that is only listed. */
 static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts_desc *desc)
 {
-    nn_expert other;
+    nn_expert other = {0};
     int64_t own = number - made->first;
     bool here = own >= 0 && own < made->count;
     nn_expert *expert = here ? &made->list[own] : &other;
@@ -79,10 +79,8 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
     MIMO_TRY(nn_join(part, name, "down"));
     linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std, !here};
     MIMO_TRY(add_linear(made, &expert->down, &down, desc->adapters));
-    if (here) {
-        made->up_rank = larger(made->up_rank, expert->up.lora.rank);
-        made->down_rank = larger(made->down_rank, expert->down.lora.rank);
-    }
+    made->up_rank = larger(made->up_rank, expert->up.lora.rank);
+    made->down_rank = larger(made->down_rank, expert->down.lora.rank);
     return MIMO_OK;
 }
 
@@ -138,7 +136,8 @@ void nn_experts_release(nn_experts *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-/* The adapters of all experts share one room: the widest of them says how much a row takes. */
+/* The widest adapter says how much a row takes, also where other ranks have it: so a saved state
+ * has the same layout on all ranks, which a buffer of them needs. */
 static mimo_status place_adapters(nn_lora_saved *saved, const nn_experts *layer, int64_t rank,
                                   nn_room *room)
 {
@@ -216,10 +215,11 @@ static nn_matrix weight_of(const nn_experts *layer, const expert_product *it)
 static nn_lora_saved adapter_rows(const expert_product *it, const expert_rows *at)
 {
     nn_lora_saved part = *it->saved;
+    int64_t first = at->begin * it->rank;
     if (it->linear->lora.rank == 0)
         return part;
-    part.z += at->begin * it->rank;
-    part.dz += at->begin * it->rank;
+    part.z += first;
+    part.dz += first;
     part.rows = at->rows;
     return part;
 }

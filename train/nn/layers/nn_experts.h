@@ -50,7 +50,7 @@ typedef struct nn_experts {
     int64_t first, count;  /* of this rank, among all */
     int64_t hidden, inner; /* inner: of this rank */
     int64_t max_rows;
-    int64_t up_rank, down_rank; /* the largest of its experts' adapters; 0: none has one */
+    int64_t up_rank, down_rank; /* the largest of all experts' adapters; 0: none has one */
     int32_t *ends;              /* host memory: of the call in progress */
 } nn_experts;
 
