@@ -186,7 +186,7 @@ static void expect_first_step(case_run *run, const synthetic_step *steps)
         comparison_expect_scalar(run->comparison, PHASE_EXCHANGES, oracle_exchange_names[i], 1);
     for (int i = 0; i < ORACLE_WALK; i++)
         comparison_expect_scalar(run->comparison, PHASE_SCHEDULE, oracle_walk_names[i], 1);
-    if (run->sizes.adapt_all) {
+    if (run->candidate.topology->adapters > 0) {
         expect_files(run);
         expect_merged(run, &result);
     }
@@ -243,7 +243,7 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
         MIMO_TRY(oracle_candidate_adamw(candidate, &oracle_adamw, result.norm));
     }
     oracle_candidate_capture_values(candidate, &run->capture, "adamw ");
-    if (!candidate->sizes.adapt_all)
+    if (candidate->topology->adapters == 0)
         return MIMO_OK;
     run->replay.step = 0;
     MIMO_TRY(oracle_candidate_reset(candidate));

@@ -453,7 +453,7 @@ MPI_TEST(captioner_reference, adapters_of_files)
     ref_sizes sizes = sizes_of(&desc);
     sizes.adapter = ADAPTER_RANK;
     sizes.adapter_alpha = ADAPTER_ALPHA;
-    sizes.adapt_all = sizes.frozen = true;
+    sizes.frozen = true;
     ref_model *reference = ref_model_create(&sizes);
     if (mpi_test_rank() == 0)
         MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);

@@ -35,6 +35,9 @@
 #define EXPERTS_SHARED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 0, "etp=2,ep=1")
 #define EXPERTS_COPIED_ADAPTED EXPERTS("tp=1,dp=4", "tp=1,cp=1,dp=4", 4, "etp=1,ep=2")
 #define EXPERTS_ADAPTED EXPERTS("tp=1,dp=2", "tp=2,cp=1,dp=1", 4, "etp=2,ep=1")
+#define EXPERTS_OF_ONE_RANK                                                          \
+    GRIDS("tp=1,dp=2", "tp=1,cp=1,dp=2", .executor = EXECUTOR_ROUTED, .adapters = 4, \
+          .adapted = "experts.5.up,experts.7.up", .experts = 8, .top_k = 2, .expert_grid = "ep=2")
 
 #define STAGES(encoder_, llm_, ...) GRIDS(encoder_, llm_, .executor = EXECUTOR_ROUTED, __VA_ARGS__)
 #define STAGES_2 STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
@@ -189,6 +192,10 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
     {"expert-b-whole", "B of an expert's last layer counts as whole on each of its ranks",
      PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
+    {"expert-z-of-last", "the adapter of an expert writes over that of the one before",
+     PHASE_GRADIENTS, EXPERTS_OF_ONE_RANK, false},
+    {"bucket-where-held", "a rank that holds none of the trained experts has no bucket of them",
+     PHASE_RUN, EXPERTS_OF_ONE_RANK, false},
     {"norm-of-expert-copies", "the norm counts copies of experts as often as there are", PHASE_NORM,
      EXPERTS_COPIED, false},
     {"save-expert-copies", "each copy of an expert is saved, not one of them", PHASE_RUN,
@@ -304,7 +311,7 @@ bool mutation_exists(const char *name)
 
 static const char *flags_of(const oracle_spec *spec)
 {
-    static char flags[80];
+    static char flags[160];
     const schedule_choice *schedule = &spec->schedule;
     bool zero = schedule->kind == MIMO_SCHEDULE_ZERO_BUBBLE;
     int used = snprintf(flags, sizeof flags, "%s%s", spec->sp ? " --sp" : "",
@@ -314,7 +321,8 @@ static const char *flags_of(const oracle_spec *spec)
                          (int)schedule->chunks);
     if (spec->adapters > 0)
         used +=
-            snprintf(flags + used, sizeof flags - (size_t)used, " --adapters %d", spec->adapters);
+            snprintf(flags + used, sizeof flags - (size_t)used, " --adapters %d%s%s",
+                     spec->adapters, spec->adapted ? ":" : "", spec->adapted ? spec->adapted : "");
     if (spec->experts > 0)
         snprintf(flags + used, sizeof flags - (size_t)used, " --experts %d,%d --expert-grid %s",
                  (int)spec->experts, (int)spec->top_k, spec->expert_grid);

@@ -51,6 +51,8 @@ static mimo_status list_factors(factors *all)
                           : largest;
         }
     }
+    MIMO_CHECK(all->count > 0, MIMO_ERR_ARGUMENT, "no linear layer ends with one of %s",
+               topology->adapted);
     MIMO_TRY(mimo_reserve(&all->whole, largest, sizeof *all->whole));
     MIMO_TRY(mimo_reserve(&all->slices, largest, sizeof *all->slices));
     return nn_runtime_reserve(topology->runtime, &all->gathered, largest, sizeof *all->gathered);

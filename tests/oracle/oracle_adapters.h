@@ -6,16 +6,15 @@
 
 #include "ref_model.h"
 
-/* The choice, written to *room; NULL: there are none. */
-static inline const nn_lora_selection *oracle_adapters(nn_lora_selection *room,
-                                                       const ref_sizes *sizes)
-{
-    static const char *const head[] = {"head"};
-    *room = (nn_lora_selection){
-        .adapter = {sizes->adapter, sizes->adapter_alpha, REF_ADAPTER_STD, false},
-        .targets = sizes->adapt_all ? NULL : head,
-        .n_targets = 1};
-    return sizes->adapter > 0 ? room : NULL;
-}
+enum { ORACLE_ADAPTED_BYTES = 200 }; /* of the text that chooses them, with its end */
+
+typedef struct oracle_adapters {
+    nn_lora_selection choice;
+    const char *ends[ORACLE_ADAPTED_BYTES / 2];
+    char texts[ORACLE_ADAPTED_BYTES];
+} oracle_adapters;
+
+/* The choice, in *room; NULL: there are none. */
+const nn_lora_selection *oracle_adapters_of(oracle_adapters *room, const ref_sizes *sizes);
 
 #endif

@@ -25,7 +25,7 @@ void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool
         return;
     sizes->adapter = topology->adapters;
     sizes->adapter_alpha = 2.0 * topology->adapters; /* a scale of 2 */
-    sizes->adapt_all = true;
+    sizes->adapted = topology->adapted;
     sizes->frozen = frozen;
 }
 
@@ -59,7 +59,7 @@ static mimo_status create_llm(oracle_candidate *out)
 static mimo_status create_modules(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    nn_lora_selection adapters;
+    oracle_adapters adapters;
     encoder_desc encoder = {.tp = out->topology->encoder_tp,
                             .runtime = out->topology->runtime,
                             .seed = sizes->seed,
@@ -72,7 +72,7 @@ static mimo_status create_modules(oracle_candidate *out)
                             .layers = sizes->encoder_layers,
                             .llm_hidden = sizes->hidden,
                             .frozen = sizes->frozen,
-                            .adapters = oracle_adapters(&adapters, sizes),
+                            .adapters = oracle_adapters_of(&adapters, sizes),
                             .shards = out->topology->shards};
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
     MIMO_TRY(create_llm(out));

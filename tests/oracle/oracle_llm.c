@@ -117,7 +117,7 @@ static mimo_status add_blocks(oracle_llm *out)
     block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
     block.sp = out->topology->sp;
     block.mixture = &mixture;
-    block.adapters = oracle_adapters(&out->adapters, sizes);
+    block.adapters = oracle_adapters_of(&out->adapters, sizes);
     for (int64_t i = 0; i < out->chunks * out->topology->stages; i++)
         MIMO_TRY(add_chunk(out, i, kinds, &block));
     return MIMO_OK; /* the last stage stays set for what follows */
@@ -151,7 +151,7 @@ static mimo_status add_layers(oracle_llm *out)
                            .std = EMBEDDING_STD,
                            .max_rows = rows,
                            .sp = out->topology->sp};
-    const nn_lora_selection *adapters = oracle_adapters(&out->adapters, sizes);
+    const nn_lora_selection *adapters = oracle_adapters_of(&out->adapters, sizes);
     head.lora = nn_lora_for(adapters, head.name);
     MIMO_TRY(nn_linear_init(&out->head, out->params, out->topology->tp, &head));
     MIMO_TRY(nn_loss_init(&out->loss, out->topology->runtime, out->topology->tp, sizes->vocabulary,

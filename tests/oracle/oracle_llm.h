@@ -49,7 +49,7 @@ typedef struct oracle_llm {
     int64_t chunks;   /* of this stage */
     nn_norm norm;
     nn_linear head;
-    nn_lora_selection adapters;
+    oracle_adapters adapters;
     nn_loss loss;
     nn_sequence sequence;
     nn_replay replay;        /* of the routers */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "mutations.h"
+#include "oracle_adapters.h"
 
 enum {
     KEY_ENCODER = 1,
@@ -80,8 +81,9 @@ void oracle_options_help(FILE *stream)
         "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
         "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
         "  --sp              sequence parallelism over the LLM's tp\n"
-        "  --adapters RANK   on every linear layer, and the rest frozen in the second case\n"
-        "                    (default: one adapter, on the head, and nothing is frozen)\n"
+        "  --adapters RANK[:NAME,...]  on every linear layer, or on those whose names end like\n"
+        "                    this, and the rest frozen in the second case (default: one adapter,\n"
+        "                    on the head, and nothing is frozen)\n"
         "  --experts E,K     in place of the MLP of every second block of the LLM a mixture of E\n"
         "                    experts, of which each token has K\n"
         "  --expert-grid SPEC  which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)\n"
@@ -165,12 +167,20 @@ static const char *read_steps(int *out, const char *text)
     return read && steps > 0 ? NULL : "--train is not a number of steps from 1 to 2^31 - 1";
 }
 
-static const char *read_rank(int *out, const char *text)
+static const char *read_adapters(oracle_spec *spec, const char *text)
 {
+    const char *names = strchr(text, ':');
+    int64_t length = names ? names++ - text : (int64_t)strlen(text);
+    char digits[8];
     uint64_t rank = 0;
-    bool read = read_number(&rank, text, MOST_RANK);
-    *out = (int)rank;
-    return read && rank > 0 ? NULL : "--adapters is not a rank from 1 to 64";
+    snprintf(digits, sizeof digits, "%.*s", (int)length, text);
+    if (!read_number(&rank, digits, MOST_RANK) || rank == 0)
+        return "--adapters is not a rank from 1 to 64";
+    if (names && (!*names || strlen(names) >= ORACLE_ADAPTED_BYTES))
+        return "--adapters has no names, or more than 199 bytes of them, behind the rank";
+    spec->adapters = (int)rank;
+    spec->adapted = names;
+    return NULL;
 }
 
 static const char *read_order(oracle_spec *spec, const char *text)
@@ -244,7 +254,7 @@ static const char *read_option(oracle_options *out, int key)
         out->spec.sp = true;
         return NULL;
     case KEY_ADAPTERS:
-        return read_rank(&out->spec.adapters, optarg);
+        return read_adapters(&out->spec, optarg);
     case KEY_EXPERTS:
         return read_experts(&out->spec, optarg);
     case KEY_EXPERT_GRID:

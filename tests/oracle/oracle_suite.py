@@ -63,6 +63,12 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 ADAPTED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=2,dp=4", "tp=4,cp=1,dp=2", True),
            ("tp=8,dp=1", "tp=1,cp=4,dp=2", False), ("tp=1,dp=6", "tp=3,cp=2,dp=1", True)]
+RANK = 4  # of adapters
+FEW = f"{RANK}:encoder.block0.mlp.down,llm.block1.attention.qkv,llm.block0.mlp.up"
+# Of single experts; the second one leaves all ranks but one along ep without any.
+FEW_EXPERTS = f"{RANK}:attention.out,experts.0.up,experts.3.down,experts.5.up"
+LAST_EXPERTS = f"{RANK}:experts.6.up,experts.7.down"
+LAST_STAGE = f"{RANK}:llm.block4.mlp.up"
 # Grids of the LLM, E,K, and grids of the experts: each of the one with each of the other.
 MIXED = [(["tp=1"], "8,2", ["etp=1,ep=1"]),
          (["tp=2", "dp=2", "cp=2"], "8,2", ["etp=1,ep=1", "etp=2,ep=1", "etp=1,ep=2"]),
@@ -71,16 +77,16 @@ MIXED = [(["tp=1"], "8,2", ["etp=1,ep=1"]),
          (["cp=3,dp=2"], "9,2", ["etp=1,ep=3"]),
          (["tp=2,cp=2,dp=2", "tp=4,dp=2"], "8,2",
           ["etp=2,ep=4", "etp=2,ep=2", "etp=1,ep=8", "etp=2,ep=1"])]
-# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid, and whether
-# with adapters and zero-copy.
-MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", True),
-             ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1", False),
-             ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2", False),
-             ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1", True),
-             ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2", False),
-             ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2", True),
-             ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3", False),
-             ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4", False)]
+# Some of them: the encoder's grid, the LLM's, whether with sp, E,K, the experts' grid, and the adapters,
+# with zero-copy.
+MIXED_FEW = [("dp=1", "tp=1", False, "8,2", "etp=1,ep=1", RANK),
+             ("dp=2", "tp=2", False, "8,2", "etp=2,ep=1", 0),
+             ("tp=2", "dp=2", False, "8,2", "etp=1,ep=2", 0),
+             ("dp=2", "tp=2", False, "8,2", "etp=1,ep=1", RANK),
+             ("dp=4", "dp=4", False, "8,2", "etp=1,ep=2", LAST_EXPERTS),
+             ("tp=2,dp=2", "tp=2,cp=2", True, "8,2", "etp=2,ep=2", FEW_EXPERTS),
+             ("dp=6", "cp=3,dp=2", False, "9,2", "etp=1,ep=3", 0),
+             ("tp=2,dp=4", "tp=2,cp=2,dp=2", False, "8,2", "etp=2,ep=4", 0)]
 # Stages: the encoder's grid, the LLM's, whether with sp. With pp = 8 some have no block.
 STAGES = [("tp=1,dp=2", "pp=2", False), ("tp=1,dp=4", "pp=4", False),
           ("tp=2,dp=2", "tp=2,pp=2", True), ("tp=2,dp=4", "tp=2,cp=1,dp=2,pp=2", False),
@@ -93,7 +99,6 @@ MIXED_STAGES = [("tp=2,dp=2", "tp=2,pp=2", True, "etp=2"), ("dp=4", "dp=2,pp=2",
                 ("tp=2,dp=4", "tp=2,cp=2,pp=2", False, "ep=4")]
 SCHEDULES = ["1f1b", "zero-bubble", "interleaved:2"]
 FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
-RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
 USAGE = 2  # the exit status of wrong arguments
 AT_A_TIME = 4
@@ -120,7 +125,7 @@ REFUSED = [
     (["--encoder-alive", "0"], "--encoder-alive is not a number of groups from 1"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
-    (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
+    (["--adapters", "0:head"], "--adapters is not a rank from 1 to 64"),
     (["--experts", "8"], "--experts is not E,K with K from 1 to E, and E at most 16"),
     (["--experts", "2,3"], "--experts is not E,K with K from 1 to E, and E at most 16"),
     (["--experts", "8,2", "--expert-grid", "etp=3,ep=2"],
@@ -302,7 +307,7 @@ class Run(typing.NamedTuple):
     pair: tuple
     executor: str
     seed: int = 1
-    adapters: int = 0
+    adapters: int | str = 0  # their rank, and ":" with names of layers
     same_bits: bool = False
     experts: tuple = ()
     schedule: str = ""
@@ -481,8 +486,9 @@ def mixed_rows():
             dealt = encoders(ranks_of(llm))
             for sp in [False, True] if "tp=" in llm and ranks_of(llm) > 2 else [False]:
                 pair = (dealt[len(rows) // 2 % len(dealt)], llm, sp)
-                rows += [Run(pair, executor, adapters=rank, experts=(experts, grid))
-                         for executor, rank in (("routed", 0), ("zero-copy", RANK))]
+                few = [RANK, FEW_EXPERTS, LAST_EXPERTS][len(rows) // 2 % 3]
+                rows += [Run(pair, executor, adapters=adapters, experts=(experts, grid))
+                         for executor, adapters in (("routed", 0), ("zero-copy", few))]
     return rows
 
 
@@ -501,8 +507,8 @@ def staged_rows():
 
 
 def mixed_stages(row, i, schedule):
-    """Every second one with adapters and zero-copy."""
-    return Run(row[:3], "zero-copy" if i % 2 else "routed", adapters=i % 2 * RANK,
+    """Every second one with adapters of few experts and zero-copy."""
+    return Run(row[:3], "zero-copy" if i % 2 else "routed", adapters=LAST_EXPERTS if i % 2 else 0,
                experts=("8,2", row[3]), schedule=schedule)
 
 
@@ -515,12 +521,13 @@ def rows_of(part):
     if part == "eight":
         return in_turn(dealt_pairs(8, 0))
     if part == "adapters":
-        return in_turn(ADAPTED, RANK)
+        return in_turn(ADAPTED[::2], RANK) + in_turn(ADAPTED[1::2], FEW)
     if part == "experts":
-        return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5] * RANK,
+        return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5],
                     experts=tuple(row[3:5])) for row in MIXED_FEW]
     if part == "stages":
-        return [Run(pair, "routed", adapters=i % 2 * RANK, schedule=SCHEDULES[i % 3])
+        adapters = [0, LAST_STAGE, 0, RANK]
+        return [Run(pair, "routed", adapters=adapters[i], schedule=SCHEDULES[i % 3])
                 for i, pair in enumerate(STAGES[:3] + STAGES[-1:])] + [
                     Run(STAGES[0], "zero-copy", schedule="three-phases"),
                     Run(("dp=1", "tp=1", False), "routed", group=3)] + [

@@ -162,6 +162,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     out->sample_major = spec->schedule.group > 1;
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
+    out->adapted = spec->adapted;
     out->shards = spec->shards;
     out->pairs = spec->pairs;
     out->zero_copy = spec->executor == EXECUTOR_ZERO_COPY;

@@ -15,7 +15,8 @@ typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
     executor_id executor;
-    int adapters;            /* rank of adapters on every linear layer; 0: one on the head alone */
+    int adapters;            /* rank of adapters; 0: there is one, on the head */
+    const char *adapted;     /* of which layers (ref_model.h); NULL: of all */
     int64_t shards, pairs;   /* V and C of the fixed order of additions; 0: the fast order */
     int64_t experts, top_k;  /* of the mixtures in blocks 1, 3, ... of the LLM; 0: there are none */
     const char *expert_grid; /* "etp=2,ep=4" (expert_grid.h) */
@@ -27,7 +28,8 @@ typedef struct oracle_topology {
     mimo_comm *world; /* borrowed: all ranks, for tensors in the memory of the computation */
     const nn_runtime *runtime; /* borrowed: where the computation runs */
     bool sp;                   /* only set where the LLM's tp > 1 */
-    int adapters;              /* of the spec, as the next two */
+    int adapters;              /* of the spec, as the next three */
+    const char *adapted;
     int64_t shards, pairs;
     int64_t experts, top_k;
     expert_grid shared; /* which ranks share the experts; zeros: there are none */

@@ -29,6 +29,7 @@ ref_sizes synthetic_sizes(int64_t ranks, uint64_t seed)
                        .image_id = 5 * unit,
                        .adapter = 3,
                        .adapter_alpha = 3,
+                       .adapted = "head",
                        .seed = seed};
 }
 

@@ -83,15 +83,30 @@ static void add_adapter(ref_model *model, ref_linear *layer, const char *name)
     model->adapted[model->adapters++] = layer;
 }
 
-/* The head has no bias, and an adapter also where no other layer has one. */
+/* A part of the text is the name, or its end behind a dot. */
+static bool is_adapted(const ref_sizes *sizes, const char *name)
+{
+    const char *end = sizes->adapted;
+    size_t length = strlen(name), part;
+    if (sizes->adapter == 0 || !end)
+        return sizes->adapter > 0;
+    for (; *end; end += part + (end[part] == ',')) {
+        part = strcspn(end, ",");
+        bool fits = part <= length && memcmp(name + length - part, end, part) == 0;
+        if (fits && (part == length || name[length - part - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* The head has no bias. */
 static void add_linear(ref_model *model, ref_linear *layer, const char *name, double std)
 {
-    bool head = layer == &model->head;
     layer->weight =
         add_matrix(model, name, "weight", layer->out, layer->in, (spread){0, std, false});
-    if (!head)
+    if (layer != &model->head)
         layer->bias = add_param(model, name, "bias", layer->out, 1, (spread){0, 0.1, false});
-    if (model->sizes.adapter > 0 && (head || model->sizes.adapt_all))
+    if (is_adapted(&model->sizes, name))
         add_adapter(model, layer, name);
 }
 

@@ -8,8 +8,8 @@
  *             table
  *   LLM       + positions -> causal blocks -> norm -> logits = x W^T -> cross-entropy
  *
- * Linear layers may have low-rank adapters: the head alone, or all of both modules, with the rest
- * frozen or not. Samples are independent, so they are computed one after the other.
+ * Linear layers may have low-rank adapters: all of both modules or those of some names, with the
+ * rest frozen or not. Samples are independent, so they are computed one after the other.
  */
 #ifndef REF_MODEL_H
 #define REF_MODEL_H
@@ -24,7 +24,8 @@ typedef struct ref_sizes {
     int64_t text_vocabulary, vocabulary; /* size of the text table; columns of the logits */
     int64_t image_id;                    /* at least text_vocabulary */
     int64_t adapter;                     /* rank of the low-rank adapters; 0: there are none */
-    bool adapt_all, frozen;              /* not the head alone; adapters alone are trained */
+    const char *adapted;                 /* ends of their layers' names, with commas; NULL: all */
+    bool frozen;                         /* adapters alone are trained */
     double adapter_alpha;                /* their scale is alpha / rank */
     int64_t experts, top_k; /* of the mixtures in blocks 1, 3, ... of the LLM, whose experts are H
                                wide inside; experts 0: there are none */

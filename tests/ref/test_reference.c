@@ -42,7 +42,7 @@ static void set_up_experts(fixture *f, int64_t experts)
                        .image_id = IMAGE_ID,
                        .adapter = 2,
                        .adapter_alpha = 3,
-                       .adapt_all = experts > 0,
+                       .adapted = experts > 0 ? NULL : "head",
                        .experts = experts,
                        .top_k = 2,
                        .balance = 0.3,

@@ -77,6 +77,12 @@ mimo_gradient_bucket nn_rule_bucket(const nn_params *params, nn_rule rule)
                                   .grid = rule_words[rule].grid};
 }
 
+/* Trained parameters make a bucket, whichever rank holds them. */
+static bool makes_bucket(const nn_param *param)
+{
+    return !param->frozen && (param->held || !MIMO_MUTATED("bucket-where-held"));
+}
+
 /* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
 static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
 {
@@ -87,7 +93,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
         nn_param *param = &params->list[i];
         if (param->rule != rule)
             continue;
-        trained = trained || !param->frozen;
+        trained = trained || makes_bucket(param);
         if (param->held)
             place_param(params, param, next);
     }
