@@ -255,9 +255,8 @@ static mimo_status read_flags(struct adapter_config **out, const struct options 
     return MIMO_OK;
 }
 
-/* Of an adapter, *content is that of the file that was read. */
-static mimo_status make(lora_setup *out, struct file_content *content,
-                        const struct options *options)
+mimo_status lora_setup_read(lora_setup *out, struct file_content *content,
+                            const struct options *options)
 {
     TRY(!options->adapter              ? read_flags(&out->config, options)
         : lora_is_v1(options->adapter) ? read_v1(&out->config, content, options)
@@ -280,7 +279,7 @@ mimo_status lora_setup_make(lora_setup *out, const struct options *options, mimo
     struct file_content content = {0};
     if (!options_have_adapters(options))
         return MIMO_OK;
-    mimo_status made = make(out, &content, options);
+    mimo_status made = lora_setup_read(out, &content, options);
     if (!path)
         return mimo_comm_agree(world, made);
     const char *kind = lora_is_v1(path) ? "the adapter" : "the configuration of the adapter";

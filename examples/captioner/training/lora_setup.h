@@ -5,6 +5,7 @@
 #include <mimo/comm.h>
 
 #include "train/formats/adapter_config.h"
+#include "train/support/input_file.h"
 #include "captioner/training/options.h"
 #include "train/nn/layers/nn_lora.h"
 
@@ -14,6 +15,11 @@ typedef struct lora_setup {
     struct adapter_config *config; /* rank, alpha, targets; NULL where there are none */
     nn_lora_selection choice;      /* the same for the layers */
 } lora_setup;
+
+/** What the options say of adapters, which they have. Local. *content gets that of the adapter's
+ *  file where there is one. Errors: those of lora_setup_make, except same_file_agree's. */
+mimo_status lora_setup_read(lora_setup *out, struct file_content *content,
+                            const struct options *options);
 
 /** Collective, the same on every rank. The caller zeroes *out before and releases it after,
  *  whatever the result. Errors: those of adapter_read_config, lora_v1_open and same_file_agree;

@@ -13,8 +13,9 @@ static mimo_status make(lora_setup *out, const struct options *model, const char
 {
     struct options options = *model;
     options.lora_targets = targets;
+    struct file_content content = {0};
     *out = (lora_setup){0};
-    return lora_setup_make(out, &options);
+    return lora_setup_read(out, &content, &options);
 }
 
 static bool chooses(const char *targets, const char *layer)
