@@ -42,8 +42,8 @@ class Experts(nn.Module):
     def forward(self, x):
         """x [.., H]: this rank's tokens. Each goes to its best experts, and gets their weighted sum."""
         rows = x.flatten(0, -2)
-        scores, ids = mb.top_k(self.router(rows), CHOICES)
+        weights, ids = mb.top_k(self.router(rows), CHOICES, weights="softmax")
         route = self.dispatch.route(ids)
-        rows, weights = self.dispatch(rows, scores.softmax(-1), route)
+        rows, weights = self.dispatch(rows, weights, route)
         h = gelu(grouped_mm(rows, self.up, offs=route.ends)) * weights[:, None]
         return self.dispatch.combine(grouped_mm(h, self.down, offs=route.ends), route).view_as(x)

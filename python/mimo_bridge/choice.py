@@ -1,5 +1,7 @@
-"""The choice of experts: the k best scores of each token, or ids that were chosen before."""
+"""The choice of experts: the k best scores of each token, or ids that were chosen before, and their weights."""
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 
@@ -8,29 +10,48 @@ from .errors import ArgumentError, ShapeError
 
 __all__ = ["top_k"]
 
+WEIGHTS = ("softmax", "sigmoid")
+SCORE_FLOOR = 1e-20  # of a sum of sigmoids
 
-def top_k(scores: torch.Tensor, k: int,
-          forced: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+
+def top_k(scores: torch.Tensor, k: int, forced: torch.Tensor | None = None, *,
+          weights: Literal["softmax", "sigmoid"] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(values, ids): the k largest scores of each token and their experts, the largest first. Local.
 
     scores   [..., E], floating. Values have gradients to them
     forced   [..., k], i32 or i64: ids that were chosen before, by a rollout or for a recomputation; -1: no
-             expert. They are taken as they are, and values are the scores at them. So weights that are made
-             from values have gradients, as those of a choice of one's own
-    returns  values [..., k] with the dtype of scores, ids [..., k] i64
+             expert. They are taken as they are, and values are made of the scores at them. So they have
+             gradients, as those of a choice of one's own
+    weights  what values are:
+             None       the scores, with their dtype
+             "softmax"  exp(score), divided by the sum over the token's choices
+             "sigmoid"  sigmoid(score), divided by the sum over the token's choices and 1e-20; with k = 1
+                        not divided
+             Weights are f32, or f64 of f64 scores: what a Dispatch takes
+    returns  values [..., k], ids [..., k] i64
+
+    The value of the id -1 is 0, with a gradient of 0. No sum of weights has a part for it: a token without
+    an expert weighs 0. (A softmax of the scores that None gives would take their 0 for a score.)
 
     Of equal scores the lower id comes first, on every device (torch.topk promises no order); -0 equals +0.
-    A token with a NaN among its scores gets the ids 0 ... k-1 and values that are NaN. The value of the id
-    -1 is 0.
+    A token with a NaN among its scores gets the ids 0 ... k-1 and values that are NaN.
 
-    Errors: ArgumentError (k, dtypes, no dense tensor), ShapeError (forced, more choices than experts); on
-    the CPU ArgumentError also names the first forced id that is no expert's.
+    Errors: ArgumentError (k, weights, dtypes, no dense tensor), ShapeError (forced, more choices than
+    experts); on the CPU ArgumentError also names the first forced id that is no expert's.
     """
-    _check(scores, k)
+    _check(scores, k, weights)
+    values, ids = _choose(scores, k, forced)
+    if weights is None:
+        return values.masked_fill(ids < 0, 0), ids
+    return _weigh(weights, values if values.dtype == torch.float64 else values.float(), ids < 0), ids
+
+
+def _choose(scores: torch.Tensor, k: int, forced: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and ids of the choices. The score of the id -1 is that of any expert."""
     if forced is not None:
         _check_forced(forced, scores, k)
         ids = forced.long()
-        return scores.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, 0), ids
+        return scores.gather(-1, ids.clamp(min=0)), ids
     detached = scores.detach()
     broken = detached.isnan().any(-1, keepdim=True)
     # As equal numbers: a sort by bits would part -0 from +0, and the sort is stable.
@@ -39,7 +60,21 @@ def top_k(scores: torch.Tensor, k: int,
     return scores.gather(-1, ids).masked_fill(broken, float("nan")), ids
 
 
-def _check(scores: torch.Tensor, k: int) -> None:
+def _weigh(kind: str, scores: torch.Tensor, none: torch.Tensor) -> torch.Tensor:
+    """Weights over the last dimension. What the scores are where there is `none` has no part in them."""
+    if kind == "softmax":
+        # A token without an expert gets zeros: the softmax of -inf alone is NaN, and so is its gradient.
+        weights = scores.masked_fill(none, -torch.inf).masked_fill(none.all(-1, keepdim=True), 0).softmax(-1)
+    else:
+        weights = scores.sigmoid().masked_fill(none, 0)
+        if scores.shape[-1] > 1:
+            weights = weights / (weights.sum(-1, keepdim=True) + SCORE_FLOOR)
+    return weights.masked_fill(none, 0)
+
+
+def _check(scores: torch.Tensor, k: int, weights: str | None) -> None:
+    if weights is not None and weights not in WEIGHTS:
+        raise ArgumentError(f"top_k: weights are None, {' or '.join(WEIGHTS)}, not {weights!r}")
     _views.check_strided("top_k: scores", scores)
     if not scores.is_floating_point() or scores.dim() < 1:
         raise ArgumentError(f"top_k: scores are {list(scores.shape)} of {scores.dtype}, and floating, with a "

@@ -14,6 +14,7 @@ from torch.utils import checkpoint as checkpoints
 import mimo_bridge as mb
 from mimo_bridge import _dispatch_ops
 from rank_runner import case, gather, raises, same
+from top_k_cases import REPLAY, dense_weights
 
 F64 = torch.float64
 
@@ -231,6 +232,36 @@ class Layer(torch.nn.Module):
         x_e, w_e = self.dispatch(x, weights, route)
         h = F.gelu(F.grouped_mm(x_e, self.up, offs=route.ends)) * w_e[:, None].bfloat16()
         return self.dispatch.combine(F.grouped_mm(h, self.down, offs=route.ends), route)
+
+
+@case(1, 2)
+def weights_of_replays(comm):
+    """A layer as docs/torch.md has it, over forced ids, against one that has all experts of all tokens."""
+    dispatch = make(comm, experts=8, hidden=3)
+    generator = torch.Generator().manual_seed(6)
+    experts = torch.randn(8, 3, 3, generator=generator, dtype=F64)
+    first = comm.rank * dispatch.experts_here
+    ids = REPLAY.roll(comm.rank, 0)
+    x, logits = (torch.randn(6, width, generator=generator, dtype=F64, requires_grad=True) for width in (3, 8))
+
+    def layer(kind):
+        weights, chosen = mb.top_k(logits, 2, forced=ids, weights=kind)
+        route = dispatch.route(chosen)
+        x_e, w_e = dispatch(x, weights, route)
+        parts = torch.tensor_split(x_e, route.ends[:-1].tolist())
+        out = torch.cat([part @ expert for part, expert in zip(parts, experts[first:])])
+        return dispatch.combine(out * w_e[:, None], route)
+
+    def dense(kind):
+        return torch.einsum("te,th,eho->to", dense_weights(logits, ids, kind), x, experts)
+
+    for kind in ("softmax", "sigmoid"):
+        found = []
+        for function in (layer, dense):
+            y = function(kind)
+            found.append((y, *torch.autograd.grad(y.square().sum(), (x, logits))))
+        for one, wanted in zip(*found):
+            assert torch.allclose(one, wanted, rtol=0, atol=1e-12), (kind, one, wanted)
 
 
 def layer_and_batch(comm, **more):

@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced_encoder, communicator
+from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced_encoder, choice, communicator
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
@@ -177,6 +177,10 @@ def a_route_more(original, self):
     return original(self)
 
 
+def zeros_as_scores(original, kind, scores, none):
+    return original(kind, scores.masked_fill(none, 0), torch.zeros_like(none))
+
+
 def any_width(original, self, slot, kinds, widths=None):
     return original(self, slot, kinds)
 
@@ -302,6 +306,7 @@ MUTATIONS = {
     "widths of last dimensions": (wrap(mb.Buffer, "tensors", any_width), ["dispatch/batches_at_random"]),
     "gradients of whole numbers": (wrap(_dispatch_ops, "have_gradients", all_moved), [
         "dispatch/tensors_in_one_call"]),
+    "scores of no expert": (wrap(choice, "_weigh", zeros_as_scores), ["dispatch/weights_of_replays"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
     "lanes by rank": (wrap(mb.Balanced, "_lane_of", lane_by_rank), ["balance/as_without_balance"]),
     "an image of zeros kept": (wrap(mb.Balanced, "_call_encoder", dummy_kept), ["balance/lanes_are_even"]),

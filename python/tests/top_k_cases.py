@@ -2,7 +2,7 @@
 import random
 
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 import mimo_bridge as mb
 from rank_runner import case, raises, same
@@ -104,14 +104,59 @@ def forced_choices(comm):
     same(values, mb.top_k(scores, 2)[0])
 
 
+def dense_weights(logits, ids, kind):
+    """[n, E], without a gather: what each expert weighs in each token."""
+    times = torch.nn.functional.one_hot(ids + 1, logits.shape[1] + 1)[..., 1:].sum(1)
+    scores = times * (logits.exp() if kind == "softmax" else logits.sigmoid())
+    if kind == "sigmoid" and ids.shape[1] == 1:
+        return scores
+    return scores / (scores.sum(1, keepdim=True) + (times.sum(1, keepdim=True) == 0))
+
+
+REPLAY = torch.tensor([[7, 0], [3, 3], [-1, 2], [1, -1], [-1, -1], [5, 6]])  # an id twice, and none
+
+
+@case(1)
+def weights_of_forced_choices(comm):
+    """Weights of a replay, and their gradients: no choice has no part in a sum."""
+    close(mb.top_k(rows([1, 2]), 2, forced=torch.tensor([[0, -1]]), weights="softmax")[0], [[1, 0]])
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(6, 8, generator=generator, dtype=F64, requires_grad=True)
+    factor = torch.randn(6, 8, generator=generator, dtype=F64)  # of each weight in the loss
+    for kind in ("softmax", "sigmoid"):
+        for forced in (REPLAY, REPLAY[:, :1]):
+            k = forced.shape[1]
+            weights, ids = mb.top_k(logits, k, forced=forced, weights=kind)
+            same(ids, forced)
+            assert (weights[forced < 0] == 0).all()
+            wanted = dense_weights(logits, forced, kind)
+            one = torch.zeros_like(wanted).scatter_add(1, forced.clamp(min=0), weights)
+            assert torch.allclose(one, wanted, rtol=0, atol=1e-15), (kind, k)
+            gradients = [torch.autograd.grad((x * factor).sum(), logits)[0] for x in (one, wanted)]
+            assert torch.allclose(*gradients, rtol=0, atol=1e-15), (kind, k, gradients)
+            for check in (gradcheck, gradgradcheck):
+                assert check(lambda x: mb.top_k(x, k, forced=forced, weights=kind)[0], (logits,)), (kind, k)
+            weights = mb.top_k(logits, k, forced=forced, weights=kind)[0]
+            wild = torch.zeros_like(weights).masked_fill(forced < 0, float("nan"))
+            assert not torch.autograd.grad(weights, logits, wild)[0].any(), (kind, k)
+        half = logits.detach().bfloat16()
+        assert mb.top_k(half, 2, weights=kind)[0].dtype == torch.float32
+        chosen = mb.top_k(logits, 2, weights=kind)
+        same(chosen[0], mb.top_k(logits, 2, forced=chosen[1], weights=kind)[0])
+
+
 @case(1)
 def choices_compiled(comm):
-    x = rows([2, 1, 2, 0], [0, -0.0, 0, -1]).requires_grad_()
-    for forced in (None, torch.tensor([[3, -1], [0, 0]])):
-        eager = mb.top_k(x, 2, forced=forced)
-        compiled = torch.compile(mb.top_k, fullgraph=True, backend="aot_eager")(x, 2, forced=forced)
-        for one, other in zip(eager, compiled):
-            same(other.detach(), one.detach())
+    x = rows([2, 1, 2, 0], [0, -0.0, 0, -1], [1, 2, 3, 4]).requires_grad_()
+    compiled = torch.compile(mb.top_k, fullgraph=True, backend="aot_eager")
+    forced = torch.tensor([[3, -1], [0, 0], [-1, -1]])
+    for options in ({}, dict(forced=forced, weights="softmax"), dict(forced=forced, weights="sigmoid")):
+        found = []
+        for function in (mb.top_k, compiled):
+            values, ids = function(x, 2, **options)
+            found.append((values.detach(), ids, torch.autograd.grad((values * rows(1.0, 3.0)).sum(), x)[0]))
+        for eager, other in zip(*found):
+            same(other, eager)
 
 
 @case(1)
@@ -120,6 +165,7 @@ def wrong_choices(comm):
     raises(mb.ShapeError, "5 of 4 experts", mb.top_k, x, 5)
     raises(mb.ArgumentError, "k is 0", mb.top_k, x, 0)
     raises(mb.ArgumentError, "k is a whole number", mb.top_k, x, 2.5)
+    raises(mb.ArgumentError, "softmax or sigmoid, not 'mean'", mb.top_k, x, 2, weights="mean")
     raises(mb.ArgumentError, "torch.int64", mb.top_k, x.long(), 2)
     raises(mb.ArgumentError, "a list", mb.top_k, [1.0, 2.0], 1)
     raises(mb.ArgumentError, "torch.float32, and must be", mb.top_k, x, 2, forced=ids.float())
