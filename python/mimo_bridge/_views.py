@@ -77,6 +77,10 @@ def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device)
     if x.dtype not in DTYPES:
         raise ArgumentError(f"{what} has dtype {x.dtype}, which can't be moved: the dtypes are "
                             f"{', '.join(str(d) for d in DTYPES)}")
+    check_letters(what, x, letters)
+
+
+def check_letters(what: str, x: torch.Tensor, letters: str) -> None:
     if x.dim() != len(letters):
         raise ShapeError(f"{what} has shape {list(x.shape)}, and needs the {len(letters)} dimensions "
                          f"{letters!r}")

@@ -12,7 +12,7 @@ from . import _c, _calls, _ops, _views
 from ._movement import Batch, Items, Movement, Shapes, now, update_all
 from ._placed import Placed
 from .buffer import Buffer
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .errors import ArgumentError, ShapeError, UnsupportedError
 from .grid import Grid, check_grids
 from .partition import Partition
@@ -69,7 +69,7 @@ class Bridge(torch.nn.Module):
                  differentiable: bool = True, name: str | None = None) -> None:
         super().__init__()
         self.src, self.dst = src, dst
-        self.comm = comm or default_communicator()
+        self.comm = communicator_of("Bridge", comm)
         self.partition, self.src_partition = partition, src_partition
         self.layout, self.dst_layout = layout, dst_layout or layout
         self.differentiable = differentiable

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from . import _c, _views
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .errors import MimoError, MismatchError, ShapeError, StateError
 
 __all__ = ["Buffer"]
@@ -34,7 +34,7 @@ class Buffer:
     kind = "buffer"
 
     def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
-        self.comm = comm or default_communicator()
+        self.comm = communicator_of("Buffer", comm)
         self._calls = 0
         handle = ctypes.c_void_p()
 

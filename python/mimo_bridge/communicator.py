@@ -514,3 +514,12 @@ def default_communicator() -> Communicator:
     if _default is None or _default.closed:
         _default = Communicator()
     return _default
+
+
+def communicator_of(what: str, comm: Communicator | None) -> Communicator:
+    """The communicator that a constructor was given; None: the default one. ArgumentError: it is another thing."""
+    if comm is not None and not isinstance(comm, Communicator):
+        raise ArgumentError(f"{what}: comm is a {type(comm).__name__}, and must be a Communicator: make one on every "
+                            "rank, of a process group by mimo_bridge.Communicator(group), of some ranks by "
+                            "comm.group(grid, dims)")
+    return default_communicator() if comm is None else comm

@@ -12,7 +12,7 @@ from . import _c, _dispatch_ops, _ops, _views
 from ._calls import looked_on
 from ._dispatching import Dispatching, Sizes
 from .buffer import Buffer
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .errors import ArgumentError, UnsupportedError
 
 __all__ = ["Dispatch", "DispatchReport", "Route"]
@@ -83,7 +83,7 @@ class Dispatch:
                  comm: Communicator | None = None, rows: int | Literal["exact"] = "exact", alignment: int = 1,
                  narrow_sums: bool = False, transport: str = "auto", buffer: Buffer | None = None,
                  name: str | None = None) -> None:
-        self.comm = comm or default_communicator()
+        self.comm = communicator_of("Dispatch", comm)
         self.experts, self.top_k, self.etp = experts, top_k, etp
 
         def describe() -> tuple[_c.mimo_dispatch_desc, int]:
@@ -173,7 +173,7 @@ class Dispatch:
         several, xs = isinstance(x, (list, tuple)), _listed("dispatch: x", x)
         pairs = [] if weights is None else [weights]
         self._check_route(route)
-        _ops.refuse_transforms("a dispatch", *_strided("dispatch: x", xs), *_strided("the weights", pairs))
+        _ops.refuse_transforms("a dispatch", *_flat("dispatch: x", xs, "th"), *_flat("the weights", pairs, "tk"))
         found = _dispatch_ops.move(self._dispatching, False, [*xs, *pairs], self._anchor_beside(xs), route.token,
                                    "h" * len(xs) + "k" * len(pairs), [route.rows])
         x_e = found[:len(xs)]
@@ -201,7 +201,7 @@ class Dispatch:
     def _combine(self, out: Any, route: Route) -> Any:
         several, outs = isinstance(out, (list, tuple)), _listed("combine: the rows", out)
         self._check_route(route)
-        _ops.refuse_transforms("a dispatch", *_strided("combine: the rows", outs))
+        _ops.refuse_transforms("a dispatch", *_flat("combine: the rows", outs, "th"))
         found = _dispatch_ops.move(self._dispatching, True, outs, self._anchor_beside(outs), route.token,
                                    "h" * len(outs), [route.tokens, self.top_k])
         return found if several else found[0]
@@ -247,7 +247,9 @@ def _listed(what: str, x: Any) -> list[torch.Tensor]:
     return xs
 
 
-def _strided(what: str, xs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def _flat(what: str, xs: Sequence[torch.Tensor], letters: str) -> Sequence[torch.Tensor]:
+    """xs, whose shapes can be read."""
     for x in xs:
         _views.check_strided(what, x)
+        _views.check_letters(what, x, letters)
     return xs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _c
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .errors import ArgumentError
 from .grid import Grid, check_grids
 
@@ -81,7 +81,7 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, grids: Sequence[
     grid's `shard` that a bucket does not name), NotFoundError (a bucket's grid), ExistsError (two grids
     of one name), ArgumentError, UnsupportedError, MismatchError (ranks bring other grids).
     """
-    comm = comm or default_communicator()
+    comm = communicator_of("explain", comm)
 
     def describe() -> tuple[Any, ...]:
         check_grids("explain", src, dst)

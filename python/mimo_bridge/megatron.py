@@ -24,7 +24,7 @@ from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 from . import _moe, _views
 from ._fused import BalancedPlacement, Placement, TextPlaces
 from .bridge import Bridge
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .dispatch import Dispatch
 from .errors import ArgumentError, GridError, MimoError, UnsupportedError
 from .grid import Grid, pairing_of
@@ -90,7 +90,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self.dim_mapping = dict(dim_mapping or {"b": 0, "s": 1, "h": 2})
         self.current_rank = dist.get_rank()
         self.rules = rules
-        comm = _of_all_ranks(comm)
+        comm = _of_all_ranks("ColocatedBridgeCommunicator", comm)
         letters = _together_in_own_words(comm, self._check)
         comm._alike("ColocatedBridgeCommunicator", f"rules={rules}")
         self._extract_parallelism_info()
@@ -207,7 +207,7 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, *,
     inference_optimized; ranks of a group that are not consecutive), ArgumentError (another dispatcher; no MoELayer
     on a rank), and those of Dispatch.
     """
-    return _moe.use_dispatch(model, max_tokens, _of_all_ranks(comm))
+    return _moe.use_dispatch(model, max_tokens, _of_all_ranks("use_dispatch", comm))
 
 
 def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
@@ -227,8 +227,8 @@ def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
         raise own[0] if own else error
 
 
-def _of_all_ranks(comm: Communicator | None) -> Communicator:
-    comm = comm or default_communicator()
+def _of_all_ranks(what: str, comm: Communicator | None) -> Communicator:
+    comm = communicator_of(what, comm)
     if (comm.rank, comm.size) != (dist.get_rank(), dist.get_world_size()):
         raise ArgumentError(f"this is rank {dist.get_rank()} of {dist.get_world_size()} in "
                             f"torch.distributed, and rank {comm.rank} of {comm.size} in the "
@@ -326,7 +326,7 @@ class MimoModel(_MimoModel):
         partition = None
         if config.context_parallel_size > 1 or config.sequence_parallel:
             partition = Partition(sp=config.sequence_parallel, strict=True)
-        comm = _of_all_ranks(None)
+        comm = _of_all_ranks("MimoModel", None)
         for name in self.mimo_config.modality_submodules_spec:
             ends, title = (grid_of(grids[name]), language, special[name]), f"{name} to {_LANGUAGE}"
             if name in self._balance:

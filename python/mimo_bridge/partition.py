@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from . import _c, _handles, _ops, _views
-from .communicator import Communicator
+from .communicator import Communicator, communicator_of
 from .errors import ArgumentError, ShapeError, StateError
 from .grid import Grid, check_grids
 
@@ -70,6 +70,7 @@ class Partition:
         """
         if comm is None:
             return LocalPartition(self, grid, rank)
+        comm = communicator_of("Partition.at", comm)
 
         def local() -> LocalPartition:
             check_grids("Partition.at", grid)

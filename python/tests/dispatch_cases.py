@@ -416,6 +416,9 @@ def mistakes_of_one_rank(comm):
     fails(mb.ShapeError, "", dispatch, [x[:1], w, route], [x, w, route])
     fails(mb.ArgumentError, "torch.bfloat16", dispatch, [x, w.bfloat16(), route], [x, w, route])
     fails(mb.ShapeError, "[3]", dispatch, [x[0], w, route], [x, w, route])
+    fails(mb.ShapeError, "weights has shape [2], and needs the 2 dimensions 'tk'", dispatch, [x, w[:, 0], route],
+          [x, w, route])
+    fails(mb.ShapeError, "[]", dispatch.combine, [torch.tensor(1.0), route], [rows, route])
     fails(mb.ArgumentError, "int", dispatch, [5, w, route], [x, w, route])
     fails(mb.ArgumentError, "without tensors", dispatch, [[], w, route], [x, w, route])
     fails(mb.ArgumentError, "another dispatch", dispatch, [x, w, others], [x, w, route])
@@ -467,6 +470,15 @@ def wrong_dispatches(comm):
     raises(mb.ArgumentError, "no Buffer", make, comm, buffer=7 if last else None)
     raises(mb.MismatchError, "rows=", make, comm, rows=8 if last else "exact")
     raises(mb.MismatchError, "", make, comm, hidden=2 if last else 3)
+    group = torch.distributed.ProcessGroup(comm.rank, comm.size)
+    raises(mb.ArgumentError, "Dispatch: comm is a ProcessGroup, and must be a Communicator: make one on every rank, of a "
+           "process group by mimo_bridge.Communicator(group)", make, group)
+    grid = mb.Grid("dp=2")
+    for what, function in (("Bridge", lambda: mb.Bridge(grid, grid, comm=group)),
+                           ("Buffer", lambda: mb.Buffer(8, comm=group)),
+                           ("Partition.at", lambda: mb.Partition().at(grid, 0, comm=group)),
+                           ("explain", lambda: mb.explain(grid, grid, [], comm=group))):
+        raises(mb.ArgumentError, f"{what}: comm is a ProcessGroup", function)
     dispatch = make(comm)
     raises(TypeError, "copied", __import__("copy").deepcopy, dispatch)
     raises(TypeError, "pickled", __import__("pickle").dumps, dispatch)
