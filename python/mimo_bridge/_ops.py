@@ -25,9 +25,18 @@ from .errors import UnsupportedError
 Ctx = Any  # torch has no public type of it
 
 
+def refuse_export(what: str) -> None:
+    """UnsupportedError under torch.export: the graph would have the number of an object of this process."""
+    # torch.compiler.is_exporting() is always true where Dynamo traces (torch 2.11)
+    if getattr(torch.compiler, "_is_exporting_flag", False):
+        raise UnsupportedError(f"torch.export can't take {what}: it is an object of this process, which the graph "
+                               "would not find elsewhere. Export the modules on either side")
+
+
 def refuse_transforms(what: str, *tensors: Tensor) -> None:
-    """UnsupportedError where torch.func or forward-mode AD wants a derivative of these: a custom op would
-    lose it without a word (torch 2.11)."""
+    """UnsupportedError under torch.export, and where torch.func or forward-mode AD wants a derivative of these: a
+    custom op would lose it without a word (torch 2.11)."""
+    refuse_export(what)
     duals: Any = forward_ad  # torch does not annotate it
     compiling = torch.compiler.is_compiling()  # then tangents can't be looked at: no dual level at all
     if duals._current_level >= 0 and (compiling or any(

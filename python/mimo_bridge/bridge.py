@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 import torch
 
@@ -163,13 +163,15 @@ class Bridge(torch.nn.Module):
                 self._advise(error, seq, rows, batch)
             raise
 
+    if TYPE_CHECKING:  # Module says Any
+        __call__ = forward
+
     def _forward(self, x: Any, seq: int | None, rows: int | None,
                  batch: int | None) -> torch.Tensor | list[torch.Tensor]:
         movement = self._movement
         if _calls.looked_on(x):
             if isinstance(x, (list, tuple)):
                 return self._forward_all(x, seq, rows, batch)
-            self._refuse_export()
             self._check_arguments(x, seq, rows, batch)
             if not torch.compiler.is_compiling():
                 # The op would take the fake kernel for a tensor without memory, and tell nobody.
@@ -192,7 +194,6 @@ class Bridge(torch.nn.Module):
 
     def _forward_all(self, xs: Tensors, seq: int | None, rows: int | None,
                      batch: int | None) -> list[torch.Tensor]:
-        self._refuse_export()
         shapes = self._shapes_of(xs, seq, rows, batch)
         if not torch.compiler.is_compiling():
             for i, x in enumerate(xs):
@@ -229,7 +230,6 @@ class Bridge(torch.nn.Module):
         return self._movement.guarded(self._place, tile, x)
 
     def _place(self, tile: Any, x: Any) -> torch.Tensor | list[torch.Tensor]:
-        self._refuse_export()
         several = isinstance(tile, (list, tuple)) and isinstance(x, (list, tuple))
         tiles, xs = (_listed("place: the tile", tile), _listed("place: x", x)) if several else ([tile], [x])
         if len(tiles) != len(xs):
@@ -458,12 +458,6 @@ class Bridge(torch.nn.Module):
 
     def _input(self, x: torch.Tensor) -> torch.Tensor:
         return x if self.differentiable else x.detach()
-
-    def _refuse_export(self) -> None:
-        # torch.compiler.is_exporting() is always true where Dynamo traces (torch 2.11)
-        if getattr(torch.compiler, "_is_exporting_flag", False):
-            raise UnsupportedError("torch.export can't take a bridge: a call needs the other ranks of "
-                                   "this process's communicator. Export the modules on either side")
 
 
 class _Places:

@@ -129,6 +129,7 @@ class Dispatch:
 
     def _route(self, ids: torch.Tensor) -> Route:
         _views.check_strided("route: ids", ids)
+        _ops.refuse_export("a dispatch")
         if looked_on(ids):
             ends, token = _dispatch_ops.route(ids, self._number, self.experts_here)
         else:

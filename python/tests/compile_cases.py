@@ -147,17 +147,37 @@ def mistakes(comm):
         raises(mb.UnsupportedError, "forward-mode", tangent, at)
 
 
+class Called(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 @case(2)
 def export_is_refused(comm):
-    bridge = make(comm)
-    x = global_rows(1, 4, 2, F64)
-    for strict in (False, True):
-        try:
-            torch.export.export(bridge, (x,), strict=strict)
-        except Exception as error:
-            assert "torch.export can't take a bridge" in str(error), (strict, error)
-        else:
-            raise AssertionError("exported")
+    """What a graph would know by a number of this process."""
+    x, ids = global_rows(1, 4, 2, F64), torch.tensor([[0, 1]])
+    dispatch = mb.Dispatch(experts=2, top_k=2, hidden=2, max_tokens=4, rows=8, comm=comm)
+    route, part = dispatch.route(ids), mb.Partition().at(mb.Grid("cp=2"), comm.rank)
+    alignment = mb.Alignment([7])
+    alignment.update(torch.tensor([[7, 7, 1, 1]]))
+    for what, function, at, stricts in (
+            ("a bridge", make(comm), x, (False, True)),
+            ("a dispatch", Called(dispatch.route), ids, (False, True)),
+            ("a dispatch", Called(lambda x: dispatch(x, None, route)[0]), x[0, :1], (False,)),
+            ("a dispatch", Called(lambda x: dispatch.combine(x, route)), x[0].repeat(2, 1), (False,)),
+            ("shard", Called(lambda x: part.shard(x, "sh")), x[0], (False,)),
+            ("merge", Called(lambda x: alignment.merge([x[:2]], x[2:])), x[0], (False,))):
+        for strict in stricts:
+            try:
+                torch.export.export(function, (at,), strict=strict)
+            except Exception as error:
+                assert f"torch.export can't take {what}" in str(error), (what, strict, error)
+            else:
+                raise AssertionError(f"{what} was exported")
 
 
 @case(2)
