@@ -3,7 +3,8 @@
 and each of its modules.
 
     torch_installed.py pip WHAT [ARGUMENT...]    WHAT: a source tree, or a wheel; ARGUMENT: of pip install
-    torch_installed.py meson BUILD [--without-mpi]    BUILD: a build folder
+    torch_installed.py meson BUILD               BUILD: a build folder
+    torch_installed.py --without-mpi ...         as where Open MPI is missing: no ranks
 
 Python is a fresh environment each time. It has torch, and what pip needs to build, from the Python that runs
 this. Exit status 77 (skipped) where that can't build.
@@ -74,13 +75,11 @@ def require_builder():
         sys.exit(77)
 
 
-def meson_install(place, build, option=""):
+def meson_install(place, build):
     root = place.folder / "root"
     subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", root], check=True)
     place.package, = (file.parent for file in root.rglob("mimo_bridge/__init__.py"))
     place.libraries, = (file.parent for file in root.rglob(CORE))
-    if option == "--without-mpi":
-        (place.libraries / MPI).unlink(missing_ok=True)
     (place.site / "mimo_bridge.pth").write_text(f"{place.package.parent}\n")
     place.env["MIMO_MEGATRON"] = ""  # its import takes seconds, and pip installs the same files
     # Meson's test has set the build folder, and with_torch.sh that of CUDA.
@@ -93,31 +92,32 @@ def files_of(package):
     return {file.name: file.read_bytes() for file in package.iterdir() if file.suffix in (".py", ".typed")}
 
 
-def try_it(place):
+def try_it(place, with_mpi):
     wanted, found = files_of(SOURCE), files_of(place.package)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         sys.exit(f"of python/mimo_bridge these are missing or other files in {place.package}: {', '.join(wrong)}")
-    mpi = place.libraries / MPI
-    if mpi.exists():
+    if with_mpi:
         place.expect(0, ["self-test       ok: "], "-m", "mimo_bridge")
         place.expect(0, [], TESTS / "torch_readme.py", ROOT / "README.md")
-        mpi.unlink()  # what remains is an installation without MPI
+    (place.libraries / MPI).unlink(missing_ok=not with_mpi)  # what remains is an installation without MPI
     version = ".".join(map(str, VERSION))
     place.expect(1, [f"package {place.package}\n", f"mimo_bridge     {version}\n",
                      f"libmimo-bridge  {version} ({place.libraries / CORE})\n", "MPI             not found",
                      "self-test       not possible: tensors in host memory need MPI"], TESTS / "installed_modules.py")
 
 
-def main(way, *arguments):
+def main(words):
+    with_mpi = words[0] != "--without-mpi"
+    way, *arguments = words[0 if with_mpi else 1:]
     with tempfile.TemporaryDirectory() as folder:
         place = Place(pathlib.Path(folder).resolve())
         try:
             {"pip": pip_install, "meson": meson_install}[way](place, *arguments)
-            try_it(place)
+            try_it(place, with_mpi)
         finally:
             place.forget_bytecode()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])
