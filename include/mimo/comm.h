@@ -386,10 +386,14 @@ typedef struct mimo_host_gather mimo_host_gather;
  * waits for what it has begun, once. The communicator stays until then. The wait sets *gather to
  * NULL, except where MIMO_ERR_STATE says that this thread or process may not call. NULL: nothing.
  *
+ * name: whose gather it is, the same on every rank (otherwise MIMO_ERR_MISMATCH); NULL: nobody's.
+ * Text, read during the start; its first 128 bytes stand in sentences.
+ *
  * Errors: those of mimo_comm_host_allgather; of the wait also MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED.
  */
 MIMO_API mimo_status mimo_comm_host_allgather_start(mimo_host_gather **out, mimo_comm *comm,
-                                                    void *to, const void *from, int bytes);
+                                                    void *to, const void *from, int bytes,
+                                                    const char *name);
 MIMO_API mimo_status mimo_comm_host_allgather_wait(mimo_host_gather **gather);
 
 /**

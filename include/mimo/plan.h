@@ -259,13 +259,17 @@ typedef struct mimo_image_lists {
  * Find the sample and the rows of each image: it takes the sample's next patches / merge rows.
  * Local, pure. The arrays of `out` have as many elements as all lanes have images and spans.
  *
+ * A span is a run of special ids, with other ids on both sides of it. Several images may lie in one
+ * run. any_runs: an image may go on in the next run, as where other ids stand between its rows.
+ * Without it that is MIMO_ERR_SHAPE: images of 3 and 5 rows do not fit runs of 5 and 3.
+ *
  * Errors: MIMO_ERR_ARGUMENT (NULL, a negative number, merge < 1), MIMO_ERR_SHAPE (lanes don't split
  * the samples evenly, the first ones with one more; samples of two lengths; spans out of order; an
  * image of no patches or of no multiple of merge; a sample's spans have other rows than its
- * images), MIMO_ERR_OVERFLOW. After an error the arrays hold no meaning.
+ * images; an image in two runs), MIMO_ERR_OVERFLOW. After an error the arrays hold no meaning.
  */
 MIMO_API mimo_status mimo_images_find(const mimo_image_lists *out, const mimo_lane_images *lanes,
-                                      int64_t count, int64_t merge);
+                                      int64_t count, int64_t merge, bool any_runs);
 
 /**
  * List items by lane: item i is on lane[i]. Lane d gets out[first[d]] to out[first[d + 1] - 1], in

@@ -230,7 +230,7 @@ PROTOTYPES = {
     "mimo_comm_barrier": "S:p",
     "mimo_comm_agree_named": "S:pis",
     "mimo_comm_host_allgather": "S:pppi",
-    "mimo_comm_host_allgather_start": "S:ppppi",
+    "mimo_comm_host_allgather_start": "S:ppppis",
     "mimo_comm_host_allgather_wait": "S:p",
     "mimo_comm_set_deadline": "S:pl",
     "mimo_comm_deadline": "l:p",
@@ -308,7 +308,7 @@ PROTOTYPES = {
     "mimo_balance": "S:pp",
     "mimo_balance_report_of": "S:ppp",
     "mimo_spans_find": "S:pplpl",
-    "mimo_images_find": "S:ppll",
+    "mimo_images_find": "S:ppllb",
     "mimo_items_deal": "S:ppppll",
 
     "mimo_gradient_create": "S:pppp",

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -80,8 +80,8 @@ class BalancedPlacement:
         """The rows at the positions of `ids` in this rank's shard, 0 elsewhere. `inputs` are the encoder's on this
         rank, by its name: patches, counts, and extras."""
         own = (inputs or {}).get(self.name) or {}
-        y: torch.Tensor = self.balanced(own.get("patches"), own.get("counts", ()), ids=ids, extras=own.get("extras"))
-        return y
+        patches: Any = own.get("patches")
+        return cast(torch.Tensor, self.balanced(patches, own.get("counts", ()), ids=ids, extras=own.get("extras")))
 
     def destroy(self) -> None:
         """Release the bridges. Again: nothing."""

@@ -24,13 +24,14 @@ class Told(NamedTuple):
 class Gathering:
     """A gather that has begun. Collective, blocking for an agreement, as is the end of it.
 
-    `room` is how many numbers a rank can tell at first. Where a rank has more, all gather again at the end.
+    `room` is how many numbers a rank can tell at first. Where a rank has more, all gather again at the end. `name`
+    says in sentences whose gather it is.
     """
 
     kind = "gather"
 
-    def __init__(self, comm: Communicator, numbers: array.array[int], room: int) -> None:
-        self._comm, self._numbers, self.room = comm, numbers, room
+    def __init__(self, comm: Communicator, numbers: array.array[int], room: int, name: str) -> None:
+        self._comm, self._numbers, self.room, self._name = comm, numbers, room, name.encode()
         self._handle = ctypes.c_void_p()
         with comm._turn() as handle:
             self._begin(handle)
@@ -43,7 +44,7 @@ class Gathering:
             ctypes.memmove(ctypes.addressof(self._sent) + 8, self._numbers.buffer_info()[0], 8 * (needs - 1))
         self._found = (ctypes.c_int64 * (self.room * self._comm.size))()
         _c.lib.mimo_comm_host_allgather_start(ctypes.byref(self._handle), comm, self._found, self._sent,
-                                              ctypes.sizeof(self._sent))
+                                              ctypes.sizeof(self._sent), self._name)
 
     def wait(self) -> list[Told]:
         """What the ranks told, by rank."""

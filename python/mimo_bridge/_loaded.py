@@ -56,8 +56,8 @@ def numbers_of(counts: Sequence[int] | torch.Tensor, ids: torch.Tensor | None, e
     """The numbers of a load. ArgumentError, SizeOverflowError, ShapeError."""
     counts = _c.numbers(ctypes.c_int64, "Balanced: a count", _listed(counts))[:len(counts)]
     width, listed = _flat_extras(extras, len(counts))
-    samples, seq = (0, 0) if ids is None else (ids.shape[0], ids.shape[-1])
     spans, found = (b"", 0) if ids is None else find_spans(ids, special)
+    samples, seq = (0, 0) if ids is None else ids.shape
     numbers = array.array("q", [samples, seq, len(counts), found, width, *counts, *listed])
     numbers.frombytes(memoryview(spans).cast("B")[:ctypes.sizeof(_c.mimo_span) * found])
     return numbers
@@ -141,7 +141,7 @@ class Images(NamedTuple):
     span_count: int
 
 
-def find_images(lanes: Sequence[Load], merge: int) -> Images:
+def find_images(lanes: Sequence[Load], merge: int, any_runs: bool) -> Images:
     """The images that lanes have loaded. ShapeError, MismatchError."""
     widths = {lane.width for lane in lanes if lane.images}
     if len(widths) > 1:
@@ -153,7 +153,8 @@ def find_images(lanes: Sequence[Load], merge: int) -> Images:
     rows, inputs, places = of_images(), of_images(), of_spans()
     descs = (_c.mimo_lane_images * len(lanes))(*(lane.desc() for lane in lanes))
     try:
-        _c.lib.mimo_images_find(ctypes.byref(_c.mimo_image_lists(rows, inputs, places)), descs, len(lanes), merge)
+        _c.lib.mimo_images_find(ctypes.byref(_c.mimo_image_lists(rows, inputs, places)), descs, len(lanes), merge,
+                                   any_runs)
     except (ShapeError, ArgumentError) as error:
         raise type(error)(f"Balanced: {error}") from None
     return Images(sum(lane.samples for lane in lanes), max(lane.seq for lane in lanes),

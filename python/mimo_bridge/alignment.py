@@ -53,6 +53,16 @@ def find_spans(ids: torch.Tensor, special: int) -> tuple[Any, int]:
         room = count.value
 
 
+def _check_runs(ids: torch.Tensor, special: int, rows: Sequence[int]) -> None:
+    """ShapeError where images of these rows don't lie in one run of the special id each."""
+    spans, count = find_spans(ids, special)
+    listed = _c.numbers(ctypes.c_int64, "update: rows of an image", rows)
+    lane = _c.mimo_lane_images(*ids.shape, ctypes.addressof(listed), len(rows), ctypes.addressof(spans), count)
+    items = _c.mimo_item * max(len(rows), 1)
+    found = _c.mimo_image_lists(items(), items(), (_c.mimo_span * max(count, 1))())
+    _c.lib.mimo_images_find(ctypes.byref(found), ctypes.byref(lane), 1, 1, False)
+
+
 class Alignment:
     """Which positions of token sequences take the rows of which modality. Local, no communicator. One
     thread at a time.
@@ -77,24 +87,41 @@ class Alignment:
         _c.lib.mimo_alignment_create(ctypes.byref(handle), ctypes.byref(desc))
         weakref.finalize(self, _c.lib.mimo_alignment_destroy, handle)
         self._handle = handle
-        self._modalities = len(special)
+        self._modalities, self._special = len(special), tuple(ids[:len(special)])
         self._shape = (0, 0)  # B, S of the ids in force
         self._updates = 0
         self._number = _handles.add(self)
 
-    def update(self, ids: torch.Tensor) -> None:
+    def update(self, ids: torch.Tensor, *, images: Sequence[Sequence[int] | None] | None = None) -> None:
         """Take the ids of a micro-batch: [B, S], i32 or i64. Copied; ids on a device make the host
         wait. A merge of earlier ids can't run backward any more: have one Alignment for each
-        micro-batch in flight. Errors: ShapeError; ArgumentError for an unknown id, with its place.
+        micro-batch in flight.
+
+        images  for each modality the rows of each of its images, sample after sample, where they are known; None:
+                they are not. Each image lies in one run of its special id, in which others may lie beside it.
+                Without them only sums are compared, and images of 3 and 5 rows fit runs of 5 and 3
+
+        Errors: ShapeError; ArgumentError for an unknown id, with its place, or another number of modalities.
         """
         _views.check_strided("update: ids", ids)
         host = _views.plain(ids.detach().to("cpu"))
         _views.check_tensor("update: ids", host, "bs", torch.device("cpu"))
+        self._check_images(host, images)
         with self._current_device():
             _c.lib.mimo_alignment_update(self._handle, ctypes.byref(_views.view(host, b"bs")),
                                          self._stream())
         self._shape = (host.shape[0], host.shape[1])
         self._updates += 1
+
+    def _check_images(self, ids: torch.Tensor, images: Sequence[Sequence[int] | None] | None) -> None:
+        if images is not None and len(images) != self._modalities:
+            raise ArgumentError(f"update: images of {len(images)} modalities, and there are {self._modalities}")
+        for modality, (special, rows) in enumerate(zip(self._special, images or ())):
+            if rows is not None:
+                try:
+                    _check_runs(ids, special, rows)
+                except ShapeError as error:
+                    raise ShapeError(f"update: modality {modality}: {error}") from None
 
     def rows(self, modality: int) -> int:
         """How many rows a modality takes with the ids in force; -1: text rows. StateError before the

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
@@ -18,7 +18,7 @@ from ._movement import Listed, update_all
 from .assignment import BalanceReport, balance, balance_report, image_cost
 from .bridge import Bridge
 from .buffer import Buffer
-from .communicator import Communicator, default_communicator
+from .communicator import Communicator, communicator_of
 from .errors import ArgumentError, MismatchError, ShapeError, StateError, UnsupportedError
 from .grid import Grid
 from .partition import Partition
@@ -60,6 +60,7 @@ class _InForce:
     """What calls go by. An object of its own: a module takes long to set an attribute."""
 
     turn: int  # which pair of bridges
+    planned: bool  # by plan()
     moves: Sequence[_Move]
     patch_gradients: bool
     last: _Move | None = None  # of the last call
@@ -82,7 +83,7 @@ class Balanced(torch.nn.Module):
                 encoder is never called (None), outside of dst it has no samples
     special     the token id that stands for one row of an image
     comm        None: the default communicator
-    partition   as in Bridge
+    partition   as in Bridge, of sequences that are not packed
     merge       patches of a row: an image of p patches gives p / merge rows
     cost        hidden size of the encoder, for p * (p + 6 * hidden); or a function from patches to a whole
                 number; None: p
@@ -95,6 +96,8 @@ class Balanced(torch.nn.Module):
     slack_permille  of balance
     assign      another planner: called as assign(cost, lanes, rows=patches, home=lanes that have loaded them),
                 it gives the lane of each image. The same on every rank, as it sees the same numbers
+    runs        "whole": an image lies in one run of special ids, in which others may lie beside it. "any": it may go
+                on in the next run, as where ids stand between its rows
     dst_layout  "sbh" or "bsh"
     executor    of the moves: see Bridge
     buffer      where patches that come to encoders and rows that come to the LLM lie: two slots for each call
@@ -113,12 +116,12 @@ class Balanced(torch.nn.Module):
                  cost: int | Callable[[int], int] | None = None, home: str = "dst",
                  empty: Tensors | Literal["skip"] | None = None, empty_extras: Sequence[int] | None = None,
                  max_patches: int = 0, slack_permille: int = 10,
-                 assign: Callable[..., list[int]] | None = None, dst_layout: str = "sbh",
-                 executor: str = "auto", buffer: Buffer | None = None, grad_buffer: Buffer | None = None,
-                 name: str = "balanced") -> None:
+                 assign: Callable[..., list[int]] | None = None, runs: Literal["whole", "any"] = "whole",
+                 dst_layout: str = "sbh", executor: str = "auto", buffer: Buffer | None = None,
+                 grad_buffer: Buffer | None = None, name: str = "balanced") -> None:
         super().__init__()
         self.encoder = encoder
-        self.comm = comm or default_communicator()
+        self.comm = communicator_of("Balanced", comm)
         self._empty, self._empty_extras = empty, empty_extras
         self._most, self._slack, self._assign = max_patches, slack_permille, assign
 
@@ -127,6 +130,14 @@ class Balanced(torch.nn.Module):
             self._merge = _c.whole("Balanced: merge", merge, 1)
             self._cost = cost if callable(cost) or cost is None else _c.whole("Balanced: cost", cost, 1)
             _c.side("Balanced: home", home)
+            _c.text("Balanced: name", name)
+            if dst_layout not in ("sbh", "bsh"):
+                raise ArgumentError(f"Balanced: dst_layout is sbh or bsh, not {dst_layout!r}")
+            if isinstance(partition, Partition) and partition.cu is not None:
+                raise UnsupportedError(f"Balanced: the partition packs {partition.packed_length} tokens (thd), and "
+                                       "samples have one length: pad them to it")
+            if runs not in ("whole", "any"):
+                raise ArgumentError(f"Balanced: runs are whole or any, not {runs!r}")
             if isinstance(empty, str) and empty != "skip":
                 raise ArgumentError(f'Balanced: empty is patches of an image or "skip", not {empty!r}')
             if encoder is None and self.comm.rank in src:
@@ -134,25 +145,43 @@ class Balanced(torch.nn.Module):
 
         self.comm._together("Balanced", check)
         self.src, self.dst = src, dst
+        self._any_runs, self._title = runs == "any", f"Balanced '{name}'"
         home_grid = dst if home == "dst" else src
         way: dict[str, Any] = {"comm": self.comm, "layout": "th", "executor": executor, "buffer": buffer,
                                "grad_buffer": grad_buffer}
         self._pairs = [(Bridge(home_grid, src, name=f"{name}: patches", **way),
                         Bridge(src, dst, partition=partition, dst_layout=dst_layout, name=f"{name}: rows", **way))
                        for _ in range(2)]
+        self._dst_layout, self._cut = dst_layout, 1 if partition is None else partition.cut(dst)
         self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
         self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
         self._near = [self._near_of(ranks) for ranks in self._loaders.of_lane]
-        self._now = _InForce(0, (), False)
+        self._now = _InForce(0, False, (), False)
         self._ahead: deque[_Ahead] = deque()
         self._room = ROOM
         self._kinds: tuple[bool, list[tuple[int, torch.dtype]]] | None = None  # of _tell_kinds()
 
     # Calls.
 
-    def forward(self, patches: Tensors, counts: Sequence[int] | None = None, *,
-                ids: torch.Tensor | None = None, extras: Any = None, into: torch.Tensor | None = None,
-                micro_batch: int | None = None) -> Any:
+    @overload
+    def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
+                ids: torch.Tensor | None = None, extras: Any = None, into: torch.Tensor,
+                micro_batch: int | None = None) -> torch.Tensor: ...
+
+    @overload
+    def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
+                ids: torch.Tensor | None = None, extras: Any = None,
+                into: list[torch.Tensor] | tuple[torch.Tensor, ...],
+                micro_batch: int | None = None) -> list[torch.Tensor]: ...
+
+    @overload
+    def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
+                ids: torch.Tensor | None = None, extras: Any = None, into: None = None,
+                micro_batch: int | None = None) -> torch.Tensor | list[torch.Tensor]: ...
+
+    def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
+                ids: torch.Tensor | None = None, extras: Any = None, into: Any = None,
+                micro_batch: int | None = None) -> torch.Tensor | list[torch.Tensor]:
         """The rows of images in this rank's LLM tile, [S / cuts, b, H], 0 where no row stands.
 
         patches      [sum(counts), C], the images that this rank has loaded, in the order of their samples,
@@ -163,11 +192,13 @@ class Balanced(torch.nn.Module):
         ids          [b, S] of this rank's samples, whole sequences: an image of p patches takes the next
                      p / merge of a sample's special ids. None: no samples
         extras       whole numbers [images, k] that go with each image, such as its grid (t, h, w)
-        into         this rank's text tile: a copy of it with the rows in their places, as Bridge.place
+        into         this rank's text tile [S / cuts, b, H]: a copy of it with the rows in their places, as
+                     Bridge.place. Or a list, one for each tensor of the encoder
         micro_batch  of the last plan(), in place of counts, ids and extras
 
         A tuple of the encoder gives a list of results. Errors, on every rank: ShapeError (images and
-        special ids do not fit, with lane and sample), MismatchError (ranks of one lane have loaded other
+        special ids do not fit, with lane and sample; a text tile of other positions), StateError (a
+        micro-batch, and no plan), MismatchError (ranks of one lane have loaded other
         images), UnsupportedError in backward (a checkpoint around the module), and those of Bridge.
         """
         if torch._C._current_graph_task_id() != -1:
@@ -177,15 +208,20 @@ class Balanced(torch.nn.Module):
         if micro_batch is None:
             wants = any(isinstance(one, torch.Tensor) and one.requires_grad for one in listed)
             self._take(self._next((() if counts is None else counts, ids, extras), wants))
+        elif not self._now.planned:
+            self._take(self._not_planned(micro_batch))
         there, back = self._pairs[self._now.turn]
-        move = self._select(micro_batch or 0)
-        there._movement.guarded(self._check, listed, counts, micro_batch)
+        move = there._movement.guarded(self._select, micro_batch or 0)
+        there._movement.guarded(self._check, listed, counts, micro_batch, into)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self._now.patch_gradients):
             here = there(patches)
         rows = back._movement.guarded(self._encode, here, move)
-        if into is not None:
-            return back.place(into, rows)
-        return back(rows, seq=move.seq)
+        y: torch.Tensor | list[torch.Tensor]
+        y = back(rows, seq=move.seq) if into is None else back.place(into, rows)
+        return y
+
+    if TYPE_CHECKING:  # Module says Any
+        __call__ = forward
 
     def plan(self, steps: Sequence[Step], *, patch_gradients: bool = False) -> None:
         """Tell several micro-batches at once: (counts, ids), or (counts, ids, extras), of each, as in a call. One
@@ -195,7 +231,7 @@ class Balanced(torch.nn.Module):
 
         Errors, on every rank: as those of a call. Then the last plan stays in force.
         """
-        self._take(self._begin(steps, patch_gradients))
+        self._take(self._begin(steps, patch_gradients), planned=True)
 
     def prefetch(self, counts: Sequence[int], ids: torch.Tensor | None, *, extras: Any = None,
                  patch_gradients: bool = False) -> None:
@@ -237,7 +273,7 @@ class Balanced(torch.nn.Module):
                 numbers.extend(self._numbers_of(*step))
         except Exception as failure:
             error, numbers = failure, array.array("q", [1, 0, 0])
-        return _Ahead(Gathering(self.comm, numbers, self._room), numbers, steps, error)
+        return _Ahead(Gathering(self.comm, numbers, self._room, self._title), numbers, steps, error)
 
     def _numbers_of(self, counts: Sequence[int], ids: torch.Tensor | None, extras: Any = None) -> array.array[int]:
         return numbers_of(counts, ids, extras, self._special)
@@ -251,7 +287,14 @@ class Balanced(torch.nn.Module):
             ahead.error = ArgumentError("Balanced: a call of other counts, ids or extras than its prefetch had")
         return ahead
 
-    def _take(self, ahead: _Ahead) -> None:
+    def _not_planned(self, micro_batch: int) -> _Ahead:
+        """The others may gather: this rank takes part, and tells them that it can't call."""
+        ahead = self._ahead.popleft() if self._ahead else self._begin((), False)
+        ahead.error = StateError(f"Balanced: micro_batch={micro_batch}, and no plan() is in force: plan first, or pass "
+                                 "counts and ids")
+        return ahead
+
+    def _take(self, ahead: _Ahead, planned: bool = False) -> None:
         """Plan what was told, and give it to the pair of bridges whose turn it is."""
         told = ahead.gathering.wait()
         if ahead.gathering.room > self._room:
@@ -268,7 +311,7 @@ class Balanced(torch.nn.Module):
             return [[move.there for move in moves], [move.back for move in moves]]
 
         update_all([bridge._movement for bridge in pair], [bridge._lanes() for bridge in pair], tell)
-        self._now = _InForce(turn, moves, any(one.words[1] for one in told), self._now.last)
+        self._now = _InForce(turn, planned, moves, any(one.words[1] for one in told), self._now.last)
 
     # Calls in parts.
 
@@ -279,7 +322,7 @@ class Balanced(torch.nn.Module):
         now.last = now.moves[micro_batch]
         return now.last
 
-    def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None) -> None:
+    def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None, into: Any) -> None:
         if micro_batch is not None and counts is not None:
             raise ArgumentError("Balanced: counts, or a micro-batch that plan() knows")
         for one in patches:
@@ -287,6 +330,18 @@ class Balanced(torch.nn.Module):
         wants = torch.is_grad_enabled() and any(one.requires_grad for one in patches)
         if wants and not self._now.patch_gradients:
             raise ArgumentError("Balanced: patches need gradients: plan(..., patch_gradients=True)")
+        for tile in () if into is None else into if isinstance(into, (list, tuple)) else (into,):
+            self._check_tile(tile)
+
+    def _check_tile(self, tile: torch.Tensor) -> None:
+        """A text tile of sequences of another length would get the rows at other positions."""
+        _views.check_tensor("Balanced: into", tile, self._dst_layout, self.comm.device)
+        seq, samples = (tile.shape[self._dst_layout.index(letter)] for letter in "sb")
+        assert self._now.last is not None
+        whole = self._now.last.seq
+        if samples and seq * self._cut != whole:
+            raise ShapeError(f"Balanced: into is {self._dst_layout}{list(tile.shape)}, and of the {whole} positions of "
+                             f"ids, cut into {self._cut}, a tile has {whole // self._cut}")
 
     def _encode(self, patches: Any, move: _Move) -> Any:
         """Rows of the images here."""
@@ -337,7 +392,7 @@ class Balanced(torch.nn.Module):
             _views.check_strided("Balanced: rows", one)
             _views.check_tensor("Balanced: rows", one, "th", self.comm.device)
             numbers += [one.shape[-1], dtypes.index(one.dtype)]
-        told = Gathering(self.comm, array.array("q", numbers), ROOM).wait()
+        told = Gathering(self.comm, array.array("q", numbers), ROOM, self._title).wait()
         several, *found = max((one.words.tolist() for one in told), key=len)
         return bool(several), [(hidden, dtypes[index]) for hidden, index in zip(found[::2], found[1::2])]
 
@@ -351,7 +406,7 @@ class Balanced(torch.nn.Module):
         return [self._plan(list(of_ranks)) for of_ranks in zip(*loads)]
 
     def _plan(self, loads: list[Load]) -> _Move:
-        images = find_images(self._loaders.lanes(loads), self._merge)
+        images = find_images(self._loaders.lanes(loads), self._merge, self._any_runs)
         known = len(self._empty_extras or ())
         if images.width not in (0, known) and self._empty != "skip":
             raise ArgumentError(f"Balanced: images have {images.width} extras, and empty_extras= says {known} for a "

@@ -521,6 +521,15 @@ def what_does_not_fit(comm):
            [2, 2] if comm.rank == 1 else [4], ids)
     raises(mb.ShapeError, "lane 0 has 1 samples of 8 positions, and of 3 samples it takes 2 of 8", call,
            [4] * (1 + lane), ids.repeat(1 + lane, 1))
+    raises(mb.ShapeError, "ids have shape []", call, [], torch.tensor(IMAGE) if comm.rank == 3 else ids)
+    runs = torch.tensor([[IMAGE, IMAGE, 0, IMAGE, 0, 0, 0, 0]])  # of 2 and 1, and images of 1 and 2 rows
+    raises(mb.ShapeError, "image 1 of lane 1 has 2 rows, and the run of special ids at position 0 of sample 1 has 1 left",
+           call, [2, 4] if lane else [4, 2], runs)
+    raises(mb.StateError, "micro_batch=0, and no plan() is in force", *(
+        [balanced, torch.zeros(4, C, dtype=F64)] if comm.rank == 2 else [call, [4], ids]),
+        **({"micro_batch": 0} if comm.rank == 2 else {}))
+    assert call([4], ids).shape == (4, 1, H)
+    raises(mb.StateError, "no plan() is in force", balanced, torch.zeros(4, C, dtype=F64), micro_batch=0)
     raises(mb.MismatchError, "ranks tell [1, 2] micro-batches", balanced.plan,
            [([4], ids)] * (1 + comm.rank % 2))
     raises(mb.ArgumentError, "no micro-batch", balanced.plan, [])
@@ -528,9 +537,40 @@ def what_does_not_fit(comm):
     raises(mb.ArgumentError, "patches need gradients: plan(..., patch_gradients=True)", balanced,
            torch.zeros(4, C, dtype=F64, requires_grad=True), micro_batch=0)
     raises(mb.ShapeError, "have 4 rows", balanced, torch.zeros(6, C, dtype=F64), micro_batch=0)
+    raises(mb.ArgumentError, "micro-batch", balanced, torch.zeros(4, C, dtype=F64), micro_batch=comm.rank % 2)
     assert call([4], ids).shape == (4, 1, H)
-    raises(mb.ArgumentError, "is in the encoder's grid dp=4, and has none", mb.Balanced, None, grid, grid,
-           special=IMAGE, comm=comm)
+    text = torch.zeros(8 if comm.rank == 1 else 4, 1, H, dtype=F64)
+    raises(mb.ShapeError, "into is sbh[8, 1, 3], and of the 8 positions of ids, cut into 2, a tile has 4", call, [4], ids,
+           into=text)
+    assert call([4], ids, into=text[:4]).shape == (4, 1, H)
+    if comm.rank == 1:
+        raises(mb.MismatchError, "Balanced 'balanced' host_allgather of", comm.barrier)
+    else:
+        raises(mb.MismatchError, "rank 1 called barrier, rank 0 called Balanced 'balanced' host_allgather of", call, [4],
+               ids)
+    assert call([4], ids).shape == (4, 1, H)
+    balanced.close()
+
+
+@case(2)
+def wrong_modules(comm):
+    """Refused when they are made, on every rank."""
+    grid, wrong = mb.Grid("dp=2"), comm.rank == 1
+
+    def make(encoder=Encoder(), **more):
+        return mb.Balanced(encoder, grid, grid, **{**dict(special=IMAGE, comm=comm, merge=MERGE), **more})
+
+    raises(mb.ArgumentError, "is in the encoder's grid dp=2, and has none", make, None)
+    raises(mb.ArgumentError, "dst_layout is sbh or bsh, not 'th'", make, dst_layout="th" if wrong else "sbh")
+    raises(mb.UnsupportedError, "packs 8 tokens (thd)", make,
+           partition=mb.Partition(cu=[0, 4, 8]) if wrong else mb.Partition())
+    raises(mb.ArgumentError, "runs are whole or any, not 'exact'", make, runs="exact" if wrong else "whole")
+    raises(mb.ArgumentError, "comm is a int, and must be a Communicator", make, comm=7)
+    balanced = make(runs="any")
+    ids = torch.tensor([[IMAGE, 0, IMAGE, IMAGE]])
+    rows = balanced(torch.ones(6, C, dtype=F64), [4, 2], ids=ids).detach()
+    wanted = whole_tile(Encoder(), [[torch.ones(4, C, dtype=F64), torch.ones(2, C, dtype=F64)]], ids).detach()
+    close(rows, wanted, "an image in two runs")
     balanced.close()
 
 

@@ -53,12 +53,14 @@ def fused_steps(comm):
 
 @case(8)
 def balanced_steps(comm):
-    """The same with an encoder, or both, on images of any rank."""
+    """The same with an encoder, or both, on images of any rank. Special ids stand anywhere: an image has several
+    runs."""
+    scattered = {"vision": {"cost": 4, "runs": "any"}}
     upstream = whole()
     mb.communicator._default = comm
     with process_groups(comm):
-        for (language, sp), balance in ((LANGUAGES[1], {"vision": 4}), (LANGUAGES[3], {
-                "audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst"}})):
+        for (language, sp), balance in ((LANGUAGES[1], scattered), (LANGUAGES[3], {
+                "audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst", "runs": "any"}})):
             train(comm, upstream, {**ENCODERS, "language": language}, sp, {"vision": (0, 1, 6), "audio": range(8)},
                   fused=True, balance=balance)
         grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
@@ -66,7 +68,7 @@ def balanced_steps(comm):
                balance={"vision": 4})
         raises(ValueError, "balance of images needs", model_of, upstream, grids, False, fused=True,
                balance={"images": 4})
-        model, data = model_of(upstream, grids, False, fused=True, balance={"vision": 4}), Data(0, {})
+        model, data = model_of(upstream, grids, False, fused=True, balance=scattered), Data(0, {})
         inputs = inputs_of(grids, data, comm.rank, ("vision",))
         if comm.rank == 3:
             del inputs["modality_inputs"]["vision"]

@@ -218,6 +218,14 @@ def alignments(comm):
     alignment.update(IDS.int())
     raises(mb.StateError, "updated", late.sum().backward)
     raises(mb.ArgumentError, "7", mb.Alignment, [7, 7])
+    ids = torch.tensor([[7] * 5 + [1] + [7] * 3 + [8]])
+    alignment.update(ids, images=[[2, 3, 3], None])
+    alignment.update(ids, images=[[5, 3], [1]])
+    raises(mb.ShapeError, "update: modality 0: image 1 of lane 0 has 5 rows, and the run of special ids at position 0 "
+           "of sample 0 has 2 left", alignment.update, ids, images=[[3, 5], None])
+    raises(mb.ShapeError, "update: modality 1: sample 0 of lane 0: 1 special ids, its images have 0 rows",
+           alignment.update, ids, images=[None, []])
+    raises(mb.ArgumentError, "images of 1 modalities, and there are 2", alignment.update, ids, images=[[5, 3]])
 
 
 @case(1)

@@ -242,13 +242,17 @@ def one_pair(original, self, *args, **more):
     self._pairs = self._pairs[:1]
 
 
-def images_of_other_samples(original, lanes, merge):
-    images = original(lanes, merge)
+def images_of_other_samples(original, *arguments):
+    images = original(*arguments)
     for items in (images.rows, images.inputs):  # each lane's images in the order of their sizes
         for first, end in zip(images.first, images.first[1:]):
             order = sorted(range(first, end), key=lambda i: images.patches[i])
             items[first:end] = [type(items[i]).from_buffer_copy(items[i]) for i in order]
     return images
+
+
+def images_of_any_runs(original, lanes, merge, _any_runs):
+    return original(lanes, merge, True)
 
 
 # what -> (the patch, cases that must fail)
@@ -319,6 +323,9 @@ MUTATIONS = {
     "images by number": (wrap(mb.Balanced, "_costs", by_number), ["balance/lanes_are_even"]),
     "images as loaded": (wrap(balanced_encoder, "balance", as_loaded), ["balance/lanes_are_even"]),
     "one pair of bridges": (wrap(mb.Balanced, "__init__", one_pair), ["balance/micro_batches"]),
+    "images in any runs": (wrap(balanced_encoder, "find_images", images_of_any_runs), ["balance/what_does_not_fit"]),
+    "texts of any length": (wrap(mb.Balanced, "_check_tile", no_check), ["balance/what_does_not_fit"]),
+    "micro-batches without a plan": (wrap(mb.Balanced, "_not_planned", no_check), ["balance/what_does_not_fit"]),
     "images by size": (wrap(balanced_encoder, "find_images", images_of_other_samples), ["balance/micro_batches"]),
 }
 

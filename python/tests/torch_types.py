@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mypy --strict over the package. Exit status 77 (skipped) where mypy is missing.
+"""mypy --strict over the package, and over typed_calls.py, which calls it. Exit status 77 (skipped) where mypy is missing.
 
     torch_types.py FOLDER    FOLDER: that has mimo_bridge
 """
@@ -12,5 +12,6 @@ if not importlib.util.find_spec("mypy"):
     print("skipped: no mypy")
     sys.exit(77)
 os.environ.pop("PYTHONPATH", None)
-command = ["-m", "mypy", "--strict", "--config-file", "../pyproject.toml", "-p", "mimo_bridge"]
+os.environ["MYPYPATH"] = os.path.dirname(os.path.abspath(__file__))
+command = ["-m", "mypy", "--strict", "--config-file", "../pyproject.toml", "-p", "mimo_bridge", "-m", "typed_calls"]
 sys.exit(subprocess.run([sys.executable, *command], cwd=sys.argv[1], check=False).returncode)

@@ -1,10 +1,13 @@
 /* Host bytes of every rank to all ranks: in one call, or begun and waited for. */
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/memory.h"
 #include "device/profile.h"
+
+enum { NAME_TEXT = MIMO_CALL_TEXT - 64 }; /* bytes of a name that stand in sentences */
 
 struct mimo_host_gather {
     mimo_comm *comm;
@@ -20,15 +23,23 @@ static mimo_status check(mimo_comm *comm, const void *to, const void *from, int 
     return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
+/* Whose gather it is, and what it gathers. */
+static uint64_t describe(mimo_host_gather *own, const char *name, int bytes)
+{
+    uint64_t hash = mimo_hash_int(mimo_signature_start(MIMO_CALL_COMM_HOST_ALLGATHER), bytes);
+    snprintf(own->call, sizeof own->call, "%.*s%shost_allgather of %d bytes a rank", NAME_TEXT,
+             name ? name : "", name ? " " : "", bytes);
+    return name ? mimo_hash_bytes(hash, name, strlen(name)) : hash;
+}
+
 /* Agree, and begin. `local`: of what came before. */
 static mimo_status begin(mimo_host_gather *own, void *to, const void *from, int bytes,
-                         mimo_status local)
+                         const char *name, mimo_status local)
 {
     mimo_comm *comm = own->comm;
-    uint64_t signature = mimo_hash_int(mimo_signature_start(MIMO_CALL_COMM_HOST_ALLGATHER), bytes);
+    uint64_t signature = describe(own, name, bytes);
     if (local == MIMO_OK)
         local = check(comm, to, from, bytes);
-    snprintf(own->call, sizeof own->call, "host_allgather of %d bytes a rank", bytes);
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CALL, local, signature, own->call));
     if (bytes == 0)
         return MIMO_OK;
@@ -41,12 +52,12 @@ mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "host_allgather: comm is NULL");
     MIMO_ENTER(comm, "host_allgather");
     mimo_host_gather own = {.comm = comm};
-    MIMO_TRY(begin(&own, to, from, bytes, MIMO_OK));
+    MIMO_TRY(begin(&own, to, from, bytes, NULL, MIMO_OK));
     return mimo_wait(comm, &own.request, own.call);
 }
 
 mimo_status mimo_comm_host_allgather_start(mimo_host_gather **out, mimo_comm *comm, void *to,
-                                           const void *from, int bytes)
+                                           const void *from, int bytes, const char *name)
 {
     MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "host_allgather_start: comm is NULL");
@@ -56,7 +67,7 @@ mimo_status mimo_comm_host_allgather_start(mimo_host_gather **out, mimo_comm *co
                             : mimo_fail(MIMO_ERR_ARGUMENT, "host_allgather_start: out is NULL");
     if (local == MIMO_OK)
         made->comm = comm;
-    mimo_status status = begin(local == MIMO_OK ? made : &none, to, from, bytes, local);
+    mimo_status status = begin(local == MIMO_OK ? made : &none, to, from, bytes, name, local);
     if (status == MIMO_OK) {
         mimo_comm_retain(comm);
         *out = made;

@@ -13,6 +13,7 @@ typedef struct image_finder {
     const mimo_image_lists *out;
     const mimo_lane_images *lanes;
     int64_t count, merge;
+    bool any_runs;
     int64_t samples, seq;        /* of all lanes */
     int64_t image, span, sample; /* found so far */
 } image_finder;
@@ -80,8 +81,25 @@ static mimo_status check_patches(const image_finder *it, int64_t d, int64_t i)
     return MIMO_OK;
 }
 
-/* The images of one sample, from the lane's image *at on. They have all of its rows. */
-static mimo_status take_images(int64_t *at, image_finder *it, int64_t d, int64_t rows)
+/* An image's rows lie in one run. *span moves on to that of its first row. */
+static mimo_status check_run(const mimo_span **span, const image_finder *it, int64_t d, int64_t i,
+                             const mimo_item *own)
+{
+    while ((*span)->row + (*span)->length <= own->row)
+        ++*span;
+    int64_t room = (*span)->row + (*span)->length - own->row;
+    MIMO_CHECK(it->any_runs || own->rows <= room, MIMO_ERR_SHAPE,
+               "image %" PRId64 " of lane %" PRId64 " has %" PRId64
+               " rows, and the run of special ids at position %" PRId64 " of sample %" PRId64
+               " has %" PRId64 " left for it (without any_runs an image lies in one)",
+               i, d, own->rows, (*span)->position, own->sample, room);
+    return MIMO_OK;
+}
+
+/* The images of one sample, from the lane's image *at on. They have all of its rows, which lie at
+ * `span` and the spans behind it. */
+static mimo_status take_images(int64_t *at, image_finder *it, int64_t d, int64_t rows,
+                               const mimo_span *span)
 {
     const mimo_lane_images *lane = &it->lanes[d];
     mimo_item own = {it->sample, 0, 0}, patches = {it->sample, 0, 0};
@@ -95,6 +113,7 @@ static mimo_status take_images(int64_t *at, image_finder *it, int64_t d, int64_t
                    "sample %" PRId64 " of lane %" PRId64 ": %" PRId64
                    " special ids, its images have %" PRId64 " rows",
                    it->sample, d, rows, own.row + own.rows);
+        MIMO_TRY(check_run(&span, it, d, *at, &own));
         it->out->rows[it->image] = own;
         it->out->patches[it->image] = patches;
         own.row += own.rows;
@@ -110,8 +129,9 @@ static mimo_status take_lane(image_finder *it, int64_t d)
     const mimo_lane_images *lane = &it->lanes[d];
     int64_t span = 0, image = 0, rows;
     for (int64_t b = 0; b < lane->samples; b++, it->sample++) {
+        const mimo_span *first = it->out->spans + it->span;
         MIMO_TRY(take_spans(&rows, &span, it, lane, b));
-        MIMO_TRY(take_images(&image, it, d, rows));
+        MIMO_TRY(take_images(&image, it, d, rows, first));
     }
     MIMO_CHECK(span == lane->span_count, MIMO_ERR_SHAPE,
                "span %" PRId64 " of lane %" PRId64 " is one of sample %" PRId64 " of %" PRId64
@@ -124,13 +144,14 @@ static mimo_status take_lane(image_finder *it, int64_t d)
 }
 
 mimo_status mimo_images_find(const mimo_image_lists *out, const mimo_lane_images *lanes,
-                             int64_t count, int64_t merge)
+                             int64_t count, int64_t merge, bool any_runs)
 {
     MIMO_CHECK(out && (lanes || count == 0), MIMO_ERR_ARGUMENT, "images: %s is NULL",
                out ? "lanes" : "out");
     MIMO_CHECK(count >= 0 && merge > 0, MIMO_ERR_ARGUMENT,
                "images: %" PRId64 " lanes, merge=%" PRId64, count, merge);
-    image_finder it = {.out = out, .lanes = lanes, .count = count, .merge = merge};
+    image_finder it = {
+        .out = out, .lanes = lanes, .count = count, .merge = merge, .any_runs = any_runs};
     MIMO_TRY(count_samples(&it));
     for (int64_t d = 0; d < count; d++)
         MIMO_TRY(take_lane(&it, d));

@@ -408,7 +408,8 @@ static mimo_status started_gather(fault_bed *bed)
 {
     int all[FAULT_RANKS];
     mimo_host_gather *gather = NULL;
-    MIMO_TRY(mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank));
+    MIMO_TRY(mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank,
+                                            "loads"));
     return mimo_comm_host_allgather_wait(&gather);
 }
 
@@ -567,7 +568,7 @@ const fault_call fault_calls[] = {
     {"alltoall", alltoall, "alltoall of 12 bytes a rank: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
     {"host allgather", host_allgather, "host_allgather of 4 bytes a rank: ", 0},
-    {"started gather", started_gather, "host_allgather of 4 bytes a rank: ", 0},
+    {"started gather", started_gather, "loads host_allgather of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},
     {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
     {"connect", connect, "connect grid tp=2,cp=2,dp=1 at offset 0: ", 0},

@@ -264,8 +264,8 @@ static void make_operations(fault_bed *bed)
     expect_visit("wait behind a chunk", THEIRS);
     MPI_EXPECT_OK(mimo_bridge_select(bed->bridge, 0));
     expect_visit("select", THEIRS);
-    MPI_EXPECT_OK(
-        mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank));
+    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank,
+                                                 sizeof bed->rank, NULL));
     expect_visit("host allgather start", THEIRS);
     MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&gather));
     expect_visit("wait for a host allgather", THEIRS);

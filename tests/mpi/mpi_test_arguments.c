@@ -69,11 +69,11 @@ static void copies(mimo_comm *comm)
     ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "host_allgather: comm is NULL");
     ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "host_allgather: -1 bytes");
     mimo_host_gather *gather = NULL;
-    ARGUMENT(mimo_comm_host_allgather_start(&gather, NULL, all, &own, 1),
+    ARGUMENT(mimo_comm_host_allgather_start(&gather, NULL, all, &own, 1, NULL),
              "host_allgather_start: comm is NULL");
-    ARGUMENT(mimo_comm_host_allgather_start(NULL, comm, all, &own, 1),
+    ARGUMENT(mimo_comm_host_allgather_start(NULL, comm, all, &own, 1, NULL),
              "host_allgather_start: out is NULL");
-    ARGUMENT(mimo_comm_host_allgather_start(&gather, comm, NULL, &own, 1), "to is NULL");
+    ARGUMENT(mimo_comm_host_allgather_start(&gather, comm, NULL, &own, 1, NULL), "to is NULL");
     ARGUMENT(mimo_comm_host_allgather_wait(NULL), "host_allgather_wait: NULL");
     MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&gather));
     MPI_EXPECT(all[0] == '\0' && !gather, "a failed call wrote");

@@ -521,10 +521,19 @@ MPI_TEST(comm, gathers_that_were_begun)
     int rank = mpi_test_rank(), size = mpi_test_size(), squares[64], cubes[64];
     int square = rank * rank, cube = square * rank;
     mimo_host_gather *first = NULL, *second = NULL;
-    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&first, comm, squares, &square, sizeof square));
-    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&second, comm, cubes, &cube, sizeof cube));
+    MPI_EXPECT_OK(
+        mimo_comm_host_allgather_start(&first, comm, squares, &square, sizeof square, NULL));
+    MPI_EXPECT_OK(
+        mimo_comm_host_allgather_start(&second, comm, cubes, &cube, sizeof cube, "cubes"));
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
     MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&second));
+    if (size > 1) {
+        MPI_EXPECT_STATUS(mimo_comm_host_allgather_start(&second, comm, cubes, &cube, sizeof cube,
+                                                         rank == 1 ? "cubes" : "squares"),
+                          MIMO_ERR_MISMATCH);
+        MPI_EXPECT_SENTENCE("rank 1 called cubes host_allgather of 4 bytes a rank, rank 0 called "
+                            "squares host_allgather of 4 bytes a rank");
+    }
     mimo_comm_destroy(comm);
     MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&first));
     MPI_EXPECT(!first && !second, "a wait left its handle");

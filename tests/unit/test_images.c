@@ -29,7 +29,7 @@ static const mimo_lane_images two_lanes[] = {{2, 16, of_first, 2, in_first, 1},
 
 Test(images, take_the_next_rows_of_their_sample)
 {
-    cr_assert_eq(mimo_images_find(&lists, two_lanes, 2, 4), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_images_find(&lists, two_lanes, 2, 4, true), MIMO_OK, "%s", mimo_last_error());
     cr_expect(item_is(&rows[0], 0, 0, 1) && item_is(&rows[1], 0, 1, 2) &&
               item_is(&rows[2], 2, 0, 3));
     cr_expect(item_is(&patches[0], 0, 0, 4) && item_is(&patches[1], 0, 4, 8) &&
@@ -40,19 +40,38 @@ Test(images, take_the_next_rows_of_their_sample)
     cr_expect(spans[2].sample == 2 && spans[2].row == 1 && spans[2].position == 7);
 }
 
+/* Equal sums hide that images and runs are shifted: 3 and 5 rows, where 5 and 3 ids stand. */
+Test(images, lie_in_one_run_each)
+{
+    static const int64_t swapped[] = {3, 5}, fitting[] = {2, 3, 3};
+    static const mimo_span runs[] = {{0, 0, 4, 5}, {0, 0, 12, 3}};
+    const mimo_lane_images lane = {1, 16, swapped, 2, runs, 2};
+    FAILS(
+        mimo_images_find(&lists, &lane, 1, 1, false), MIMO_ERR_SHAPE,
+        "image 1 of lane 0 has 5 rows, and the run of special ids at position 4 of sample 0 has 2 "
+        "left for it");
+    cr_expect_eq(mimo_images_find(&lists, &lane, 1, 1, true), MIMO_OK);
+    FAILS(
+        mimo_images_find(&lists, two_lanes, 2, 4, false), MIMO_ERR_SHAPE,
+        "image 0 of lane 1 has 3 rows, and the run of special ids at position 0 of sample 2 has 1");
+    cr_expect_eq(
+        mimo_images_find(&lists, &(mimo_lane_images){1, 16, fitting, 3, runs, 2}, 1, 1, false),
+        MIMO_OK);
+}
+
 Test(images, of_no_lane_and_no_sample)
 {
     const mimo_lane_images empty = {0, 0, NULL, 0, NULL, 0};
-    cr_expect_eq(mimo_images_find(&lists, NULL, 0, 1), MIMO_OK);
-    cr_expect_eq(mimo_images_find(&lists, &empty, 1, 1), MIMO_OK);
+    cr_expect_eq(mimo_images_find(&lists, NULL, 0, 1, true), MIMO_OK);
+    cr_expect_eq(mimo_images_find(&lists, &empty, 1, 1, true), MIMO_OK);
 }
 
 /* One lane that differs from the good ones in a field. */
-#define WRONG(status, words, ...)                                    \
-    do {                                                             \
-        mimo_lane_images wrong[] = {two_lanes[0], two_lanes[1]};     \
-        __VA_ARGS__;                                                 \
-        FAILS(mimo_images_find(&lists, wrong, 2, 4), status, words); \
+#define WRONG(status, words, ...)                                          \
+    do {                                                                   \
+        mimo_lane_images wrong[] = {two_lanes[0], two_lanes[1]};           \
+        __VA_ARGS__;                                                       \
+        FAILS(mimo_images_find(&lists, wrong, 2, 4, true), status, words); \
     } while (0)
 
 Test(images, that_do_not_fit)
@@ -71,8 +90,9 @@ Test(images, that_do_not_fit)
           wrong[1].images = 0);
     WRONG(MIMO_ERR_SHAPE, "lane 0 has 2 images more than its special ids take",
           wrong[0].span_count = 0);
-    cr_expect_eq(mimo_images_find(&lists, &(mimo_lane_images){2, 16, of_first, 2, late, 1}, 1, 4),
-                 MIMO_OK);
+    cr_expect_eq(
+        mimo_images_find(&lists, &(mimo_lane_images){2, 16, of_first, 2, late, 1}, 1, 4, true),
+        MIMO_OK);
     WRONG(MIMO_ERR_SHAPE, "span 0 of lane 0 is one of sample 2 of 2, or out of order",
           wrong[0].spans = outside, wrong[0].images = 0);
     WRONG(MIMO_ERR_SHAPE, "sample 0 has a span of 0 rows", wrong[0].spans = empty);
@@ -95,11 +115,11 @@ Test(images, that_are_no_numbers)
     WRONG(MIMO_ERR_ARGUMENT, "samples of -1 positions", wrong[0].seq = -1);
     WRONG(MIMO_ERR_ARGUMENT, "lane 0: patches is NULL", wrong[0].patches = NULL);
     WRONG(MIMO_ERR_ARGUMENT, "lane 0: spans is NULL", wrong[0].spans = NULL);
-    FAILS(mimo_images_find(NULL, two_lanes, 2, 4), MIMO_ERR_ARGUMENT, "images: out is NULL");
-    FAILS(mimo_images_find(&lists, NULL, 2, 4), MIMO_ERR_ARGUMENT, "images: lanes is NULL");
-    FAILS(mimo_images_find(&lists, two_lanes, 2, 0), MIMO_ERR_ARGUMENT, "2 lanes, merge=0");
-    FAILS(mimo_images_find(&lists, two_lanes, -1, 4), MIMO_ERR_ARGUMENT, "-1 lanes, merge=4");
-    FAILS(mimo_images_find(&lists, &(mimo_lane_images){1, 8, large, 3, full, 3}, 1, 1),
+    FAILS(mimo_images_find(NULL, two_lanes, 2, 4, true), MIMO_ERR_ARGUMENT, "images: out is NULL");
+    FAILS(mimo_images_find(&lists, NULL, 2, 4, true), MIMO_ERR_ARGUMENT, "images: lanes is NULL");
+    FAILS(mimo_images_find(&lists, two_lanes, 2, 0, true), MIMO_ERR_ARGUMENT, "2 lanes, merge=0");
+    FAILS(mimo_images_find(&lists, two_lanes, -1, 4, true), MIMO_ERR_ARGUMENT, "-1 lanes, merge=4");
+    FAILS(mimo_images_find(&lists, &(mimo_lane_images){1, 8, large, 3, full, 3}, 1, 1, true),
           MIMO_ERR_OVERFLOW, "");
     WRONG(MIMO_ERR_OVERFLOW, "", wrong[0].samples = wrong[1].samples = INT64_MAX);
 }
