@@ -3,6 +3,7 @@
 
 #include "bridge/bridge_desc.h"
 #include "bridge/bridge_op.h"
+#include "bridge/bridge_executors.h"
 #include "bridge/verify/verify.h"
 #include "comm/calls.h"
 #include "core/check.h"
@@ -41,7 +42,7 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
         MIMO_TRY(
             mimo_grid_split(&bridge->copies, bridge->mover.comm, bridge->src, bridge->replicated));
     bridge->may_stage = own->stages;
-    if (mimo_bridge_stages(bridge))
+    if (mimo_bridge_stages(bridge, false) || mimo_bridge_stages(bridge, true))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
 }

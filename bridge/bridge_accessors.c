@@ -2,7 +2,7 @@
  * executors. */
 #include <inttypes.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_executors.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "grid/grid_types.h"

@@ -7,6 +7,7 @@
 
 #include <mimo/env.h>
 
+#include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
 #include "core/check.h"
 #include "core/descriptor.h"

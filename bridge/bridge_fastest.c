@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "bridge/bridge_types.h"
 #include "bridge/collective/collective_types.h"
+#include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
 #include "comm/calls.h"
 #include "comm/buffer_state.h"
@@ -238,7 +238,7 @@ static void release_losers(mimo_bridge *bridge)
     if (mimo_collective_of(bridge) && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
         chosen[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
         mimo_collective_disconnect(bridge);
-    if (!mimo_bridge_stages(bridge))
+    if (!mimo_bridge_stages(bridge, false) && !mimo_bridge_stages(bridge, true))
         mimo_fifos_leave(&bridge->fifos);
 }
 

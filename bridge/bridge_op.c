@@ -2,6 +2,7 @@
  * before and behind those of the executor. */
 #include "bridge/bridge_op.h"
 
+#include "bridge/bridge_executors.h"
 #include "bridge/verify/verify.h"
 #include "core/check.h"
 #include "core/hash.h"

@@ -1,6 +1,6 @@
 /* The most staging that calls of given sizes take on this rank. Local: it builds the plans of this
  * rank, and moves nothing. Each kind of area is as large as the pass that needs more of it. */
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_executors.h"
 #include "core/checked.h"
 
 static int64_t larger(int64_t a, int64_t b)

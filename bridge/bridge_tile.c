@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
 #include "bridge/routed/routed_types.h"
 #include "core/checked.h"

@@ -18,7 +18,8 @@ struct mimo_bridge {
     int64_t slot;         /* this rank's index in its gather group */
 
     /* By pass: forward, backward. */
-    mimo_executor executor[2]; /* its algorithm is never AUTO */
+    mimo_executor executor[2];                   /* its algorithm is never AUTO */
+    const mimo_executor_table *const *executors; /* all that there are, by mimo_algorithm */
     bool measured[2]; /* chosen by measurement, so it takes only what both executors accept */
     void *state[MIMO_EXECUTORS]; /* of each executor, by mimo_algorithm; NULL where it moves neither
                                     pass */
@@ -42,11 +43,25 @@ static inline struct mimo_routed *mimo_routed_of(const mimo_bridge *bridge)
     return bridge->state[MIMO_ALGORITHM_ROUTED];
 }
 
-/* Whether a pass may stage its messages. */
-static inline bool mimo_bridge_stages(const mimo_bridge *bridge)
+/* What moves one pass. */
+static inline const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge,
+                                                                 bool backward)
 {
-    return mimo_executor_stages(bridge->executor[0], bridge->may_stage) ||
-           mimo_executor_stages(bridge->executor[1], bridge->may_stage);
+    return bridge->executors[bridge->executor[backward].algorithm];
+}
+
+/* Whether calls of a pass may write straight into buffers. */
+static inline bool mimo_bridge_pushes(const mimo_bridge *bridge, bool backward)
+{
+    return mimo_executor_pushes(mimo_bridge_executor_of(bridge, backward),
+                                bridge->executor[backward].transport);
+}
+
+/* Whether a pass may stage its messages. */
+static inline bool mimo_bridge_stages(const mimo_bridge *bridge, bool backward)
+{
+    return mimo_executor_stages(mimo_bridge_executor_of(bridge, backward),
+                                bridge->executor[backward].transport, bridge->may_stage);
 }
 
 /* Whether a destination must lie in a buffer of the parent, in either pass. */

@@ -1,4 +1,5 @@
-/* An executor: one way to move the tensors of a bridge's calls. */
+/* An executor: one way to move the tensors of a bridge's calls, as a table. executors.h says which
+ * executors there are. */
 #ifndef MIMO_BRIDGE_EXECUTOR_H
 #define MIMO_BRIDGE_EXECUTOR_H
 
@@ -29,9 +30,13 @@ typedef struct mimo_staging_bytes {
  * behind them one of the tests. */
 enum { MIMO_LAST_ALGORITHM = MIMO_ALGORITHM_ROUTED, MIMO_EXECUTORS = MIMO_LAST_ALGORITHM + 2 };
 
+/* A transport among those that an executor takes. */
+#define MIMO_TRANSPORT_BIT(transport) (1U << (transport))
+
 typedef struct mimo_executor_table {
     const char *name;
-    bool has_transports;  /* otherwise it takes MIMO_TRANSPORT_AUTO alone */
+    unsigned transports;  /* that it takes beside MIMO_TRANSPORT_AUTO, a bit each. With ZERO_COPY it
+                             may push rows into buffers, with STAGED it may stage messages */
     bool whole_sequences; /* it stages full sequences: so it must know S even of flat tiles, and
                              takes no flat dst tile under a partition */
     bool tensors_alike;   /* one plan moves all tensors of a call, so all are like the first */
@@ -94,57 +99,33 @@ typedef struct mimo_executor_table {
     void (*finish)(mimo_op *op);
 } mimo_executor_table;
 
-extern const mimo_executor_table mimo_collective_executor;
-extern const mimo_executor_table mimo_routed_executor;
-#ifdef MIMO_TEST_HOOKS
-extern const mimo_executor_table mimo_loopback_executor;
-#endif
-
 /* Whether the caller left the choice to the library. */
 static inline bool mimo_executor_is_auto(mimo_executor executor)
 {
     return executor.algorithm == MIMO_ALGORITHM_AUTO && executor.transport == MIMO_TRANSPORT_AUTO;
 }
 
-/* Whether calls may write straight into buffers. */
-static inline bool mimo_executor_pushes(mimo_executor executor)
+/* Whether it has a transport beside AUTO. */
+static inline bool mimo_executor_takes(const mimo_executor_table *executor,
+                                       mimo_transport transport)
 {
-    return executor.algorithm == MIMO_ALGORITHM_ROUTED &&
-           (executor.transport == MIMO_TRANSPORT_AUTO ||
-            executor.transport == MIMO_TRANSPORT_ZERO_COPY);
+    return (executor->transports & MIMO_TRANSPORT_BIT(transport)) != 0;
+}
+
+/* Whether calls may write straight into buffers. */
+static inline bool mimo_executor_pushes(const mimo_executor_table *executor,
+                                        mimo_transport transport)
+{
+    return mimo_executor_takes(executor, MIMO_TRANSPORT_ZERO_COPY) &&
+           (transport == MIMO_TRANSPORT_AUTO || transport == MIMO_TRANSPORT_ZERO_COPY);
 }
 
 /* Whether its messages may be staged where ranks share memory. `by_choice`: AUTO may. */
-static inline bool mimo_executor_stages(mimo_executor executor, bool by_choice)
+static inline bool mimo_executor_stages(const mimo_executor_table *executor,
+                                        mimo_transport transport, bool by_choice)
 {
-    return executor.algorithm == MIMO_ALGORITHM_ROUTED &&
-           (executor.transport == MIMO_TRANSPORT_STAGED ||
-            (by_choice && executor.transport == MIMO_TRANSPORT_AUTO));
+    return mimo_executor_takes(executor, MIMO_TRANSPORT_STAGED) &&
+           (transport == MIMO_TRANSPORT_STAGED || (by_choice && transport == MIMO_TRANSPORT_AUTO));
 }
-
-/* The executors of a bridge (executors.c). */
-
-/* What moves one pass. */
-const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
-
-/* The executors that a bridge has, those with stricter rules first: the first one (NULL), or the
- * one behind `executor`. NULL: there is none. */
-const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
-                                                     const mimo_executor_table *executor);
-
-/* What decides which samples a rank holds, for both passes: the first one. */
-static inline const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
-{
-    return mimo_bridge_next_executor(bridge, NULL);
-}
-
-/* Its name, or the one of the transport that is asked for ("p2p"). NULL: there is no such one. */
-const char *mimo_executor_name(mimo_executor executor);
-
-/* Read the passes' executors from the description, then create, connect and destroy those that are
- * used. */
-mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
-mimo_status mimo_executors_connect(mimo_bridge *bridge);
-void mimo_executors_destroy(mimo_bridge *bridge);
 
 #endif

@@ -29,6 +29,8 @@ typedef struct mimo_collective {
 mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
                               const mimo_tensor *src, const mimo_tensor *dst);
 
+extern const mimo_executor_table mimo_collective_executor;
+
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);

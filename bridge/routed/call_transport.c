@@ -4,8 +4,7 @@
 bool mimo_call_pushes(const mimo_op *op)
 {
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    return mimo_routed_of(bridge)->can_push &&
-           mimo_executor_pushes(bridge->executor[op->call.backward]);
+    return mimo_routed_of(bridge)->can_push && mimo_bridge_pushes(bridge, op->call.backward);
 }
 
 /* Of the shortest row that AUTO stages, and of what all row lengths must be multiples of, in bytes.
@@ -27,9 +26,9 @@ static bool suits_staging(const mimo_op *op)
 mimo_buffer *mimo_call_fifos(const mimo_op *op)
 {
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    mimo_executor executor = bridge->executor[op->call.backward];
-    bool chosen = executor.transport == MIMO_TRANSPORT_AUTO;
-    if (!mimo_executor_stages(executor, bridge->may_stage) || (chosen && !suits_staging(op)))
+    bool backward = op->call.backward;
+    bool chosen = bridge->executor[backward].transport == MIMO_TRANSPORT_AUTO;
+    if (!mimo_bridge_stages(bridge, backward) || (chosen && !suits_staging(op)))
         return NULL;
     return mimo_fifos_of(&bridge->fifos);
 }

@@ -313,7 +313,9 @@ static const mimo_mover_step backward_steps[] = {move_rows, add_contributions, m
 
 const mimo_executor_table mimo_routed_executor = {
     .name = "routed",
-    .has_transports = true,
+    .transports = MIMO_TRANSPORT_BIT(MIMO_TRANSPORT_P2P) |
+                  MIMO_TRANSPORT_BIT(MIMO_TRANSPORT_ZERO_COPY) |
+                  MIMO_TRANSPORT_BIT(MIMO_TRANSPORT_STAGED),
     .tensors_alike = true,
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,

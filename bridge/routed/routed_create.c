@@ -109,8 +109,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
     mimo_routed *own = mimo_routed_of(bridge);
-    bool wanted =
-        mimo_executor_pushes(bridge->executor[0]) || mimo_executor_pushes(bridge->executor[1]);
+    bool wanted = mimo_bridge_pushes(bridge, false) || mimo_bridge_pushes(bridge, true);
     own->can_push = true;
     if (!wanted || bridge->mover.comm->device->enqueues)
         return MIMO_OK;

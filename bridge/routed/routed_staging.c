@@ -57,8 +57,7 @@ static mimo_status add_route(mimo_staging_bytes *out, const mimo_staged_pass *it
     const mimo_bridge *bridge = it->bridge;
     const mimo_tile *tile = tile_at(it, to);
     int64_t bytes = mimo_routed_bytes_at(mimo_routed_of(bridge), to, tile), area;
-    bool pushes = it->in_buffer && to != MIMO_AT_SHARDS &&
-                  mimo_executor_pushes(bridge->executor[it->backward]);
+    bool pushes = it->in_buffer && to != MIMO_AT_SHARDS && mimo_bridge_pushes(bridge, it->backward);
     MIMO_TRY(make_plan(&plan, it, (mimo_endpoints){from, to}));
     mimo_status status = mimo_mul(&area, mimo_plan_classes(plan) - 1, bytes);
     if (status == MIMO_OK)

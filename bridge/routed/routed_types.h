@@ -27,6 +27,8 @@ typedef struct mimo_routed {
     int64_t given_bytes;        /* of what a rank gives an update: see given_batches.c */
 } mimo_routed;
 
+extern const mimo_executor_table mimo_routed_executor;
+
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_routed_connect(mimo_bridge *bridge);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bridge/bridge_executors.h"
 #include "bridge/routed/routed_types.h"
 #include "bridge/routed/given_batches.h"
 #include "comm/agreement.h"

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
 #include "comm/calls.h"
 #include "comm/buffer_state.h"

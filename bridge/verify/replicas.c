@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "layout/layout_types.h"
+#include "bridge/bridge_executors.h"
 #include "bridge/verify/verify.h"
 #include "core/hash.h"
 #include "core/memory.h"

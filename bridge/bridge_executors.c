@@ -1,6 +1,13 @@
 /* The executors of a bridge: which one moves which pass. */
-#include "bridge/bridge_types.h"
+#include "bridge/bridge_executors.h"
+
+#include "bridge/collective/collective_types.h"
+#include "bridge/routed/routed_types.h"
 #include "core/check.h"
+
+#ifdef MIMO_TEST_HOOKS
+extern const mimo_executor_table mimo_loopback_executor;
+#endif
 
 /* By mimo_algorithm. */
 static const mimo_executor_table *const executors[MIMO_EXECUTORS] = {
@@ -17,11 +24,6 @@ static const int by_strictness[] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_ALGORITHM_RO
                                     MIMO_EXECUTORS - 1};
 _Static_assert(sizeof by_strictness / sizeof *by_strictness == MIMO_EXECUTORS - 1,
                "each executor has a place among the stricter ones");
-
-const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward)
-{
-    return executors[bridge->executor[backward].algorithm];
-}
 
 const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
                                                      const mimo_executor_table *executor)
@@ -56,7 +58,7 @@ const char *mimo_executor_name(mimo_executor executor)
                                              [MIMO_TRANSPORT_STAGED] = "staged"};
     const mimo_executor_table *table =
         is_algorithm(executor) ? executors[executor.algorithm] : NULL;
-    if (executor.transport == MIMO_TRANSPORT_AUTO || (table && !table->has_transports))
+    if (executor.transport == MIMO_TRANSPORT_AUTO || (table && !table->transports))
         return table ? table->name : NULL;
     return (unsigned)executor.transport <= MIMO_TRANSPORT_STAGED ? transports[executor.transport]
                                                                  : NULL;
@@ -69,11 +71,13 @@ static mimo_status check(const mimo_executor *given)
     MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                "bridge: unknown transport %d", (int)given->transport);
     const mimo_executor_table *executor = executors[given->algorithm];
-    MIMO_CHECK(!executor || executor->has_transports || given->transport == MIMO_TRANSPORT_AUTO,
+    MIMO_CHECK(!executor || given->transport == MIMO_TRANSPORT_AUTO ||
+                   mimo_executor_takes(executor, given->transport),
                MIMO_ERR_ARGUMENT,
                "bridge: transport %d is asked for with the %s algorithm, which takes "
-               "MIMO_TRANSPORT_AUTO alone",
-               (int)given->transport, executor->name);
+               "MIMO_TRANSPORT_AUTO%s",
+               (int)given->transport, executor->name,
+               executor->transports ? ", and not this one" : " alone");
     return MIMO_OK;
 }
 
@@ -95,6 +99,7 @@ static mimo_status read_passes(mimo_bridge *bridge, const mimo_bridge_desc *desc
 
 mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
+    bridge->executors = executors;
     MIMO_TRY(read_passes(bridge, desc));
     for (int i = 0; i < MIMO_EXECUTORS; i++)
         if (is_used(bridge, i))

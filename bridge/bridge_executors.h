@@ -1,0 +1,27 @@
+/* The executors that there are, and those that a bridge has. */
+#ifndef MIMO_BRIDGE_BRIDGE_EXECUTORS_H
+#define MIMO_BRIDGE_BRIDGE_EXECUTORS_H
+
+#include "bridge/bridge_types.h"
+
+/* The executors that a bridge has, those with stricter rules first: the first one (NULL), or the
+ * one behind `executor`. NULL: there is none. */
+const mimo_executor_table *mimo_bridge_next_executor(const mimo_bridge *bridge,
+                                                     const mimo_executor_table *executor);
+
+/* What decides which samples a rank holds, for both passes: the first one. */
+static inline const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
+{
+    return mimo_bridge_next_executor(bridge, NULL);
+}
+
+/* Its name, or the one of the transport that is asked for ("p2p"). NULL: there is no such one. */
+const char *mimo_executor_name(mimo_executor executor);
+
+/* Read the passes' executors from the description, then create, connect and destroy those that are
+ * used. */
+mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
+mimo_status mimo_executors_connect(mimo_bridge *bridge);
+void mimo_executors_destroy(mimo_bridge *bridge);
+
+#endif
