@@ -3,6 +3,7 @@
 #include "bridge/bridge_op.h"
 
 #include "bridge/bridge_executors.h"
+#include "bridge/bridge_op_types.h"
 #include "bridge/verify/verify.h"
 #include "core/check.h"
 #include "core/hash.h"

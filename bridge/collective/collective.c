@@ -12,7 +12,7 @@
  */
 #include <inttypes.h>
 
-#include "bridge/bridge_op.h"
+#include "bridge/bridge_op_types.h"
 #include "bridge/collective/collective_types.h"
 #include "core/checked.h"
 #include "core/dtype_kind.h"

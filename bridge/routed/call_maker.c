@@ -2,6 +2,9 @@
 #include <string.h>
 
 #include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_phases.h"
+#include "bridge/routed/call_places.h"
+#include "bridge/routed/call_transport.h"
 #include "core/memory.h"
 
 void mimo_call_destroy(mimo_bridge *bridge, mimo_prepared_call *call)

@@ -6,7 +6,7 @@
  */
 #include <inttypes.h>
 
-#include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_phases.h"
 #include "core/dtype_kind.h"
 #include "core/memory.h"
 

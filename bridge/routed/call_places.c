@@ -6,7 +6,8 @@
 #include <limits.h>
 #include <string.h>
 
-#include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_places.h"
+#include "bridge/routed/call_transport.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"

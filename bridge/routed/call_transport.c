@@ -1,5 +1,5 @@
 /* How the rows of a routed operation travel: pushed into buffers, staged, or neither. */
-#include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_transport.h"
 
 bool mimo_call_pushes(const mimo_op *op)
 {

@@ -2,7 +2,10 @@
  * and for how long it stays. */
 #include <string.h>
 
+#include "bridge/routed/prepared_call.h"
 #include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_places.h"
+#include "bridge/routed/call_transport.h"
 #include "core/check.h"
 #include "core/hash.h"
 

@@ -14,7 +14,8 @@
  */
 #include <inttypes.h>
 
-#include "bridge/routed/call_maker.h"
+#include "bridge/routed/call_transport.h"
+#include "bridge/routed/prepared_call.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"

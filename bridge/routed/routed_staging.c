@@ -1,5 +1,5 @@
 /* The staging of a routed pass: classes that are added to their target, and rows of messages. */
-#include "bridge/routed/routed_types.h"
+#include "bridge/routed/call_phases.h"
 #include "core/checked.h"
 
 enum { MESSAGE_ALIGNMENT = 16 }; /* the most of any backend that packs */

@@ -2,9 +2,9 @@
 #ifndef MIMO_BRIDGE_ROUTED_TYPES_H
 #define MIMO_BRIDGE_ROUTED_TYPES_H
 
-#include "bridge/bridge_types.h"
-#include "bridge/routed/prepared_call.h"
+#include "bridge/bridge_op_types.h"
 #include "bridge/routed/routed_batch.h"
+#include "bridge/routed/routed_phase.h"
 #include "comm/buffer_state.h"
 #include "partition/packed_rule.h"
 

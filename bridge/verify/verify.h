@@ -2,7 +2,7 @@
 #ifndef MIMO_BRIDGE_VERIFY_H
 #define MIMO_BRIDGE_VERIFY_H
 
-#include "bridge/bridge_op.h"
+#include "bridge/bridge_op_types.h"
 
 /* Each is prepared before the agreement, which is local, and takes steps. Where the check is off,
  * these do nothing. */

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "bridge/bridge_op.h"
+#include "bridge/bridge_op_types.h"
 #include "comm/buffer_state.h"
 #include "executors.h"
 #include "gradient/gradient_state.h"

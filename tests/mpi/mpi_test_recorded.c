@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bridge/routed/routed_types.h"
+#include "bridge/routed/call_types.h"
 #include "bridge_bed.h"
 #include "core/float16.h"
 #include "reference_grid.h"

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "bridge/bridge_op.h"
+#include "bridge/bridge_op_types.h"
 #include "bridge/routed/routed_types.h"
 #include "core/memory.h"
 #include "layout/layout_types.h"
