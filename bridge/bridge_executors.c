@@ -4,6 +4,7 @@
 #include "bridge/collective/collective_types.h"
 #include "bridge/routed/routed_types.h"
 #include "core/check.h"
+#include "core/memory.h"
 
 #ifdef MIMO_TEST_HOOKS
 extern const mimo_executor_table mimo_loopback_executor;
@@ -120,4 +121,21 @@ void mimo_executors_destroy(mimo_bridge *bridge)
     for (int i = 0; i < MIMO_EXECUTORS; i++)
         if (bridge->state[i])
             executors[i]->destroy(bridge);
+}
+
+mimo_status mimo_executors_op_create(void *own[MIMO_EXECUTORS])
+{
+    for (int i = 0; i < MIMO_EXECUTORS; i++)
+        if (executors[i] && executors[i]->op_bytes > 0)
+            MIMO_TRY(mimo_reserve(&own[i], 1, executors[i]->op_bytes));
+    return MIMO_OK;
+}
+
+void mimo_executors_op_destroy(void *own[MIMO_EXECUTORS])
+{
+    for (int i = 0; i < MIMO_EXECUTORS; i++) {
+        if (own[i] && executors[i]->op_release)
+            executors[i]->op_release(own[i]);
+        mimo_release(own[i]);
+    }
 }

@@ -24,4 +24,8 @@ mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *d
 mimo_status mimo_executors_connect(mimo_bridge *bridge);
 void mimo_executors_destroy(mimo_bridge *bridge);
 
+/* What all executors keep of an operation. After an error some of it is to be destroyed. */
+mimo_status mimo_executors_op_create(void *own[MIMO_EXECUTORS]);
+void mimo_executors_op_destroy(void *own[MIMO_EXECUTORS]);
+
 #endif

@@ -11,21 +11,25 @@
 
 /* ------------------------------------- its life ------------------------------------- */
 
+static void destroy(mimo_op *op)
+{
+    mimo_bridge_op *own = mimo_bridge_op_of(op);
+    mimo_executors_op_destroy(own->own);
+    mimo_release(own->hashes);
+    mimo_release(own);
+}
+
 static mimo_status create(mimo_op **out)
 {
     mimo_bridge_op *own;
     MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
     own->op.own = own;
-    *out = &own->op;
-    return MIMO_OK;
-}
-
-static void destroy(mimo_op *op)
-{
-    mimo_bridge_op *own = mimo_bridge_op_of(op);
-    mimo_release(own->hashes);
-    mimo_release(own->samples);
-    mimo_release(own);
+    mimo_status status = mimo_executors_op_create(own->own);
+    if (status == MIMO_OK)
+        *out = &own->op;
+    else
+        destroy(&own->op);
+    return status;
 }
 
 /* ---------------------------------- call in words ----------------------------------- */
@@ -146,7 +150,7 @@ static mimo_status prepare(mimo_op *op)
 static bool must_resolve(const mimo_op *op)
 {
     const mimo_bridge_op *own = mimo_bridge_op_of(op);
-    return own->executor->resolve_start && !(op->claim.agreement.same_guess && own->prepared);
+    return own->executor->resolve_start && (own->lacks_guess || !op->claim.agreement.same_guess);
 }
 
 static mimo_status begin_to_resolve(mimo_op *op, const mimo_tile_pair *tiles)
@@ -179,6 +183,7 @@ static void begin(mimo_op *op)
     bool connects = op->call.prepares && executor->connect_steps;
     own->executor = executor;
     own->batch = bridge->selected;
+    own->lacks_guess = false;
     op->steps = (mimo_op_steps){{before, connects ? executor->connect_steps : pass, behind},
                                 executor->by_chunk};
 }

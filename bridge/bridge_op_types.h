@@ -9,14 +9,12 @@ typedef struct mimo_bridge_op {
     mimo_op op;
     const mimo_executor_table *executor; /* of its pass */
     int batch;                           /* the micro-batch that it moves */
+    /* The executor's `prepare` sets it where this rank cannot guess. Then the ranks resolve the
+     * guess, whatever the others guessed. */
+    bool lacks_guess;
 
-    /* Of the executor. */
-    int64_t seq;                         /* routed: S of the full sequences; 1 where all tiles are
-                                            flat */
-    struct mimo_prepared_call *prepared; /* routed: NULL until the batch split is known */
-    int64_t *samples; /* routed: this rank's samples of either side, then those of all ranks */
-
-    uint64_t *hashes; /* replica check: the own hash, then those of all ranks with copies */
+    void *own[MIMO_EXECUTORS]; /* of each executor, by mimo_algorithm: see op_bytes of its table */
+    struct mimo_replica_hashes *hashes; /* of the replica check; NULL: it is off */
 } mimo_bridge_op;
 
 static inline mimo_bridge *mimo_bridge_of(const mimo_op *op)

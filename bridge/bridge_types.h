@@ -33,16 +33,6 @@ struct mimo_bridge {
     mimo_comm *copies; /* this rank's group along these; NULL outside the src grid as well */
 };
 
-static inline struct mimo_collective *mimo_collective_of(const mimo_bridge *bridge)
-{
-    return bridge->state[MIMO_ALGORITHM_COLLECTIVE];
-}
-
-static inline struct mimo_routed *mimo_routed_of(const mimo_bridge *bridge)
-{
-    return bridge->state[MIMO_ALGORITHM_ROUTED];
-}
-
 /* What moves one pass. */
 static inline const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge,
                                                                  bool backward)

@@ -50,6 +50,14 @@ typedef struct mimo_executor_table {
     /* Release all that creation made, or began to make. */
     void (*destroy)(mimo_bridge *bridge);
 
+    /* ------ operations ------ */
+
+    /* Bytes that an operation keeps for it, all 0 at first; every operation of any bridge has them.
+     * 0: none. */
+    size_t op_bytes;
+    /* Release what they point to. NULL: nothing. */
+    void (*op_release)(void *own);
+
     /* ------ layouts ------ */
 
     /* How a side is laid out, without order, batch and seq. */
@@ -65,8 +73,8 @@ typedef struct mimo_executor_table {
 
     /* ------ before the agreement, local ------ */
 
-    /* Check the views of all tensors, and read the sequence length that they share
-     * (mimo_bridge_op.seq). NULL: `read` does. */
+    /* Check the views of all tensors, and read the sequence length that they share. NULL: `read`
+     * does. */
     mimo_status (*read_sequence)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
                                  int n);
     /* Read and check the views of one tensor. */
@@ -78,7 +86,8 @@ typedef struct mimo_executor_table {
      * ranks; otherwise NULL and -1. No function: no destination must be the same. */
     const mimo_buffer *(*target)(int64_t *offset, const mimo_op *op, int i);
     /* With all tensors read: get the memory that the steps will use. A rank without memory then
-     * fails while the others can still hear of it. May set claim.guess and claim.unsure. */
+     * fails while the others can still hear of it. May set claim.guess, claim.unsure and
+     * mimo_bridge_op.lacks_guess. */
     mimo_status (*prepare)(mimo_op *op);
 
     /* ------ after an agreement in which the guesses differed ------ */

@@ -1,7 +1,6 @@
 /* Creation and release of the collective executor: the pairs of grids that it takes, its groups. */
 #include <inttypes.h>
 
-#include "bridge/bridge_types.h"
 #include "bridge/collective/collective_types.h"
 #include "core/check.h"
 #include "core/memory.h"

@@ -1,5 +1,4 @@
 /* The staging of a collective pass: full sequences, joined sp shards, and rows of all-gathers. */
-#include "bridge/bridge_types.h"
 #include "bridge/collective/collective_types.h"
 #include "comm/comm_backend.h"
 #include "core/checked.h"

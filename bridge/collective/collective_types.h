@@ -2,7 +2,7 @@
 #ifndef MIMO_BRIDGE_COLLECTIVE_TYPES_H
 #define MIMO_BRIDGE_COLLECTIVE_TYPES_H
 
-#include "bridge/executor.h"
+#include "bridge/bridge_types.h"
 
 /* What a pair of tiles must fit. */
 typedef struct mimo_tile_rules {
@@ -30,6 +30,12 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
                               const mimo_tensor *src, const mimo_tensor *dst);
 
 extern const mimo_executor_table mimo_collective_executor;
+
+/* What it keeps of a bridge; NULL where it moves neither pass. */
+static inline mimo_collective *mimo_collective_of(const mimo_bridge *bridge)
+{
+    return bridge->state[MIMO_ALGORITHM_COLLECTIVE];
+}
 
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);

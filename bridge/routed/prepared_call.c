@@ -96,7 +96,7 @@ mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
     mimo_routed_batch *own = mimo_routed_batch_of(op);
     const wanted_call wanted = {op, split->hash};
-    mimo_prepared_call **call = &mimo_bridge_op_of(op)->prepared;
+    mimo_prepared_call **call = &mimo_routed_op_of(op)->prepared;
     void *staging;
     *call = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
     if (!*call)
@@ -110,7 +110,7 @@ void mimo_prepared_call_put_back(mimo_op *op)
 {
     mimo_routed_batch *own = mimo_routed_batch_of(op);
     mimo_prepared_call *call = mimo_prepared_of(op);
-    mimo_bridge_op_of(op)->prepared = NULL;
+    mimo_routed_op_of(op)->prepared = NULL;
     if (!call)
         return;
     mimo_batch_splits_find(&own->splits, call->split)->users--;

@@ -7,10 +7,10 @@
 /* The call that an operation moves by; NULL until its batch split is known. */
 static inline mimo_prepared_call *mimo_prepared_of(const mimo_op *op)
 {
-    return mimo_bridge_op_of(op)->prepared;
+    return mimo_routed_op_of(op)->prepared;
 }
 
-/* A call for the operation's tensors and this split, kept or new, into mimo_bridge_op.prepared.
+/* A call for the operation's tensors and this split, kept or new, into mimo_routed_op.prepared.
  * Local. MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split);
 

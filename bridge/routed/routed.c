@@ -147,7 +147,7 @@ static mimo_status prepare_guess(mimo_op *op)
 {
     const mimo_batch_split *split;
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    mimo_bridge_op *own = mimo_bridge_op_of(op);
+    mimo_routed_op *own = mimo_routed_op_of(op);
     MIMO_TRY(require_agreement(op));
     if (!own->samples)
         MIMO_TRY(mimo_reserve(&own->samples, 2 * (1 + bridge->size), sizeof *own->samples));
@@ -156,6 +156,7 @@ static mimo_status prepare_guess(mimo_op *op)
     MIMO_TRY(mimo_batch_splits_guess(&split, &mimo_routed_batch_of(op)->splits, own->samples));
     if (split)
         return prepare_split(op, split);
+    mimo_bridge_op_of(op)->lacks_guess = true;
     op->claim.guess =
         mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* unlike that of any other rank */
     return MIMO_OK;
@@ -206,7 +207,7 @@ static mimo_status routed_prepare(mimo_op *op)
 static mimo_status routed_resolve_start(mimo_op *op)
 {
     mimo_comm *comm = op->mover->comm;
-    int64_t *samples = mimo_bridge_op_of(op)->samples;
+    int64_t *samples = mimo_routed_op_of(op)->samples;
     return comm->backend->host_allgather_start(&op->progress.request, comm, samples + 2, samples,
                                                2 * (int)sizeof *samples);
 }
@@ -216,7 +217,7 @@ static mimo_status routed_resolve_finish(mimo_op *op)
     const mimo_batch_split *split;
     mimo_prepared_call_put_back(op);
     MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_routed_batch_of(op)->splits,
-                                       mimo_bridge_op_of(op)->samples + 2, mimo_bridge_of(op)->size,
+                                       mimo_routed_op_of(op)->samples + 2, mimo_bridge_of(op)->size,
                                        counts_rows(op) ? "rows" : "samples"));
     return prepare_split(op, split);
 }
@@ -251,6 +252,11 @@ static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mi
     out->batch = split->batch;
     out->samples = split->samples[side];
     return MIMO_OK;
+}
+
+static void routed_op_release(void *own)
+{
+    mimo_release(((mimo_routed_op *)own)->samples);
 }
 
 /* ------------------------------------------ steps ------------------------------------------- */
@@ -321,6 +327,8 @@ const mimo_executor_table mimo_routed_executor = {
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
+    .op_bytes = sizeof(mimo_routed_op),
+    .op_release = routed_op_release,
     .side_layout = mimo_routed_side_layout,
     .op_layout = routed_op_layout,
     .samples = routed_samples,

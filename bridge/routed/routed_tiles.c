@@ -70,7 +70,7 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
     }
     if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it, or none needs it */
         return MIMO_OK;
-    return full_sequence(&mimo_bridge_op_of(op)->seq, mimo_routed_of(mimo_bridge_of(op)), tiles, n);
+    return full_sequence(&mimo_routed_op_of(op)->seq, mimo_routed_of(mimo_bridge_of(op)), tiles, n);
 }
 
 static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
@@ -131,7 +131,7 @@ static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_
                              const mimo_tensor *dst)
 {
     const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
-    out->seq = mimo_bridge_op_of(op)->seq;
+    out->seq = mimo_routed_op_of(op)->seq;
     MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }

@@ -27,7 +27,24 @@ typedef struct mimo_routed {
     int64_t given_bytes;        /* of what a rank gives an update: see given_batches.c */
 } mimo_routed;
 
+/* What it keeps of an operation. */
+typedef struct mimo_routed_op {
+    int64_t seq;                         /* S of the full sequences; 1 where all tiles are flat */
+    struct mimo_prepared_call *prepared; /* NULL until the batch split is known */
+    int64_t *samples; /* this rank's samples of either side, then those of all ranks */
+} mimo_routed_op;
+
 extern const mimo_executor_table mimo_routed_executor;
+
+static inline mimo_routed *mimo_routed_of(const mimo_bridge *bridge)
+{
+    return bridge->state[MIMO_ALGORITHM_ROUTED];
+}
+
+static inline mimo_routed_op *mimo_routed_op_of(const mimo_op *op)
+{
+    return mimo_bridge_op_of(op)->own[MIMO_ALGORITHM_ROUTED];
+}
 
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);

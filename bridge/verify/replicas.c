@@ -10,6 +10,12 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
+/* What an operation keeps. */
+struct mimo_replica_hashes {
+    uint64_t own;
+    uint64_t all[]; /* of all ranks with copies */
+};
+
 static bool is_replicated(const mimo_layout_desc *src, int i)
 {
     mimo_dim dim = mimo_grid_dim(src->grid, i);
@@ -57,7 +63,7 @@ mimo_status mimo_replicas_prepare(mimo_op *op)
     mimo_bridge_op *own = mimo_bridge_op_of(op);
     if (!copies || own->hashes)
         return MIMO_OK;
-    return mimo_reserve(&own->hashes, 1 + (int64_t)copies->size, sizeof *own->hashes);
+    return mimo_reserve(&own->hashes, 1 + (int64_t)copies->size, sizeof(uint64_t));
 }
 
 /* On every rank alike, whatever its part in the src grid. */
@@ -69,25 +75,25 @@ static bool is_checked(const mimo_op *op)
 mimo_status mimo_replicas_start(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_comm *copies = mimo_bridge_of(op)->copies;
-    uint64_t *hashes = mimo_bridge_op_of(op)->hashes;
+    struct mimo_replica_hashes *hashes = mimo_bridge_op_of(op)->hashes;
     if (!copies || !is_checked(op))
         return MIMO_OK;
     MIMO_TRY(mimo_comm_synchronize(copies, op->call.stream));
-    hashes[0] = MIMO_HASH_START;
+    hashes->own = MIMO_HASH_START;
     for (int i = 0; i < op->call.n; i++)
-        MIMO_TRY(hash_tile(&hashes[0], op, &tiles[i].src));
-    return copies->backend->host_allgather_start(&op->progress.request, copies, hashes + 1, hashes,
-                                                 (int)sizeof *hashes);
+        MIMO_TRY(hash_tile(&hashes->own, op, &tiles[i].src));
+    return copies->backend->host_allgather_start(&op->progress.request, copies, hashes->all,
+                                                 &hashes->own, (int)sizeof hashes->own);
 }
 
 static mimo_status outcome(const mimo_op *op)
 {
     const mimo_bridge *bridge = mimo_bridge_of(op);
-    const uint64_t *hashes = mimo_bridge_op_of(op)->hashes;
+    const struct mimo_replica_hashes *hashes = mimo_bridge_op_of(op)->hashes;
     const mimo_comm *copies = bridge->copies;
     int64_t group, *ranks;
     char call[MIMO_CALL_TEXT];
-    if (!copies || hashes[1 + copies->rank] == hashes[1])
+    if (!copies || hashes->all[copies->rank] == hashes->all[0])
         return MIMO_OK;
     MIMO_TRY(mimo_grid_group_of(&group, NULL, bridge->src, bridge->replicated, bridge->rank));
     MIMO_TRY(mimo_reserve(&ranks, copies->size, sizeof *ranks));
