@@ -1,6 +1,8 @@
 /* The executors of a bridge: which one moves which pass. */
 #include "bridge/bridge_executors.h"
 
+#include "bridge/batch/bridge_batch.h"
+#include "bridge/batch/bridge_sides.h"
 #include "bridge/collective/collective_types.h"
 #include "bridge/routed/routed_types.h"
 #include "core/check.h"
@@ -98,14 +100,30 @@ static mimo_status read_passes(mimo_bridge *bridge, const mimo_bridge_desc *desc
     return MIMO_OK;
 }
 
+static mimo_status create_one(mimo_bridge *bridge, const mimo_executor_table *executor,
+                              const mimo_bridge_desc *desc)
+{
+    if (executor->takes_batches)
+        MIMO_TRY(mimo_bridge_sides_create(bridge, desc));
+    return executor->create(bridge, desc);
+}
+
+/* What calls move by before an update. */
+static mimo_status create_batch(mimo_bridge *bridge, int64_t batch)
+{
+    MIMO_TRY(mimo_bridge_batches_create(&bridge->batches, bridge, 1));
+    bridge->first_batch = bridge->batches[0].batch = batch;
+    return MIMO_OK;
+}
+
 mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     bridge->executors = executors;
     MIMO_TRY(read_passes(bridge, desc));
     for (int i = 0; i < MIMO_EXECUTORS; i++)
         if (is_used(bridge, i))
-            MIMO_TRY(executors[i]->create(bridge, desc));
-    return MIMO_OK;
+            MIMO_TRY(create_one(bridge, executors[i], desc));
+    return bridge->sides ? create_batch(bridge, desc->batch) : MIMO_OK;
 }
 
 mimo_status mimo_executors_connect(mimo_bridge *bridge)
@@ -118,9 +136,11 @@ mimo_status mimo_executors_connect(mimo_bridge *bridge)
 
 void mimo_executors_destroy(mimo_bridge *bridge)
 {
+    mimo_bridge_batches_destroy(bridge, bridge->batches, bridge->batch_count);
     for (int i = 0; i < MIMO_EXECUTORS; i++)
         if (bridge->state[i])
             executors[i]->destroy(bridge);
+    mimo_bridge_sides_destroy(bridge);
 }
 
 mimo_status mimo_executors_op_create(void *own[MIMO_EXECUTORS])

@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "bridge/batch/bridge_batch.h"
+#include "bridge/batch/bridge_sides.h"
 #include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
-#include "bridge/routed/routed_types.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
+#include "partition/packed_rule.h"
 
 /* A question about one side. */
 typedef struct tile_question {
@@ -20,13 +22,13 @@ typedef struct tile_question {
 
 static bool is_ragged(const mimo_bridge *bridge)
 {
-    return mimo_routed_of(bridge) && mimo_routed_batch_now(bridge)->ragged;
+    return bridge->batches && mimo_bridge_batch_now(bridge)->ragged;
 }
 
 /* Whether a side holds rows of a modality, one after the other. */
 static bool packs(const mimo_bridge *bridge, mimo_side side)
 {
-    return is_ragged(bridge) && mimo_routed_batch_packs(mimo_routed_batch_now(bridge), side);
+    return is_ragged(bridge) && mimo_bridge_batch_packs(mimo_bridge_batch_now(bridge), side);
 }
 
 static bool is_flat(const char *letters)
@@ -37,9 +39,9 @@ static bool is_flat(const char *letters)
 const mimo_batch_split *mimo_bridge_given_rows(const mimo_bridge *bridge,
                                                const mimo_bridge_sizes *sizes)
 {
-    if (!mimo_routed_of(bridge) || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
+    if (!bridge->batches || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
         return NULL;
-    return mimo_routed_batch_now(bridge)->rows;
+    return mimo_bridge_batch_now(bridge)->rows;
 }
 
 static mimo_status read_letters(tile_question *it)
@@ -74,8 +76,8 @@ static mimo_status read_batch(mimo_bridge_sizes *sizes, const mimo_bridge *bridg
 /* S of the sizes, or T of a packing. */
 static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *bridge)
 {
-    for (int side = 0; mimo_routed_of(bridge) && side < 2; side++) {
-        const mimo_partition_rule *rule = mimo_routed_of(bridge)->layouts[side].partition;
+    for (int side = 0; bridge->sides && side < 2; side++) {
+        const mimo_partition_rule *rule = bridge->sides->layouts[side].partition;
         if (!mimo_rule_is_packed(rule))
             continue;
         int64_t positions = mimo_rule_positions(rule);
@@ -153,10 +155,10 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     mimo_tensor view;
     const mimo_batch_split *given = mimo_bridge_given_rows(it->bridge, &it->sizes);
     if (packs(it->bridge, it->side)) {
-        rows = mimo_routed_batch_now(it->bridge)->tile_rows[it->side];
+        rows = mimo_bridge_batch_now(it->bridge)->tile_rows[it->side];
     } else if (given) {
         rows =
-            mimo_batch_splits_samples(&mimo_routed_batch_now(it->bridge)->splits, given, it->side);
+            mimo_batch_splits_samples(&mimo_bridge_batch_now(it->bridge)->splits, given, it->side);
     } else {
         MIMO_TRY(count(&samples, &positions, it));
         MIMO_TRY(mimo_mul(&rows, samples, positions));

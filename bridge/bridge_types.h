@@ -24,9 +24,16 @@ struct mimo_bridge {
     void *state[MIMO_EXECUTORS]; /* of each executor, by mimo_algorithm; NULL where it moves neither
                                     pass */
 
-    int64_t batch;      /* of the calls to come, as the caller gave it; -1: not given */
-    int batch_count;    /* micro-batches of the last update; 1 where it gave one or none */
-    int selected;       /* which of them the next calls move */
+    int64_t batch;   /* of the calls to come, as the caller gave it; -1: not given */
+    int batch_count; /* micro-batches of the last update; 1 where it gave one or none */
+    int selected;    /* which of them the next calls move */
+
+    /* Where an executor takes batches (batch/); otherwise NULL. */
+    struct mimo_bridge_sides *sides;
+    struct mimo_bridge_batch *batches; /* batches[batch_count] */
+    int64_t first_batch;               /* as the descriptor gave it; -1: not given */
+    int64_t given_bytes; /* of what a rank gave the last update: see given_batches.c; 0: none yet */
+
     bool check_samples; /* MIMO_CHECK=samples */
     char *replicated; /* MIMO_CHECK=replicas: the dimensions along which sources are copies, "tp,x";
                          NULL where there are none, or they are not checked */

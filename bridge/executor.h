@@ -50,6 +50,18 @@ typedef struct mimo_executor_table {
     /* Release all that creation made, or began to make. */
     void (*destroy)(mimo_bridge *bridge);
 
+    /* ------ batches (bridge/batch/) ------ */
+
+    /* Whether it moves by the batches of the bridge, which updates give. `create` then finds the
+     * bridge's sides, and its calls the batch of their operation. Updates take bridges whose
+     * executors all do. */
+    bool takes_batches;
+    /* Bytes that a micro-batch keeps for it, all 0 at first. 0: none. */
+    size_t batch_bytes;
+    /* Release what they point to: an update has replaced the batch, or the bridge ends. NULL:
+     * nothing. */
+    void (*batch_release)(mimo_bridge *bridge, void *own);
+
     /* ------ operations ------ */
 
     /* Bytes that an operation keeps for it, all 0 at first; every operation of any bridge has them.

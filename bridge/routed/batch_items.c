@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "bridge/routed/routed_batch.h"
+#include "bridge/batch/bridge_batch.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
@@ -12,7 +12,7 @@ MIMO_DEFINE_INIT(mimo_batch_items, MIMO_BATCH_ITEMS_INIT)
 
 /* A batch in making. */
 typedef struct items_maker {
-    mimo_routed_batch *batch;
+    mimo_bridge_batch *batch;
     const mimo_batch_desc *desc;
     mimo_batch_items items;
     int64_t *rows; /* rows[samples], by the src items */
@@ -27,7 +27,7 @@ static mimo_status check_desc(const items_maker *it)
                "dst tiles hold items, or all rows of their samples");
     MIMO_CHECK(placed || it->desc->span_count == 0, MIMO_ERR_ARGUMENT,
                "%" PRId64 " spans, and dst tiles have no positions", it->desc->span_count);
-    MIMO_CHECK(placed || !it->batch->layouts[MIMO_AT_DST].partition, MIMO_ERR_UNSUPPORTED,
+    MIMO_CHECK(placed || !it->batch->layouts[MIMO_DST].partition, MIMO_ERR_UNSUPPORTED,
                "dst tiles %s, and the bridge has a partition",
                items->dst_packed ? "hold all rows of their samples" : "hold items");
     return MIMO_OK;
@@ -36,7 +36,7 @@ static mimo_status check_desc(const items_maker *it)
 /* ------------------------------------------- items ------------------------------------------ */
 
 /* The layout of a side, for questions that do not depend on S. */
-static mimo_status layout_of(mimo_layout **out, const mimo_routed_batch *batch, mimo_side side)
+static mimo_status layout_of(mimo_layout **out, const mimo_bridge_batch *batch, mimo_side side)
 {
     mimo_layout_desc desc = batch->layouts[side];
     desc.batch = batch->batch;
@@ -47,7 +47,7 @@ static mimo_status layout_of(mimo_layout **out, const mimo_routed_batch *batch, 
 static mimo_status copy_items(const items_maker *it, mimo_side side, const mimo_item *items,
                               const int64_t *first)
 {
-    mimo_routed_batch *batch = it->batch;
+    mimo_bridge_batch *batch = it->batch;
     mimo_layout_desc *layout = &batch->layouts[side];
     int64_t dp = mimo_grid_dim_size(layout->grid, "dp"), count = first[dp];
     MIMO_CHECK(count >= 0 && (items || count == 0), MIMO_ERR_ARGUMENT, "%" PRId64 " %s items%s",
@@ -64,7 +64,7 @@ static mimo_status copy_items(const items_maker *it, mimo_side side, const mimo_
 static mimo_status take_items(const items_maker *it, mimo_side side)
 {
     mimo_layout *layout;
-    mimo_routed_batch *batch = it->batch;
+    mimo_bridge_batch *batch = it->batch;
     bool src = side == MIMO_SRC;
     MIMO_TRY(copy_items(it, side, src ? it->items.src : it->items.dst,
                         src ? it->items.src_first : it->items.dst_first));
@@ -114,7 +114,7 @@ static int64_t rows_in_spans(const mimo_batch_desc *desc, int64_t sample)
 
 static mimo_status place_rows(const items_maker *it)
 {
-    mimo_layout_desc *layout = &it->batch->layouts[MIMO_AT_DST];
+    mimo_layout_desc *layout = &it->batch->layouts[MIMO_DST];
     MIMO_TRY(take_spans(it));
     for (int64_t b = 0; b < it->desc->batch; b++) {
         int64_t rows = it->rows[b] == 0 ? 0 : rows_in_spans(it->desc, b);
@@ -132,8 +132,8 @@ static mimo_status place_rows(const items_maker *it)
 static mimo_status pack_rows(const items_maker *it)
 {
     mimo_layout *made;
-    mimo_routed_batch *batch = it->batch;
-    mimo_layout_desc *layout = &batch->layouts[MIMO_AT_DST];
+    mimo_bridge_batch *batch = it->batch;
+    mimo_layout_desc *layout = &batch->layouts[MIMO_DST];
     MIMO_TRY(mimo_reserve(&batch->spans, batch->batch, sizeof *batch->spans));
     layout->ragged = MIMO_RAGGED_PACKED;
     layout->spans = batch->spans;
@@ -151,7 +151,7 @@ static mimo_status pack_rows(const items_maker *it)
 
 static mimo_status set_sides(const items_maker *it)
 {
-    mimo_routed_batch *batch = it->batch;
+    mimo_bridge_batch *batch = it->batch;
     MIMO_TRY(take_items(it, MIMO_SRC));
     for (int64_t b = 0; b < batch->batch; b++)
         batch->flat_seq = it->rows[b] > batch->flat_seq ? it->rows[b] : batch->flat_seq;
@@ -160,7 +160,7 @@ static mimo_status set_sides(const items_maker *it)
     return it->items.dst_packed ? pack_rows(it) : place_rows(it);
 }
 
-mimo_status mimo_routed_batch_set_items(mimo_routed_batch *batch, const mimo_batch_desc *desc)
+mimo_status mimo_bridge_batch_set_items(mimo_bridge_batch *batch, const mimo_batch_desc *desc)
 {
     items_maker it = {.batch = batch, .desc = desc, .items = MIMO_BATCH_ITEMS_INIT};
     MIMO_TRY(mimo_read_descriptor(&it.items, sizeof it.items, desc->items, "items"));
@@ -169,7 +169,5 @@ mimo_status mimo_routed_batch_set_items(mimo_routed_batch *batch, const mimo_bat
     batch->ragged = true;
     mimo_status status = set_sides(&it);
     mimo_release(it.rows);
-    if (status == MIMO_OK)
-        mimo_plan_cache_renew(batch->plans, batch->layouts);
     return status;
 }

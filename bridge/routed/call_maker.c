@@ -24,7 +24,7 @@ void mimo_call_destroy(mimo_bridge *bridge, mimo_prepared_call *call)
 static mimo_status target_layout(mimo_layout **out, const mimo_call_maker *maker)
 {
     mimo_side side = mimo_op_to(maker->op);
-    mimo_layout_desc desc = mimo_routed_batch_of(maker->op)->layouts[side];
+    mimo_layout_desc desc = mimo_bridge_batch_of(maker->op)->layouts[side];
     desc.batch = maker->split->batch;
     desc.samples = maker->split->samples[side];
     desc.seq = maker->call->pairs[0].seq;

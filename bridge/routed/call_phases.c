@@ -10,6 +10,20 @@
 #include "core/dtype_kind.h"
 #include "core/memory.h"
 
+/* The plans of an operation's batch. */
+static mimo_status get_cache(mimo_plan_cache **out, const mimo_op *op)
+{
+    const mimo_bridge *bridge = mimo_bridge_of(op);
+    mimo_layout_desc layouts[MIMO_ENDPOINTS];
+    mimo_routed_batch *own = mimo_routed_batch_of(mimo_bridge_batch_of(op));
+    if (!own->plans) {
+        mimo_routed_layouts(layouts, bridge, mimo_bridge_batch_of(op));
+        MIMO_TRY(mimo_plan_cache_create(&own->plans, layouts, bridge->rank));
+    }
+    *out = own->plans;
+    return MIMO_OK;
+}
+
 static mimo_status get_plan(mimo_transfer *transfer, const mimo_call_maker *maker,
                             const mimo_endpoints *ends, int i)
 {
@@ -23,7 +37,9 @@ static mimo_status get_plan(mimo_transfer *transfer, const mimo_call_maker *make
         .seq = maker->call->pairs[i].seq,
         .split = split->hash,
         .samples = {src, dst, dst}};
-    return mimo_plan_cache_get(&transfer->plan, mimo_routed_batch_of(maker->op)->plans, &key);
+    mimo_plan_cache *plans;
+    MIMO_TRY(get_cache(&plans, maker->op));
+    return mimo_plan_cache_get(&transfer->plan, plans, &key);
 }
 
 /*
@@ -39,7 +55,7 @@ static mimo_status get_plan(mimo_transfer *transfer, const mimo_call_maker *make
  * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
  * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
  */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq)
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_bridge_batch *batch, int64_t seq)
 {
     const mimo_routed *own = mimo_routed_of(bridge);
     int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
@@ -54,7 +70,7 @@ static void set_phases(mimo_call_maker *maker)
     maker->call->phase_count = 1;
     maker->ends[0] =
         (mimo_endpoints){(mimo_endpoint)mimo_op_from(op), (mimo_endpoint)mimo_op_to(op)};
-    if (op->call.backward && mimo_routed_two_phases(mimo_bridge_of(op), mimo_routed_batch_of(op),
+    if (op->call.backward && mimo_routed_two_phases(mimo_bridge_of(op), mimo_bridge_batch_of(op),
                                                     op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->ends[0].to = MIMO_AT_SHARDS;

@@ -8,6 +8,6 @@
 mimo_status mimo_call_plan(mimo_call_maker *maker);
 
 /* Whether a backward over sequences of this length takes two phases in this batch. */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq);
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_bridge_batch *batch, int64_t seq);
 
 #endif

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "bridge/routed/routed_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
@@ -21,6 +20,9 @@ typedef struct given_head {
 } given_head;
 
 enum { SPANS = 2, NUMBERS };
+
+/* Of a record at first: some twenty spans of a rank. */
+enum { FIRST_BYTES = 512 };
 
 mimo_status mimo_given_batches_prefix_error(const mimo_given_batches *it, int i, mimo_status status)
 {
@@ -147,7 +149,7 @@ mimo_status mimo_given_batches_reserve(mimo_given_batches *it)
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->mover.parent->size, sizeof *it->rows));
     MIMO_TRY(mimo_reserve(&it->samples, batch, sizeof *it->samples));
-    return reserve_records(it, mimo_routed_of(bridge)->given_bytes);
+    return reserve_records(it, bridge->given_bytes > 0 ? bridge->given_bytes : FIRST_BYTES);
 }
 
 /* ------------------------------------------ gather ------------------------------------------ */
@@ -184,7 +186,6 @@ static mimo_status compare_heads(int64_t *needs, const mimo_given_batches *it)
  * old size, as a little more may be needed soon. */
 static mimo_status gather_all(mimo_given_batches *it)
 {
-    mimo_routed *own = mimo_routed_of(it->bridge);
     int64_t needs, bytes = it->bytes;
     MIMO_TRY(gather_records(it));
     MIMO_TRY(mimo_mover_prefix_error(&it->bridge->mover, compare_heads(&needs, it)));
@@ -195,7 +196,7 @@ static mimo_status gather_all(mimo_given_batches *it)
     MIMO_TRY(
         mimo_comm_agree(it->bridge->mover.parent,
                         mimo_mover_prefix_error(&it->bridge->mover, reserve_records(it, bytes))));
-    own->given_bytes = bytes;
+    it->bridge->given_bytes = bytes;
     return gather_records(it);
 }
 
@@ -271,7 +272,7 @@ static mimo_status merge(mimo_given_batches *it, int i)
     for (int r = 0; r < it->bridge->mover.parent->size; r++)
         MIMO_TRY(take_rank(&table, r, i));
     list_spans(it->merged[i], &table);
-    mimo_routed_batch_set_spans(&it->batches[i], it->merged[i], table.sum);
+    mimo_bridge_batch_set_spans(&it->batches[i], it->merged[i], table.sum);
     it->merged[i] = NULL; /* the batch owns it */
     return MIMO_OK;
 }
@@ -284,7 +285,7 @@ static mimo_status count_rows(mimo_given_batches *it, int i)
     for (int r = 0; r < ranks; r++)
         for (int side = MIMO_SRC; side <= MIMO_DST; side++)
             it->rows[2 * r + side] = number_of(it, r, i, side);
-    return mimo_routed_batch_set_rows(&it->batches[i], it->rows, ranks);
+    return mimo_bridge_batch_set_rows(&it->batches[i], it->rows, ranks);
 }
 
 static mimo_status give(mimo_given_batches *it)

@@ -3,7 +3,7 @@
 #ifndef MIMO_BRIDGE_GIVEN_BATCHES_H
 #define MIMO_BRIDGE_GIVEN_BATCHES_H
 
-#include "bridge/routed/routed_batch.h"
+#include "bridge/batch/bridge_batch.h"
 
 /* By sample, of one micro-batch: the first rank that gave its spans, and where these are in all
  * that this rank gave. */
@@ -18,7 +18,7 @@ typedef struct mimo_given_batches {
     uint64_t signature; /* of the update: what all ranks must give alike */
     int count;
     mimo_batch_desc *descs;     /* descs[count], this rank's, in this version's form */
-    mimo_routed_batch *batches; /* batches[count], which are given */
+    mimo_bridge_batch *batches; /* batches[count], which are given */
     uint64_t *hashes;           /* hashes[count]: of items and the spans beside them; 0: none */
 
     bool ragged;   /* one of them gathers spans, on every rank */

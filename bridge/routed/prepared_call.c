@@ -94,26 +94,28 @@ static const mimo_recent_kind call_kind = {is_needed, release_entry};
 
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
-    mimo_routed_batch *own = mimo_routed_batch_of(op);
+    mimo_bridge_batch *batch = mimo_bridge_batch_of(op);
+    mimo_routed_batch *own = mimo_routed_batch_of(batch);
     const wanted_call wanted = {op, split->hash};
     mimo_prepared_call **call = &mimo_routed_op_of(op)->prepared;
     void *staging;
     *call = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
     if (!*call)
         MIMO_TRY(mimo_call_make(call, op, split));
-    mimo_batch_splits_find(&own->splits, split->hash)->users++;
+    mimo_batch_splits_find(&batch->splits, split->hash)->users++;
     MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, (*call)->staging_bytes));
     return bind_call(op, staging);
 }
 
 void mimo_prepared_call_put_back(mimo_op *op)
 {
-    mimo_routed_batch *own = mimo_routed_batch_of(op);
+    mimo_bridge_batch *batch = mimo_bridge_batch_of(op);
+    mimo_routed_batch *own = mimo_routed_batch_of(batch);
     mimo_prepared_call *call = mimo_prepared_of(op);
     mimo_routed_op_of(op)->prepared = NULL;
     if (!call)
         return;
-    mimo_batch_splits_find(&own->splits, call->split)->users--;
+    mimo_batch_splits_find(&batch->splits, call->split)->users--;
     call->failed = op->progress.status != MIMO_OK; /* it may have been in flight */
     if (call->failed && !call->recorded) {
         mimo_call_destroy(mimo_bridge_of(op), call);

@@ -29,7 +29,7 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
     mimo_cell cell;
     const mimo_bridge *bridge = mimo_bridge_of(op);
     const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
-    bool holds = mimo_layout_cell(&cell, mimo_routed_of(bridge)->roles[side], bridge->rank);
+    bool holds = mimo_layout_cell(&cell, bridge->sides->roles[side], bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
                mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
@@ -46,10 +46,10 @@ static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 /* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    const mimo_layout_desc *layouts = mimo_routed_of(mimo_bridge_of(op))->layouts;
+    const mimo_layout_desc *layouts = mimo_bridge_of(op)->sides->layouts;
     bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
                 !mimo_rule_is_packed(layouts[MIMO_DST].partition);
-    flat = flat && !mimo_routed_batch_of(op)->ragged; /* there the rows of each sample are known */
+    flat = flat && !mimo_bridge_batch_of(op)->ragged; /* there the rows of each sample are known */
     for (int i = 0; flat && i < op->tensors.count; i++)
         flat = mimo_tile_is_flat(&op->tensors.pairs[i].src.view) &&
                mimo_tile_is_flat(&op->tensors.pairs[i].dst.view);
@@ -60,12 +60,12 @@ static bool counts_rows(const mimo_op *op)
 static mimo_status prepare_given(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    mimo_routed_batch *own = mimo_routed_batch_of(op);
+    mimo_bridge_batch *own = mimo_bridge_batch_of(op);
     const mimo_batch_split *split;
     int64_t batch = mimo_bridge_of(op)->batch;
     MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, batch));
     for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
-        if (mimo_routed_batch_packs(own, side))
+        if (mimo_bridge_batch_packs(own, side))
             continue; /* its rows were compared when it was read */
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
         int64_t samples = mimo_batch_splits_samples(&own->splits, split, side);
@@ -82,7 +82,7 @@ static mimo_status prepare_given(mimo_op *op)
 static mimo_status prepare_given_rows(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    const mimo_routed_batch *own = mimo_routed_batch_of(op);
+    const mimo_bridge_batch *own = mimo_bridge_batch_of(op);
     for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
         const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
         int64_t rows = mimo_batch_splits_samples(&own->splits, own->rows, side);
@@ -113,7 +113,7 @@ static mimo_status prepare_measured(mimo_op *op)
                "others only where its sizes say any_batch",
                mimo_tensor_text(from, sizeof from, &src->view), src_dp,
                mimo_tensor_text(to, sizeof to, &dst->view), dst_dp);
-    MIMO_TRY(mimo_batch_splits_even(&split, &mimo_routed_batch_of(op)->splits, batch));
+    MIMO_TRY(mimo_batch_splits_even(&split, &mimo_bridge_batch_of(op)->splits, batch));
     return prepare_split(op, split);
 }
 
@@ -153,7 +153,7 @@ static mimo_status prepare_guess(mimo_op *op)
         MIMO_TRY(mimo_reserve(&own->samples, 2 * (1 + bridge->size), sizeof *own->samples));
     own->samples[MIMO_SRC] = op->tensors.pairs[0].src.batch;
     own->samples[MIMO_DST] = op->tensors.pairs[0].dst.batch;
-    MIMO_TRY(mimo_batch_splits_guess(&split, &mimo_routed_batch_of(op)->splits, own->samples));
+    MIMO_TRY(mimo_batch_splits_guess(&split, &mimo_bridge_batch_of(op)->splits, own->samples));
     if (split)
         return prepare_split(op, split);
     mimo_bridge_op_of(op)->lacks_guess = true;
@@ -196,7 +196,7 @@ static mimo_status routed_prepare(mimo_op *op)
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));
     bool rows = counts_rows(op);
-    if (rows && mimo_routed_batch_of(op)->rows)
+    if (rows && mimo_bridge_batch_of(op)->rows)
         return prepare_given_rows(op);
     if (!rows && bridge->batch >= 0)
         return prepare_given(op);
@@ -216,7 +216,7 @@ static mimo_status routed_resolve_finish(mimo_op *op)
 {
     const mimo_batch_split *split;
     mimo_prepared_call_put_back(op);
-    MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_routed_batch_of(op)->splits,
+    MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_bridge_batch_of(op)->splits,
                                        mimo_routed_op_of(op)->samples + 2, mimo_bridge_of(op)->size,
                                        counts_rows(op) ? "rows" : "samples"));
     return prepare_split(op, split);
@@ -226,9 +226,9 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
                                   int64_t *first, int64_t *count)
 {
     mimo_cell cell;
-    mimo_layout layout = *mimo_routed_of(bridge)->roles[side];
+    mimo_layout layout = *bridge->sides->roles[side];
     mimo_range samples = {0, 0};
-    const mimo_routed_batch *now = mimo_routed_batch_now(bridge);
+    const mimo_bridge_batch *now = mimo_bridge_batch_now(bridge);
     bool given = batch == -1 && now->rows;
     MIMO_CHECK(batch >= 0 || given, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64 "%s", batch,
                batch == -1 ? ", and the ranks gave no rows" : "");
@@ -247,11 +247,18 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
     const mimo_batch_split *split =
-        mimo_batch_splits_find(&mimo_routed_batch_of(op)->splits, mimo_prepared_of(op)->split);
-    *out = mimo_routed_batch_of(op)->layouts[side];
+        mimo_batch_splits_find(&mimo_bridge_batch_of(op)->splits, mimo_prepared_of(op)->split);
+    *out = mimo_bridge_batch_of(op)->layouts[side];
     out->batch = split->batch;
     out->samples = split->samples[side];
     return MIMO_OK;
+}
+
+static void routed_batch_release(mimo_bridge *bridge, void *own)
+{
+    mimo_routed_batch *batch = own;
+    mimo_prepared_calls_release(bridge, &batch->prepared);
+    mimo_plan_cache_destroy(batch->plans);
 }
 
 static void routed_op_release(void *own)
@@ -288,7 +295,7 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
     note_recording(op);
-    mimo_batch_splits_touch(&mimo_routed_batch_of(op)->splits, mimo_prepared_of(op)->split);
+    mimo_batch_splits_touch(&mimo_bridge_batch_of(op)->splits, mimo_prepared_of(op)->split);
     return move_phase(op, 0);
 }
 
@@ -327,6 +334,9 @@ const mimo_executor_table mimo_routed_executor = {
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
+    .takes_batches = true,
+    .batch_bytes = sizeof(mimo_routed_batch),
+    .batch_release = routed_batch_release,
     .op_bytes = sizeof(mimo_routed_op),
     .op_release = routed_op_release,
     .side_layout = mimo_routed_side_layout,

@@ -39,14 +39,16 @@ static mimo_status make_plan(mimo_plan **out, const mimo_staged_pass *it, mimo_e
 {
     const int64_t *src = it->rows ? it->rows->samples[MIMO_SRC] : NULL;
     const int64_t *dst = it->rows ? it->rows->samples[MIMO_DST] : NULL;
-    const mimo_routed_batch *batch = mimo_routed_batch_now(it->bridge);
+    const mimo_bridge_batch *batch = mimo_bridge_batch_now(it->bridge);
     const mimo_plan_key key = {
         .ends = ends,
         .order = {mimo_tile_order(tile_at(it, ends.from)), mimo_tile_order(tile_at(it, ends.to))},
         .batch = it->batch,
-        .seq = mimo_routed_batch_packs(batch, MIMO_DST) ? batch->flat_seq : it->seq,
+        .seq = mimo_bridge_batch_packs(batch, MIMO_DST) ? batch->flat_seq : it->seq,
         .samples = {src, dst, dst}};
-    return mimo_plan_of_key(out, batch->layouts, &key, it->bridge->rank);
+    mimo_layout_desc layouts[MIMO_ENDPOINTS];
+    mimo_routed_layouts(layouts, it->bridge, batch);
+    return mimo_plan_of_key(out, layouts, &key, it->bridge->rank);
 }
 
 /* One exchange, and staging for the classes that are added to its target. */
@@ -73,7 +75,7 @@ static mimo_status add_route(mimo_staging_bytes *out, const mimo_staged_pass *it
 mimo_status mimo_routed_staging(mimo_staging_bytes *out, const mimo_staged_pass *pass)
 {
     const mimo_bridge *bridge = pass->bridge;
-    const mimo_routed_batch *batch = mimo_routed_batch_now(bridge);
+    const mimo_bridge_batch *batch = mimo_bridge_batch_now(bridge);
     bool flat = mimo_tile_is_flat(&pass->tile[MIMO_SRC].view) &&
                 mimo_tile_is_flat(&pass->tile[MIMO_DST].view);
     if (!pass->backward)

@@ -9,11 +9,11 @@
 
 mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side side)
 {
-    return mimo_routed_batch_now(bridge)->layouts[side];
+    return mimo_bridge_batch_now(bridge)->layouts[side];
 }
 
 /* T where a side is packed (thd); -1 where neither is. */
-static int64_t packed_rows(const mimo_routed *own)
+static int64_t packed_rows(const mimo_bridge_sides *own)
 {
     for (int side = 0; side < 2; side++) {
         const mimo_partition_rule *rule = own->layouts[side].partition;
@@ -37,7 +37,7 @@ static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const 
 
 /* The full sequence length of a call: from the packing, or from the first view with a sequence
  * dimension. */
-static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
+static mimo_status full_sequence(int64_t *out, const mimo_bridge_sides *own,
                                  const mimo_tensor *const tiles[2], int n)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
@@ -68,12 +68,12 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], mimo_bridge_of(op)->memory, "src"));
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], mimo_bridge_of(op)->memory, "dst"));
     }
-    if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it, or none needs it */
+    if (mimo_bridge_batch_of(op)->ragged) /* there each dst tile has it, or none needs it */
         return MIMO_OK;
-    return full_sequence(&mimo_routed_op_of(op)->seq, mimo_routed_of(mimo_bridge_of(op)), tiles, n);
+    return full_sequence(&mimo_routed_op_of(op)->seq, mimo_bridge_of(op)->sides, tiles, n);
 }
 
-static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
+static mimo_status read_side(mimo_tile *out, const mimo_bridge_sides *own, mimo_side side,
                              const mimo_tensor *view, int64_t seq)
 {
     char text[MIMO_VIEW_TEXT];
@@ -94,7 +94,7 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
 }
 
 /* A tile with the rows of a modality, one after the other. */
-static mimo_status read_packed(mimo_tile *out, const mimo_routed_batch *batch, mimo_side side,
+static mimo_status read_packed(mimo_tile *out, const mimo_bridge_batch *batch, mimo_side side,
                                const mimo_tensor *view)
 {
     char text[MIMO_VIEW_TEXT];
@@ -112,9 +112,9 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mim
                                const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
-    const mimo_routed_batch *batch = mimo_routed_batch_of(op);
-    bool packs = mimo_routed_batch_packs(batch, MIMO_DST);
+    const mimo_bridge_sides *own = mimo_bridge_of(op)->sides;
+    const mimo_bridge_batch *batch = mimo_bridge_batch_of(op);
+    bool packs = mimo_bridge_batch_packs(batch, MIMO_DST);
     MIMO_CHECK(mimo_tile_is_flat(src) && mimo_tile_is_flat(dst) == packs, MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: of %s batch they are th or bh%s",
                mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst),
@@ -130,7 +130,7 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mim
 static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst)
 {
-    const mimo_routed *own = mimo_routed_of(mimo_bridge_of(op));
+    const mimo_bridge_sides *own = mimo_bridge_of(op)->sides;
     out->seq = mimo_routed_op_of(op)->seq;
     MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
@@ -144,7 +144,7 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
     MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
                mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
-    if (mimo_routed_batch_of(op)->ragged)
+    if (mimo_bridge_batch_of(op)->ragged)
         MIMO_TRY(read_ragged(&pair, op, src, dst));
     else
         MIMO_TRY(read_even(&pair, op, src, dst));

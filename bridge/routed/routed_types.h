@@ -1,31 +1,29 @@
-/* The routed executor's own: the layouts of both sides, and the calls that it has prepared. */
+/* The routed executor's own: what it keeps of a bridge, of a micro-batch and of an operation. */
 #ifndef MIMO_BRIDGE_ROUTED_TYPES_H
 #define MIMO_BRIDGE_ROUTED_TYPES_H
 
-#include "bridge/bridge_op_types.h"
-#include "bridge/routed/routed_batch.h"
+#include "bridge/batch/bridge_batch.h"
+#include "bridge/batch/bridge_sides.h"
 #include "bridge/routed/routed_phase.h"
 #include "comm/buffer_state.h"
 #include "partition/packed_rule.h"
+#include "plan/plan_cache.h"
 
 typedef struct mimo_routed {
-    /* By mimo_endpoint, whose first two are those of mimo_side. */
-    mimo_partition_rule rules[MIMO_ENDPOINTS];
-    mimo_layout_desc layouts[MIMO_ENDPOINTS]; /* without order, batch and seq */
+    /* Shards are cut from full dst tiles, as a partition over cp would. */
+    mimo_partition_rule shard_rule;
+    mimo_layout_desc shard_layout; /* without order, batch and seq */
+    int64_t shards;                /* into how many; 1: not at all */
 
-    /* By mimo_side. */
-    int32_t *packed[2];        /* the lengths that a thd rule points to */
-    int64_t sequence_ranks[2]; /* ranks that share one sequence */
-    mimo_layout *roles[2];     /* layouts with batch 0: they only say which ranks hold rows */
-
-    int64_t shards; /* into how many a partition over cp would cut a full dst tile; 1: not at all */
-    bool can_push;  /* rows can be pushed into buffers: ranks share memory */
+    bool can_push; /* rows can be pushed into buffers: ranks share memory */
     mimo_push_rule push_rule;
-
-    int64_t first_batch;        /* as the descriptor gave it; -1: not given */
-    mimo_routed_batch *batches; /* batches[bridge->batch_count], given by the last update */
-    int64_t given_bytes;        /* of what a rank gives an update: see given_batches.c */
 } mimo_routed;
+
+/* What it keeps of a micro-batch. */
+typedef struct mimo_routed_batch {
+    mimo_plan_cache *plans; /* NULL until a call asks for one */
+    mimo_recent prepared;   /* calls that are idle */
+} mimo_routed_batch;
 
 /* What it keeps of an operation. */
 typedef struct mimo_routed_op {
@@ -46,6 +44,15 @@ static inline mimo_routed_op *mimo_routed_op_of(const mimo_op *op)
     return mimo_bridge_op_of(op)->own[MIMO_ALGORITHM_ROUTED];
 }
 
+static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_bridge_batch *batch)
+{
+    return batch->own[MIMO_ALGORITHM_ROUTED];
+}
+
+/* The layouts of a batch at all endpoints (routed_create.c). */
+void mimo_routed_layouts(mimo_layout_desc out[MIMO_ENDPOINTS], const mimo_bridge *bridge,
+                         const mimo_bridge_batch *batch);
+
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_routed_connect(mimo_bridge *bridge);
@@ -63,17 +70,6 @@ static inline int64_t mimo_routed_bytes_at(const mimo_routed *own, mimo_endpoint
                                            const mimo_tile *tile)
 {
     return mimo_tile_bytes(tile) / (end == MIMO_AT_SHARDS ? own->shards : 1);
-}
-
-/* The micro-batch that an operation moves, and the one that the next calls move. */
-static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
-{
-    return &mimo_routed_of(mimo_bridge_of(op))->batches[mimo_bridge_op_of(op)->batch];
-}
-
-static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *bridge)
-{
-    return &mimo_routed_of(bridge)->batches[bridge->selected];
 }
 
 #endif

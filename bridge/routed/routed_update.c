@@ -1,11 +1,11 @@
-/* Updates of a routed bridge: the micro-batches of the calls to come, and which of them the next
+/* Updates of a bridge: the micro-batches of the calls to come, and which of them the next
  * calls move. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "bridge/batch/bridge_sides.h"
 #include "bridge/bridge_executors.h"
-#include "bridge/routed/routed_types.h"
 #include "bridge/routed/given_batches.h"
 #include "comm/agreement.h"
 #include "comm/calls.h"
@@ -13,6 +13,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "device/profile.h"
+#include "partition/packed_rule.h"
 
 MIMO_DEFINE_INIT(mimo_batch_desc, MIMO_BATCH_DESC_INIT)
 
@@ -36,7 +37,7 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
                rows[0]);
     for (int side = MIMO_SRC; gives_rows(desc) && side <= MIMO_DST; side++) {
         mimo_cell cell;
-        bool holds = mimo_layout_cell(&cell, mimo_routed_of(bridge)->roles[side], bridge->rank);
+        bool holds = mimo_layout_cell(&cell, bridge->sides->roles[side], bridge->rank);
         MIMO_CHECK(holds || rows[side] == 0, MIMO_ERR_SHAPE,
                    "this rank gives %" PRId64 " %s rows, and it has no role on that side",
                    rows[side], mimo_side_names[side]);
@@ -46,7 +47,7 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
 
 static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *desc)
 {
-    const mimo_routed *own = mimo_routed_of(bridge);
+    const mimo_bridge_sides *own = bridge->sides;
     MIMO_CHECK(desc->batch >= -1, MIMO_ERR_ARGUMENT, "a batch of %" PRId64, desc->batch);
     MIMO_CHECK(desc->span_count >= 0 && (desc->spans || desc->span_count == 0), MIMO_ERR_ARGUMENT,
                "%" PRId64 " spans%s", desc->span_count, desc->spans ? "" : ", NULL");
@@ -56,12 +57,12 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
                "items, and the batch is not ragged");
     MIMO_CHECK(!desc->ragged || desc->batch >= 0, MIMO_ERR_ARGUMENT,
                "a ragged batch must say how many samples it has");
-    MIMO_CHECK(!desc->ragged || (!own->layouts[MIMO_AT_SRC].partition &&
-                                 !mimo_rule_is_packed(own->layouts[MIMO_AT_DST].partition)),
+    MIMO_CHECK(!desc->ragged || (!own->layouts[MIMO_SRC].partition &&
+                                 !mimo_rule_is_packed(own->layouts[MIMO_DST].partition)),
                MIMO_ERR_UNSUPPORTED, "a ragged batch takes no src partition and no thd partition");
     MIMO_CHECK(
         !gives_rows(desc) ||
-            !(own->layouts[MIMO_AT_SRC].partition || own->layouts[MIMO_AT_DST].partition),
+            !(own->layouts[MIMO_SRC].partition || own->layouts[MIMO_DST].partition),
         MIMO_ERR_UNSUPPORTED,
         "rows are given for calls of flat tiles alone, and a bridge with a partition has none");
     return check_rows(bridge, desc);
@@ -88,7 +89,7 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     mimo_given_batches *given = &it->given;
     MIMO_TRY(mimo_reserve(&given->descs, given->count, sizeof *given->descs));
     given->descs[0] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
-    given->descs[0].batch = mimo_routed_of(it->bridge)->first_batch;
+    given->descs[0].batch = it->bridge->first_batch;
     for (int i = 0; i < n; i++) {
         given->descs[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
         mimo_status status =
@@ -101,7 +102,7 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
 }
 
 /* Of the items of a batch and the spans beside them, which all ranks give alike. */
-static uint64_t hash_items(const mimo_batch_desc *desc, const mimo_routed_batch *batch)
+static uint64_t hash_items(const mimo_batch_desc *desc, const mimo_bridge_batch *batch)
 {
     uint64_t hash = mimo_hash_int(MIMO_HASH_START, desc->span_count);
     for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
@@ -129,7 +130,7 @@ static mimo_status set_items(mimo_given_batches *given)
     for (int i = 0; i < given->count; i++) {
         if (!given->descs[i].items)
             continue;
-        mimo_status status = mimo_routed_batch_set_items(&given->batches[i], &given->descs[i]);
+        mimo_status status = mimo_bridge_batch_set_items(&given->batches[i], &given->descs[i]);
         MIMO_TRY(mimo_given_batches_prefix_error(given, i, status));
         given->hashes[i] = hash_items(&given->descs[i], &given->batches[i]);
     }
@@ -171,21 +172,28 @@ static const char *pass_text(const mimo_bridge *bridge, bool backward)
                                       : mimo_bridge_executor_of(bridge, backward)->name;
 }
 
+static bool take_batches(const mimo_bridge *bridge)
+{
+    const mimo_executor_table *it = NULL;
+    while ((it = mimo_bridge_next_executor(bridge, it)))
+        if (!it->takes_batches)
+            return false;
+    return true;
+}
+
 /* What this rank can check and take of one bridge by itself. */
 static mimo_status read_update(update_maker *it, const mimo_update_desc *update)
 {
     mimo_given_batches *given = &it->given;
     MIMO_CHECK(update->n >= 0 && (update->descs || update->n == 0), MIMO_ERR_ARGUMENT,
                "update: %d micro-batches%s", update->n, update->descs ? "" : ", NULL");
-    const mimo_executor_table *first = mimo_bridge_next_executor(it->bridge, NULL);
-    bool alone = first == &mimo_routed_executor && !mimo_bridge_next_executor(it->bridge, first);
-    MIMO_CHECK(alone, MIMO_ERR_UNSUPPORTED,
+    MIMO_CHECK(take_batches(it->bridge), MIMO_ERR_UNSUPPORTED,
                "update: forward is %s; backward is %s; updates take bridges that are routed alone",
                pass_text(it->bridge, false), pass_text(it->bridge, true));
     MIMO_TRY(mimo_mover_check_idle(&it->bridge->mover, "update"));
     given->count = update->n > 0 ? update->n : 1;
     MIMO_TRY(read_descs(it, update->descs, update->n));
-    MIMO_TRY(mimo_routed_batches_create(&given->batches, it->bridge, given->count));
+    MIMO_TRY(mimo_bridge_batches_create(&given->batches, it->bridge, given->count));
     for (int i = 0; i < given->count; i++)
         given->batches[i].batch = given->descs[i].batch;
     return set_items(given);
@@ -263,15 +271,14 @@ static mimo_status agree(joint_update *it, mimo_status local)
 static void select_batch(mimo_bridge *bridge, int i)
 {
     bridge->selected = i;
-    bridge->batch = mimo_routed_of(bridge)->batches[i].batch;
+    bridge->batch = bridge->batches[i].batch;
 }
 
 /* Calls move by these batches from now on. What was prepared by the last ones is released. */
 static void take(mimo_bridge *bridge, mimo_given_batches *given)
 {
-    mimo_routed *own = mimo_routed_of(bridge);
-    mimo_routed_batches_destroy(bridge, own->batches, bridge->batch_count);
-    own->batches = given->batches;
+    mimo_bridge_batches_destroy(bridge, bridge->batches, bridge->batch_count);
+    bridge->batches = given->batches;
     bridge->batch_count = given->count;
     given->batches = NULL;
     select_batch(bridge, 0);
@@ -280,7 +287,7 @@ static void take(mimo_bridge *bridge, mimo_given_batches *given)
 static void release_update(update_maker *it)
 {
     mimo_given_batches *given = &it->given;
-    mimo_routed_batches_destroy(it->bridge, given->batches, given->count);
+    mimo_bridge_batches_destroy(it->bridge, given->batches, given->count);
     mimo_given_batches_release(given);
     mimo_release(given->descs);
     mimo_release(given->hashes);
@@ -392,7 +399,7 @@ mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)
     MIMO_ENTER(bridge->mover.parent, "bridge select");
     MIMO_CHECK(i >= 0 && i < bridge->batch_count, MIMO_ERR_ARGUMENT,
                "%s: select: no micro-batch %d of %d", bridge->mover.title, i, bridge->batch_count);
-    if (mimo_routed_of(bridge))
+    if (bridge->batches)
         select_batch(bridge, i);
     return MIMO_OK;
 }

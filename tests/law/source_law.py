@@ -22,7 +22,7 @@ CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
 SCHEDULE, BALANCE = "schedule", "balance"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
-MOVE, VERIFY, BRIDGE = "move", "bridge/verify", "bridge"
+MOVE, BATCH, VERIFY, BRIDGE = "move", "bridge/batch", "bridge/verify", "bridge"
 GRADIENT = "gradient"
 DISPATCH, ROUTE = "dispatch", "dispatch/route"
 OPS, KERNELS, EXCHANGE = "train/nn/ops", "train/nn/kernels", "train/nn/exchange"
@@ -35,7 +35,7 @@ DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/tr
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
+LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
                          ROUTE}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 ALL_TRAIN = ALL_NN | {TOOLS, FORMATS, PLACE, PIPELINE, MODEL}
@@ -52,10 +52,11 @@ MAY_INCLUDE = {
     LAYOUT: {CORE, GRID, PARTITION},
     PLAN: {CORE, GRID, PARTITION, LAYOUT},
     MOVE: {CORE, DEVICE, COMM, LAYOUT},
-    ROUTED: BELOW_CALLS | {PLAN},
+    BATCH: BELOW_CALLS,
+    ROUTED: BELOW_CALLS | {PLAN, BATCH},
     COLLECTIVE: BELOW_CALLS,
     VERIFY: BELOW_CALLS,
-    BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, VERIFY},
+    BRIDGE: BELOW_CALLS | {PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
     ROUTE: {CORE},
     DISPATCH: {CORE, DEVICE, COMM, LAYOUT, MOVE, ROUTE},
@@ -99,7 +100,8 @@ FOLDERS = [
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("src/layout/", LAYOUT), ("src/plan/", PLAN), ("src/move/", MOVE),
     ("src/dispatch/route/", ROUTE), ("src/dispatch/", DISPATCH),
-    ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE), ("bridge/verify/", VERIFY),
+    ("bridge/batch/", BATCH), ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE),
+    ("bridge/verify/", VERIFY),
     ("bridge/", BRIDGE), ("tools/", "tools"),
     ("python/tests/", "tests"), ("tests/", "tests"),
     *((f"examples/{part}/", part) for part in (SUPPORT, DATA, PICTURES, DIFF, CAPTIONS, TRAINING)),
@@ -508,6 +510,8 @@ SAMPLES = [
     ("src/move/planned.c", '#include "plan/plan_walk.h"\n', "move may not include plan"),
     ("bridge/verify/down.c", '#include "bridge/routed/phases.h"\n',
      "bridge/verify may not include bridge/routed"),
+    ("bridge/batch/down.c", '#include "bridge/routed/phases.h"\n',
+     "bridge/batch may not include bridge/routed"),
     ("bridge/verify/across.c", '#include "bridge/collective/groups.h"\n',
      "bridge/verify may not include bridge/collective"),
     ("bridge/collective/across.c", '#include "bridge/routed/phases.h"\n',

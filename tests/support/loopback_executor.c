@@ -31,6 +31,7 @@ static const mimo_executor_table *routed(void)
 static mimo_status create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     bridge->state[LOOPBACK] = bridge; /* it keeps nothing of its own */
+    MIMO_TRY(mimo_bridge_sides_create(bridge, desc));
     return routed()->create(bridge, desc);
 }
 

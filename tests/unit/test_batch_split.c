@@ -5,7 +5,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/routed/batch_split.h"
+#include "bridge/batch/batch_split.h"
 #include "cases_ran.h"
 #include "core/hash.h"
 #include "expect_failure.h"

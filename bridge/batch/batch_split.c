@@ -1,4 +1,4 @@
-#include "bridge/routed/batch_split.h"
+#include "bridge/batch/batch_split.h"
 
 #include "core/checked.h"
 #include "core/hash.h"
