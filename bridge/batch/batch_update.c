@@ -6,7 +6,7 @@
 
 #include "bridge/batch/bridge_sides.h"
 #include "bridge/bridge_executors.h"
-#include "bridge/routed/given_batches.h"
+#include "bridge/batch/given_batches.h"
 #include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/descriptor.h"

@@ -1,4 +1,4 @@
-#include "bridge/routed/given_batches.h"
+#include "bridge/batch/given_batches.h"
 
 #include <inttypes.h>
 #include <limits.h>
