@@ -2,7 +2,7 @@
 #ifndef MIMO_BRIDGE_ROUTED_BLOCKS_H
 #define MIMO_BRIDGE_ROUTED_BLOCKS_H
 
-#include "bridge/routed/routed_messages.h"
+#include "bridge/routed/transfer_types.h"
 
 /* Which end of a block is meant. */
 typedef enum mimo_block_end { MIMO_SENDER, MIMO_RECEIVER } mimo_block_end;

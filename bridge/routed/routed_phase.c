@@ -1,6 +1,7 @@
 /* Phases: the exchanges that carry out the transfers of a phase, and the sums that follow. */
 #include "bridge/routed/routed_phase.h"
 
+#include "bridge/routed/routed_messages.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"

@@ -4,7 +4,7 @@
 #define MIMO_BRIDGE_ROUTED_PHASE_H
 
 #include "plan/plan_chunk.h"
-#include "bridge/routed/routed_messages.h"
+#include "bridge/routed/transfer_types.h"
 
 /* How rows are pushed into buffers. */
 typedef struct mimo_push_rule {
