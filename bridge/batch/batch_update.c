@@ -1,12 +1,12 @@
-/* Updates of a bridge: the micro-batches of the calls to come, and which of them the next
- * calls move. */
+/* Updates of a bridge: the micro-batches of the calls to come, and which of them the next calls
+ * move. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bridge/batch/bridge_sides.h"
-#include "bridge/bridge_executors.h"
 #include "bridge/batch/given_batches.h"
+#include "bridge/bridge_executors.h"
 #include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/descriptor.h"
