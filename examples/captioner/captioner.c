@@ -22,21 +22,10 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static mimo_status act(const struct options *options, mimo_comm *world)
 {
-    bool lead = mimo_comm_rank(world) == 0;
-    switch (options->action) {
-    case OPTIONS_HELP:
-        if (lead)
-            options_print_help(stdout);
-        return MIMO_OK;
-    case OPTIONS_VERSION:
-        if (lead)
-            options_print_version(stdout);
-        return MIMO_OK;
-    case OPTIONS_PREPARE:
-        return caption_data_prepare(world, options);
-    default:
-        return training_run(options, world);
-    }
+    if (options->asked != OPTION_ASKED_NOTHING)
+        return mimo_comm_rank(world) == 0 ? option_answer(stdout, options_table(), options->asked)
+                                          : MIMO_OK;
+    return options->prepare ? caption_data_prepare(world, options) : training_run(options, world);
 }
 
 /* After a deadline, and where the transport fails. */

@@ -29,6 +29,7 @@ OPS, KERNELS, EXCHANGE = "train/nn/ops", "train/nn/kernels", "train/nn/exchange"
 PARAMS, LAYERS, NN = "train/nn/params", "train/nn/layers", "train/nn"
 TOOLS, FORMATS, PLACE = "train/support", "train/formats", "train/device"
 PIPELINE, MODEL = "train/pipeline", "train/model"
+OPTIONS = "tools/options"
 SUPPORT, DATA, PICTURES = "captioner/support", "captioner/data", "captioner/pictures"
 DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/training"
 
@@ -66,7 +67,8 @@ MAY_INCLUDE = {
     PARAMS: LIBRARY | {OPS, EXCHANGE},
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
-    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE},
+    OPTIONS: {CORE},
+    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE, OPTIONS},
     TOOLS: LIBRARY,
     FORMATS: LIBRARY | {TOOLS},
     PLACE: LIBRARY | ALL_NN | {TOOLS},
@@ -78,15 +80,15 @@ MAY_INCLUDE = {
     PICTURES: LIBRARY | {TOOLS, SUPPORT},
     DIFF: LIBRARY | {TOOLS, FORMATS},
     CAPTIONS: LIBRARY | ALL_TRAIN,
-    TRAINING: LIBRARY | ALL_TRAIN | {SUPPORT, DATA, PICTURES, CAPTIONS},
+    TRAINING: LIBRARY | ALL_TRAIN | {SUPPORT, DATA, PICTURES, CAPTIONS, OPTIONS},
 }
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
 # Tests and benches may include anything. Examples are what others copy: public headers and their own,
 # directly and through what they include. The captioner may include the trainer as well, and what it shares
-# with mimo-plan: patterns of layers, keys of their tensors, and how costs of steps are written.
+# with mimo-plan: options, patterns of layers, keys of their tensors, and how costs of steps are written.
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
-LAYERED_MAY_REACH = ("train/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
+LAYERED_MAY_REACH = ("train/", "tools/options/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
                      "src/schedule/step_costs.h")
 
 # The part that a folder belongs to, the longest prefix first.
@@ -101,8 +103,7 @@ FOLDERS = [
     ("src/layout/", LAYOUT), ("src/plan/", PLAN), ("src/move/", MOVE),
     ("src/dispatch/route/", ROUTE), ("src/dispatch/", DISPATCH),
     ("bridge/batch/", BATCH), ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE),
-    ("bridge/verify/", VERIFY),
-    ("bridge/", BRIDGE), ("tools/", "tools"),
+    ("bridge/verify/", VERIFY), ("bridge/", BRIDGE), ("tools/options/", OPTIONS), ("tools/", "tools"),
     ("python/tests/", "tests"), ("tests/", "tests"),
     *((f"examples/{part}/", part) for part in (SUPPORT, DATA, PICTURES, DIFF, CAPTIONS, TRAINING)),
     ("examples/", "examples"), ("bench/", "bench"),
@@ -123,7 +124,7 @@ UMBRELLA = "include/mimo/mimo.h"
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
 PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "src/balance", "grid", "src/layout", "src/plan",
-                "src/dispatch/route", "tools"}
+                "src/dispatch/route", "tools", OPTIONS}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(
     r"(src/comm/(mpi|nccl)/|src/device/cuda|train/(nn/.*cuda|device/gpu_)|include/mimo/(mpi|nccl)\.h$)")

@@ -10,17 +10,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include <mimo/dtype.h>
 #include <mimo/schedule.h>
 
-enum options_action {
-    OPTIONS_TRAIN,   /* the ordinary run */
-    OPTIONS_PREPARE, /* --prepare FILE: render the samples, then stop */
-    OPTIONS_HELP,    /* --help: options_print_help, then stop with status 0 */
-    OPTIONS_VERSION, /* --version: options_print_version, then stop with status 0 */
-};
+#include "tools/options/option_table.h"
 
 /* The most steps of a run, resumed ones included. */
 #define OPTIONS_MOST_STEPS 1000000000
@@ -50,7 +44,7 @@ enum options_schedule {
 
 /* Texts belong to argv, or are constants. */
 struct options {
-    enum options_action action;
+    option_asked asked; /* --help and so on, in place of a run: see option_answer */
 
     const char *encoder; /* grids as mimo_grid_create_text reads them */
     const char *llm;
@@ -90,7 +84,7 @@ struct options {
     bool recompute;        /* blocks save nothing for backward */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
-    const char *prepare;    /* --prepare */
+    const char *prepare;    /* render the samples into this file, then stop; NULL: train */
     const char *font;       /* NULL: the installed one */
     const char *emoji_test; /* NULL: the installed one */
     const char *names;      /* other names for the emoji; NULL: those of the list */
@@ -120,12 +114,12 @@ bool options_have_adapters(const struct options *options);
 /** The grid of experts, also where it is not given; NULL where there are none. */
 const char *options_expert_grid(const struct options *options);
 
-/* Parse argv[1 .. argc) over the defaults; argv is not reordered. MIMO_ERR_ARGUMENT, with one
- * sentence that names the flag and the value, for anything that is not understood, out of range or
- * contradictory; *out is then untouched. Grids are not parsed here. */
-mimo_status options_parse(struct options *out, int argc, char **argv);
+/** All options, a row for each. */
+const option_table *options_table(void);
 
-void options_print_help(FILE *stream);
-void options_print_version(FILE *stream);
+/* Parse argv[1 .. argc) over the defaults. MIMO_ERR_ARGUMENT, with one sentence that names the flag
+ * and the value, for anything that is not understood, out of range or contradictory; *out is then
+ * untouched. Grids are not parsed here. */
+mimo_status options_parse(struct options *out, int argc, char **argv);
 
 #endif
