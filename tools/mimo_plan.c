@@ -14,12 +14,12 @@
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {
-    const char *name, *title; /* usage texts show the title */
+    const char *name;
     int (*run)(int argc, char **argv);
 } plan_command;
 
 static const plan_command commands[] = {
-#define ROW(name, function, help) {name, "mimo-plan " name, function},
+#define ROW(name, function, help) {name, function},
     PLAN_COMMANDS(ROW)
 #undef ROW
 };
@@ -31,29 +31,31 @@ static const char description[] = "Plan how two process grids meet, without runn
 #undef LINE
         "\n'mimo-plan COMMAND --help' explains a command.";
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static mimo_status take(void *into, const char *word)
 {
-    switch (key) {
-    case ARGP_KEY_ARG:
-        return plan_usage("'%s' is no command; see '%s --help'", argument, state->name);
-    case ARGP_KEY_NO_ARGS:
-        return plan_usage("a command is missing; see '%s --help'", state->name);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    (void)into;
+    return mimo_fail(MIMO_ERR_ARGUMENT, "'%s' is no command; see 'mimo-plan --help'", word);
+}
+
+static mimo_status need_command(void *into)
+{
+    (void)into;
+    return mimo_fail(MIMO_ERR_ARGUMENT, "a command is missing; see 'mimo-plan --help'");
 }
 
 static int run(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = parse, .args_doc = "COMMAND [OPTION...]", .doc = description};
+    static const option_table table = {.program = "mimo-plan",
+                                       .words = "COMMAND [OPTION...]",
+                                       .about = description,
+                                       .take = take,
+                                       .check = need_command};
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++) {
         if (strcmp(argv[1], commands[i].name) != 0)
             continue;
-        argv[1] = (char *)commands[i].title;
         return commands[i].run(argc - 1, argv + 1);
     }
-    return plan_parse(&argp, argc < 2 ? argc : 2, argv, NULL); /* --help, --version, or an error */
+    return plan_parse(&table, argc < 2 ? argc : 2, argv, NULL); /* --help, --version, or an error */
 }
 
 int main(int argc, char **argv)

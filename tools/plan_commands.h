@@ -8,13 +8,14 @@
 #ifndef MIMO_TOOLS_PLAN_COMMANDS_H
 #define MIMO_TOOLS_PLAN_COMMANDS_H
 
-#include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <cjson/cJSON.h>
 
 #include <mimo/mimo.h>
+
+#include "tools/options/option_table.h"
 
 enum { PLAN_EXIT_ERROR = 2 };
 
@@ -49,21 +50,18 @@ int plan_finish(int status);
 
 /* ----------------------------------------- arguments ---------------------------------------- */
 
-/* argp_parse with this tool's rules: an error prints only plan_fail's sentence, options may follow
- * arguments, and the sentence names an unknown option. Parsers report an error by
- * `return plan_usage(...)`. Returns 0, or the exit status after the sentence. --help, --usage and
- * --version print and exit. */
-int plan_parse(const struct argp *argp, int argc, char **argv, void *input);
+/* option_parse, where an error prints plan_fail's sentence. Returns 0, or the exit status after the
+ * sentence. --help, --usage and --version print and exit. */
+int plan_parse(const option_table *table, int argc, char **argv, void *request);
 
-/* plan_fail from inside a parser. Prints only the first sentence. Returns EINVAL. */
-int plan_usage(const char *format, ...) MIMO_PRINTF(1, 2);
-
-/* Read `text`, the argument of `option`, as a whole number of at least `least`. Where it is not,
- * plan_usage reports it. Returns 0 or EINVAL. */
-int plan_number(int64_t *out, const char *option, const char *text, int64_t least);
-
-/* The same for a finite number: above 0 where `positive` is set, otherwise at least 0. */
-int plan_decimal(double *out, const char *option, const char *text, bool positive);
+/* Options of which a command has one at most, each without a value: the field is the name of the
+ * one that was given. */
+#define PLAN_OUTPUT(word, field, text)                                                        \
+    {                                                                                         \
+        OPTION_IS_TEXT, .name = (word), .at = OPTION_AT(const char *, field), .help = (text), \
+                        .read = plan_read_output                                              \
+    }
+mimo_status plan_read_output(void *into, const option_row *row, const char *text);
 
 /* An option that a command can't do without. */
 typedef struct plan_needed {
@@ -71,8 +69,7 @@ typedef struct plan_needed {
     bool missing;
 } plan_needed;
 
-/* Name all of needed[count] that are missing, by plan_usage. `program` is argp's name of the
- * command. Returns 0 or EINVAL. */
-int plan_complete(const char *program, const plan_needed *needed, int count);
+/* MIMO_ERR_ARGUMENT names all of needed[count] that are missing. */
+mimo_status plan_complete(const char *program, const plan_needed *needed, int count);
 
 #endif

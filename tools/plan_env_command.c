@@ -4,25 +4,18 @@
 
 #include "plan_commands.h"
 
-enum { OPTION_JSON = 256 };
+typedef struct env_request {
+    bool json;
+} env_request;
 
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    switch (key) {
-    case OPTION_JSON:
-        *(bool *)state->input = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        return plan_usage("argument '%s' is one too many; see '%s --help'", argument, state->name);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+#define OPTION_INTO env_request
 
-static bool add_row(cJSON *rows, const mimo_env_row *row)
+static const option_row rows[] = {OPTION_FLAG("json", json, "Print JSON")};
+
+static bool add_row(cJSON *list, const mimo_env_row *row)
 {
     cJSON *item = cJSON_CreateObject();
-    cJSON_AddItemToArray(rows, item);
+    cJSON_AddItemToArray(list, item);
     if (!cJSON_AddStringToObject(item, "name", row->name))
         return false;
     cJSON *value = row->words /* the default of a list is empty: "", not 0 */
@@ -31,13 +24,13 @@ static bool add_row(cJSON *rows, const mimo_env_row *row)
     return value && cJSON_AddStringToObject(item, "help", row->help);
 }
 
-static int print_json(const mimo_env_row *rows, int count)
+static int print_json(const mimo_env_row *variables, int count)
 {
     cJSON *document = cJSON_CreateObject();
     cJSON *list = cJSON_AddArrayToObject(document, "environment");
     bool complete = list;
     for (int i = 0; complete && i < count; i++)
-        complete = add_row(list, &rows[i]);
+        complete = add_row(list, &variables[i]);
     if (!complete) {
         cJSON_Delete(document);
         document = NULL;
@@ -55,21 +48,19 @@ static void print_row(const mimo_env_row *row)
 
 int plan_env_command(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {.name = "json", .key = OPTION_JSON, .doc = "Print JSON"}, {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse,
-        .doc = "Print the environment variables that the library reads: name, default, meaning."};
-    bool json = false;
+    static const option_table table = {
+        .program = "mimo-plan env",
+        .about = "Print the environment variables that the library reads: name, default, meaning.",
+        OPTION_ROWS(rows)};
+    env_request request = {false};
     int count;
-    int status = plan_parse(&argp, argc, argv, &json);
+    int status = plan_parse(&table, argc, argv, &request);
     if (status != 0)
         return status;
-    const mimo_env_row *rows = mimo_env_table(&count);
-    if (json)
-        return print_json(rows, count);
+    const mimo_env_row *variables = mimo_env_table(&count);
+    if (request.json)
+        return print_json(variables, count);
     for (int i = 0; i < count; i++)
-        print_row(&rows[i]);
+        print_row(&variables[i]);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/check.h"
 #include "grid/dim_set.h"
 #include "plan_commands.h"
 
@@ -18,43 +19,39 @@ typedef struct grid_request {
 
 /* ---------------------------------------- arguments ----------------------------------------- */
 
-enum { OPTION_OFFSET = 256, OPTION_WORLD, OPTION_DIMS, OPTION_JSON };
+static mimo_status read_dims(void *into, const option_row *row, const char *text)
+{
+    grid_request *request = into;
+    (void)row;
+    request->sets[request->nsets++] = text;
+    return MIMO_OK;
+}
 
-static const struct argp_option options[] = {
-    {.name = "offset", .key = OPTION_OFFSET, .arg = "N", .doc = "First rank of the grid (0)"},
-    {.name = "world", .key = OPTION_WORLD, .arg = "N", .doc = "Check that the grid fits N ranks"},
-    {.name = "dims",
-     .key = OPTION_DIMS,
-     .arg = "SET",
-     .doc = "List the groups along a set of dimensions, such as tp or cp,dp; may be repeated"},
-    {.name = "json", .key = OPTION_JSON, .doc = "Print JSON"},
-    {0},
+#define OPTION_INTO grid_request
+
+static const option_row rows[] = {
+    OPTION_INT("offset", "N", offset, 0, INT64_MAX, "First rank of the grid (0)"),
+    OPTION_INT("world", "N", world, 0, INT64_MAX, "Check that the grid fits N ranks"),
+    OPTION_OWN("dims", "SET", read_dims,
+               "List the groups along a set of dimensions, such as tp or cp,dp; may be repeated"),
+    OPTION_FLAG("json", json, "Print JSON"),
 };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static mimo_status take(void *into, const char *word)
 {
-    grid_request *request = state->input;
-    switch (key) {
-    case OPTION_OFFSET:
-        return plan_number(&request->offset, "--offset", argument, 0);
-    case OPTION_WORLD:
-        return plan_number(&request->world, "--world", argument, 0);
-    case OPTION_DIMS:
-        request->sets[request->nsets++] = argument;
-        return 0;
-    case OPTION_JSON:
-        request->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (request->spec)
-            return plan_usage("one grid at a time, and got '%s' and '%s'", request->spec, argument);
-        request->spec = argument;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        return plan_usage("a grid such as tp=2,cp=2,dp=2 is missing; see '%s --help'", state->name);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    grid_request *request = into;
+    MIMO_CHECK(!request->spec, MIMO_ERR_ARGUMENT, "one grid at a time, and got '%s' and '%s'",
+               request->spec, word);
+    request->spec = word;
+    return MIMO_OK;
+}
+
+static mimo_status check_complete(void *into)
+{
+    const grid_request *request = into;
+    MIMO_CHECK(request->spec, MIMO_ERR_ARGUMENT,
+               "a grid such as tp=2,cp=2,dp=2 is missing; see 'mimo-plan grid --help'");
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- JSON ------------------------------------------- */
@@ -200,17 +197,20 @@ static int answer(const grid_request *request)
 
 int plan_grid_command(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse,
-        .args_doc = "GRID",
-        .doc = "Print the dimensions of a grid, fastest first, and its groups.\v"
-               "GRID is written as tp=2,cp=2,pp=1,dp=2. A group along a set of dimensions holds "
-               "the ranks that agree on every other dimension."};
+    static const option_table table = {
+        .program = "mimo-plan grid",
+        .words = "GRID",
+        .about = "Print the dimensions of a grid, fastest first, and its groups.\v"
+                 "GRID is written as tp=2,cp=2,pp=1,dp=2. A group along a set of dimensions holds "
+                 "the ranks that agree on every other dimension.",
+        OPTION_ROWS(rows),
+        .take = take,
+        .check = check_complete,
+    };
     grid_request request = {.world = -1, .sets = calloc((size_t)argc, sizeof *request.sets)};
     if (!request.sets)
         return plan_fail("out of memory for %d arguments", argc);
-    int status = plan_parse(&argp, argc, argv, &request);
+    int status = plan_parse(&table, argc, argv, &request);
     if (status == 0)
         status = answer(&request);
     free(request.sets);

@@ -13,34 +13,28 @@ typedef struct pattern_request {
     bool json;
 } pattern_request;
 
-enum { OPTION_PP = 256, OPTION_JSON };
+#define OPTION_INTO pattern_request
 
-static const struct argp_option options[] = {
-    {.name = "pp", .key = OPTION_PP, .arg = "N", .doc = "Stages of the pipeline (1)"},
-    {.name = "json", .key = OPTION_JSON, .doc = "Print JSON"},
-    {0},
+static const option_row rows[] = {
+    OPTION_INT("pp", "N", pp, 1, INT64_MAX, "Stages of the pipeline (1)"),
+    OPTION_FLAG("json", json, "Print JSON"),
 };
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static mimo_status take(void *into, const char *word)
 {
-    pattern_request *request = state->input;
-    switch (key) {
-    case OPTION_PP:
-        return plan_number(&request->pp, "--pp", argument, 1);
-    case OPTION_JSON:
-        request->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (request->text)
-            return plan_usage("one pattern at a time, and got '%s' and '%s'", request->text,
-                              argument);
-        request->text = argument;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        return plan_usage("a pattern such as M*-M*- is missing; see '%s --help'", state->name);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    pattern_request *request = into;
+    MIMO_CHECK(!request->text, MIMO_ERR_ARGUMENT, "one pattern at a time, and got '%s' and '%s'",
+               request->text, word);
+    request->text = word;
+    return MIMO_OK;
+}
+
+static mimo_status check_complete(void *into)
+{
+    const pattern_request *request = into;
+    MIMO_CHECK(request->text, MIMO_ERR_ARGUMENT,
+               "a pattern such as M*-M*- is missing; see 'mimo-plan pattern --help'");
+    return MIMO_OK;
 }
 
 /* ------------------------------------------ answer ------------------------------------------ */
@@ -132,18 +126,21 @@ static void print_json(const placed_pattern *placed)
 
 int plan_pattern_command(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse,
-        .args_doc = "PATTERN",
-        .doc =
+    static const option_table table = {
+        .program = "mimo-plan pattern",
+        .words = "PATTERN",
+        .about =
             "Print the layers of a pattern, their stages and the names of their tensors in "
             "Megatron-LM's checkpoints.\v"
             "M is a mixer; G * D C H + W are self attentions; - and E are MLPs. [*-] is a group, "
             "one transformer layer in checkpoints. '|' ends a stage's chunk, '/' begins an MTP "
-            "part."};
+            "part.",
+        OPTION_ROWS(rows),
+        .take = take,
+        .check = check_complete,
+    };
     pattern_request request = {.pp = 1};
-    int status = plan_parse(&argp, argc, argv, &request);
+    int status = plan_parse(&table, argc, argv, &request);
     if (status != 0)
         return status;
     placed_pattern placed = {.request = &request};

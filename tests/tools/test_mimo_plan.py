@@ -132,7 +132,7 @@ def patterns():
     expect_error(["pattern: 3 segments over pp=2"], "pattern", "*|*|*", "--pp", "2")
     expect_error(["a pattern such as"], "pattern", "--json")
     expect_error(["'*'", "'-'"], "pattern", "*", "-")
-    expect_error(["--pp is 0"], "pattern", "*", "--pp", "0")
+    expect_error(["--pp must be at least 1, not 0"], "pattern", "*", "--pp", "0")
 
 
 def help_and_version():
@@ -149,20 +149,20 @@ def help_and_version():
 def bad_usage():
     expect_error(["command is missing"])
     expect_error(["'gird'"], "gird", "tp=2")
-    expect_error(["'--loud'"], "--loud")
-    expect_error(["'--loud'"], "grid", "tp=2", "--loud")
-    expect_error(["'--loud'"], "grid", "tp=2", "--loud=3")
-    expect_error(["'-x'"], "grid", "tp=2", "-x")
-    expect_error(["'--dims' needs a value"], "grid", "tp=2", "--dims")
-    expect_error(["'--json' takes no value"], "grid", "tp=2", "--json=1")
+    expect_error(['unknown flag "--loud"'], "--loud")
+    expect_error(['unknown flag "--loud"'], "grid", "tp=2", "--loud")
+    expect_error(['unknown flag "--loud=3"'], "grid", "tp=2", "--loud=3")
+    expect_error(['unknown flag "-x"'], "grid", "tp=2", "-x")
+    expect_error(["--dims needs a value, SET"], "grid", "tp=2", "--dims")
+    expect_error(["--json takes no value"], "grid", "tp=2", "--json=1")
     expect_error(["grid such as"], "grid", "--json")
     expect_error(["'tp=2'", "'dp=2'"], "grid", "tp=2", "dp=2")
-    expect_error(["--offset 'x'"], "grid", "tp=2", "--offset", "x")
-    expect_error(["--offset ''"], "grid", "tp=2", "--offset", "")
-    expect_error(["--offset is -4"], "grid", "tp=2", "--offset", "-4")
-    expect_error(["--offset '99999999999999999999'"], "grid", "tp=2", "--offset",
-                 "99999999999999999999")
-    expect_error(["'more'"], "env", "more")
+    expect_error(['--offset needs a whole number, not "x"'], "grid", "tp=2", "--offset", "x")
+    expect_error(['--offset needs a whole number, not ""'], "grid", "tp=2", "--offset", "")
+    expect_error(["--offset must be at least 0, not -4"], "grid", "tp=2", "--offset", "-4")
+    expect_error(["--offset must be from 0 to 9223372036854775807, not 99999999999999999999"], "grid", "tp=2",
+                 "--offset", "99999999999999999999")
+    expect_error(['"more" is no flag: see --help'], "env", "more")
 
 
 def bad_grids():

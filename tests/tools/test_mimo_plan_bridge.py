@@ -447,13 +447,13 @@ def bad_usage():
     for i in range(0, len(good), 2):
         expect_error([f"{good[i]} is missing"], *good[:i], *good[i + 2:])
     expect_error(["--dst, --batch, --seq, --hidden, --dtype are missing; see"], *good[:2])
-    expect_error(["'more'"], *good, "more")
-    expect_error(["'--loud'"], *good, "--loud")
-    expect_error(["--order is 'hsb'"], *good, "--order", "hsb")
+    expect_error(['"more" is no flag: see --help'], *good, "more")
+    expect_error(['unknown flag "--loud"'], *good, "--loud")
+    expect_error(["--order must be one of sbh|bsh, not \"hsb\""], *good, "--order", "hsb")
     expect_error(["'f99'"], *good, "--dtype", "f99")
     for option in ("--batch", "--seq", "--hidden"):
         expect_error([option, "0"], *good, option, "0")
-        expect_error([option, "'x'"], *good, option, "x")
+        expect_error([option, 'not "x"'], *good, option, "x")
     expect_error(["--latency-us is missing"], *good, "--gbps", "1")
     expect_error(["--gbps is missing"], *good, "--latency-us", "1")
     expect_error(["--gbps is missing"], *good, "--copy-gbps", "1", "--latency-us", "1")
@@ -461,8 +461,8 @@ def bad_usage():
                          ("--copy-gbps", "0")):
         expect_error([option, "must be", text], *good, option, text)
     for text in ("x", "1x", "", "inf", "nan"):
-        expect_error(["--gbps", "not a number"], *good, "--gbps", text)
-    expect("option '--src' needs a value" in run("--src")[2], ["--src"], run("--src"))
+        expect_error(["--gbps", "needs a number"], *good, "--gbps", text)
+    expect("--src needs a value, GRID" in run("--src")[2], ["--src"], run("--src"))
     expect_error(["--offset", "-1"], *good, "--offset", "-1")
     expect_error(["rank 4", "0 to 3"], *good, "--rank", "4")
     expect_error(["rank 3", "4 to 7"], *good, "--rank", "3", "--offset", "4")

@@ -170,8 +170,8 @@ def bad_usage():
     expect_error("--pp, --micro-batches are missing; see 'mimo-plan schedule --help'")
     expect_error("--pp is missing; see 'mimo-plan schedule --help'", "--micro-batches", "4")
     expect_error("--micro-batches is missing; see 'mimo-plan schedule --help'", "--pp", "4")
-    expect_error("--pp is 0, and must be at least 1", "--pp", "0", "--micro-batches", "4")
-    expect_error("--kind is '2f2b', and can be 1f1b, interleaved, zero-bubble or forward", *SMALL,
+    expect_error("--pp must be at least 1, not 0", "--pp", "0", "--micro-batches", "4")
+    expect_error("--kind must be one of 1f1b|interleaved|zero-bubble|forward, not \"2f2b\"", *SMALL,
                  "--kind", "2f2b")
     expect_error("--svg and --json: one output at a time", *SMALL, "--svg", "--json")
     expect_error("--cost f is -1, and must be at least 0", *SMALL, "--cost", "f=-1")
@@ -179,7 +179,7 @@ def bad_usage():
     for cost in ("f", "x=1", "heads=1", "=1"):
         expect_error(f"--cost has '{cost}', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop as f=4",
                      *SMALL, "--cost", f"b=1,{cost}")
-    expect_error("argument 'more' is one too many; see 'mimo-plan schedule --help'", *SMALL, "more")
+    expect_error("\"more\" is no flag: see --help", *SMALL, "more")
 
 
 def bad_schedules():
