@@ -1,10 +1,10 @@
 #include "bench_support.h"
 
-#include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 void bench_must(mimo_status status, const char *what)
@@ -12,7 +12,21 @@ void bench_must(mimo_status status, const char *what)
     if (status == MIMO_OK)
         return;
     fprintf(stderr, "bench: %s: %s\n", what, mimo_last_error());
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    fflush(NULL);
+    _exit(1); /* not exit: other ranks may still wait for this one */
+}
+
+void bench_options(void *into, const option_table *table, int argc, char **argv)
+{
+    option_asked asked;
+    mimo_status status = option_parse(&asked, into, table, argc, argv);
+    if (status == MIMO_OK && asked != OPTION_ASKED_NOTHING)
+        status = option_answer(stdout, table, asked);
+    if (status == MIMO_OK && asked == OPTION_ASKED_NOTHING)
+        return;
+    if (status != MIMO_OK)
+        fprintf(stderr, "%s: %s\n", table->program, mimo_last_error());
+    exit(status == MIMO_OK ? 0 : EX_USAGE);
 }
 
 static int ascending(const void *a, const void *b)
@@ -40,7 +54,7 @@ void bench_stage(const char *name)
     alarm(60);
 }
 
-double bench_median(double *values, int count)
+double bench_median(double *values, int64_t count)
 {
     qsort(values, (size_t)count, sizeof *values, ascending);
     return values[count / 2];

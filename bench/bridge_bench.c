@@ -25,7 +25,6 @@
  * Behind them stands how long small calls take whose tensors lie elsewhere each time, beside calls
  * whose tensors stay (bench_addresses.h; wanted: at most 1.3 times as long).
  */
-#include <argp.h>
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -45,9 +44,10 @@
 enum { MAX_SIZES = 16, WARM_UP = 3 };
 
 typedef struct settings {
-    int repeats;
+    int64_t repeats;
     bool json;
-    int sizes[MAX_SIZES], count; /* KiB of the source tile of a rank */
+    int64_t sizes[MAX_SIZES]; /* KiB of the source tile of a rank */
+    int count;
 } settings;
 
 typedef struct pair_case {
@@ -186,11 +186,11 @@ static void tile_destroy(tile *it)
     mimo_buffer_destroy(it->buffer);
 }
 
-static void create_tiles(bed *b, int kib)
+static void create_tiles(bed *b, int64_t kib)
 {
     enum { HIDDEN = 1024 };
     int64_t src_dp = mimo_grid_dim_size(b->src, "dp"), dst_dp = mimo_grid_dim_size(b->dst, "dp");
-    int64_t batch = src_dp > dst_dp ? src_dp : dst_dp, bytes = (int64_t)kib << 10;
+    int64_t batch = src_dp > dst_dp ? src_dp : dst_dp, bytes = kib << 10;
     int64_t seq = bytes / (batch / src_dp * HIDDEN * 4);
     int64_t rows = b->cut ? seq / mimo_grid_dim_size(b->dst, "cp") : seq;
     int64_t room = seq * (batch / dst_dp) * HIDDEN * 4; /* the bare all-reduce needs all of it */
@@ -200,7 +200,7 @@ static void create_tiles(bed *b, int kib)
     tile_create(&b->language, b->comm, &language, room);
 }
 
-static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
+static void bed_create(bed *out, const pair_case *pair, int64_t kib, bool cut)
 {
     bench_must(mimo_comm_create_mpi(&out->comm, MPI_COMM_WORLD, NULL), "communicator");
     bench_must(mimo_grid_create_text(&out->src, pair->src, 0), pair->src);
@@ -292,10 +292,10 @@ static int64_t floor_bytes(const bed *b, bool backward)
     return bench_floor(&transfer);
 }
 
-static double median_ratio(const double *a, const double *b, int count)
+static double median_ratio(const double *a, const double *b, int64_t count)
 {
     double *ratios = calloc((size_t)count, sizeof *ratios);
-    for (int i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++)
         ratios[i] = a[i] / b[i];
     double ratio = bench_median(ratios, count);
     free(ratios);
@@ -315,18 +315,18 @@ static int chosen_way(const bed *b, bool backward)
     }
 }
 
-static figures measure(bed *b, bool backward, int repeats)
+static figures measure(bed *b, bool backward, int64_t repeats)
 {
     figures f = {.floor = floor_bytes(b, backward), .chosen = chosen_way(b, backward)};
     double *t[CALLS];
     bool fan_in = bench_fan(b->bridges[COLLECTIVE]) == MIMO_FAN_IN;
     for (int i = 0; i < CALLS; i++)
         t[i] = calloc((size_t)repeats, sizeof *t[i]);
-    for (int i = -WARM_UP; i < repeats; i++) {
-        int at = i < 0 ? 0 : i;
+    for (int64_t i = -WARM_UP; i < repeats; i++) {
+        int64_t at = i < 0 ? 0 : i;
         for (int turn = 0; turn < BARE; turn++) {
             /* The order changes: what runs before leaves warm or cold caches. */
-            b->call = (at + (at % 2 > 0 ? BARE - turn : turn)) % BARE;
+            b->call = (int)((at + (at % 2 > 0 ? BARE - turn : turn)) % BARE);
             t[b->call][at] = timed(b, backward ? run_backward : run_forward);
         }
         if (backward) {
@@ -429,7 +429,8 @@ static void print_row(const bed *b, const pair_case *pair, const char *pass, con
     cJSON_Delete(row);
 }
 
-static void run_case(tally *tallies, const pair_case *pair, int kib, bool cut, const settings *s)
+static void run_case(tally *tallies, const pair_case *pair, int64_t kib, bool cut,
+                     const settings *s)
 {
     bed b;
     bed_create(&b, pair, kib, cut);
@@ -457,43 +458,35 @@ static void report_addresses(bool json)
     mimo_comm_destroy(memory.comm);
 }
 
-static const struct argp_option options[] = {
-    {"repeats", 'r', "N", 0, "Timed repeats of each call (default 11)", 0},
-    {"kib", 'k', "K", 0,
-     "KiB of source tile per rank; may be repeated (default 64, 256, 1024, 8192, 32768)", 0},
-    {"json", 'j', NULL, 0, "One JSON object a line", 0},
-    {0},
-};
-
-static error_t parse(int key, char *argument, struct argp_state *state)
+static mimo_status read_size(void *into, const option_row *row, const char *text)
 {
-    settings *s = state->input;
-    switch (key) {
-    case 'r':
-        s->repeats = atoi(argument);
-        break;
-    case 'k':
-        if (s->count == MAX_SIZES || atoi(argument) < 64)
-            argp_error(state, "--kib takes whole numbers from 64, %d of them at most", MAX_SIZES);
-        s->sizes[s->count++] = atoi(argument);
-        break;
-    case 'j':
-        s->json = true;
-        break;
-    case ARGP_KEY_END:
-        if (s->repeats < 1)
-            argp_error(state, "--repeats takes whole numbers from 1");
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
+    settings *s = into;
+    int64_t size;
+    (void)row;
+    if (s->count == MAX_SIZES)
+        return mimo_fail(MIMO_ERR_ARGUMENT, "--kib can be given %d times at most", MAX_SIZES);
+    mimo_status status = option_read_int(&size, "--kib", text, 64, 1 << 20);
+    if (status == MIMO_OK)
+        s->sizes[s->count++] = size;
+    return status;
 }
+
+#define OPTION_INTO settings
+
+static const option_row known[] = {
+    OPTION_INT("repeats", "N", repeats, 1, INT32_MAX, "Timed repeats of each call (default 11)",
+               .letter = 'r'),
+    OPTION_OWN("kib", "K", read_size,
+               "KiB of source tile per rank; may be repeated (default 64, 256, 1024, 8192, 32768)",
+               .letter = 'k'),
+    OPTION_FLAG("json", json, "One JSON object a line", .letter = 'j'),
+};
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {
-        options, parse, NULL, "Times the bridge beside bare MPI collectives.", NULL, NULL, NULL};
+    static const option_table table = {.program = "bridge_bench",
+                                       .about = "Times the bridge beside bare MPI collectives.",
+                                       OPTION_ROWS(known)};
     enum { DEFAULTS = 5 };
     static const int default_sizes[DEFAULTS] = {64, 256, 1024, 8192, 32768};
     settings s = {.repeats = 11};
@@ -502,7 +495,7 @@ int main(int argc, char **argv)
                               [ELSEWHERE] = {.what = "default, elsewhere / best"},
                               [TWICE] = {.what = "one executor / itself"}};
     int rank, size;
-    argp_parse(&parser, argc, argv, 0, NULL, &s);
+    bench_options(&s, &table, argc, argv);
     for (int i = 0; s.count == 0 && i < DEFAULTS; i++)
         s.sizes[i] = default_sizes[i];
     s.count = s.count > 0 ? s.count : DEFAULTS;

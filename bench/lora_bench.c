@@ -8,13 +8,12 @@
  * The three take turns, so what is compared meets the same moods of the machine. A time is the
  * median of its repeats, a ratio that of medians.
  */
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
+#include "bench_support.h"
 #include "train/device/blas_kernels.h"
 #include "train/nn/nn.h"
 #include "train/nn/params/nn_initial.h"
@@ -43,57 +42,18 @@ typedef struct bench {
     subject subjects[KINDS];
 } bench;
 
-static void must(mimo_status status)
-{
-    if (status == MIMO_OK)
-        return;
-    fprintf(stderr, "lora_bench: %s\n", mimo_last_error());
-    exit(1);
-}
+#define OPTION_INTO settings
 
-static const struct argp_option known[] = {
-    {"device", 'd', "cuda", 0, "On a GPU", 0},
-    {"hidden", 'h', "N", 0, "Width of the block (default 1024)", 0},
-    {"rows", 'n', "N", 0, "Rows that pass through it (default 512)", 0},
-    {"rank", 'k', "N", 0, "Rank of the adapters (default 8)", 0},
-    {"repeats", 'r', "N", 0, "Timed repeats of each kind (default 15)", 0},
-    {0},
+static const option_row known[] = {
+    OPTION_CHOICE("device", memory, "cpu|cuda", "Where tensors live (default cpu)", .letter = 'd'),
+    OPTION_INT("hidden", "N", hidden, 1, INT32_MAX, "Width of the block (default 1024)",
+               .letter = 'h'),
+    OPTION_INT("rows", "N", rows, 1, INT32_MAX, "Rows that pass through it (default 512)",
+               .letter = 'n'),
+    OPTION_INT("rank", "N", rank, 1, INT32_MAX, "Rank of the adapters (default 8)", .letter = 'k'),
+    OPTION_INT("repeats", "N", repeats, 1, MOST_REPEATS, "Timed repeats of each kind (default 15)",
+               .letter = 'r'),
 };
-
-static int64_t number_from_1(const char *argument, int64_t most, struct argp_state *state)
-{
-    int64_t number = strtoll(argument, NULL, 10);
-    if (number < 1 || number > most)
-        argp_error(state, "%s is no whole number from 1 to %" PRId64, argument, most);
-    return number;
-}
-
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    settings *s = state->input;
-    switch (key) {
-    case 'd':
-        if (strcmp(argument, "cuda") != 0)
-            argp_error(state, "--device %s: there is only cuda", argument);
-        s->memory = MIMO_MEMORY_CUDA;
-        break;
-    case 'h':
-        s->hidden = number_from_1(argument, INT32_MAX, state);
-        break;
-    case 'n':
-        s->rows = number_from_1(argument, INT32_MAX, state);
-        break;
-    case 'k':
-        s->rank = number_from_1(argument, INT32_MAX, state);
-        break;
-    case 'r':
-        s->repeats = number_from_1(argument, MOST_REPEATS, state);
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
 
 static void make_subject(bench *b, int kind)
 {
@@ -165,18 +125,6 @@ static void take_turn(bench *b, subject *of, int64_t repeat)
     of->backward[repeat] = end - middle;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *times, int64_t n)
-{
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    return times[n / 2];
-}
-
 static void print_kind(bench *b, int kind, const double full[2])
 {
     subject *of = &b->subjects[kind];
@@ -186,8 +134,8 @@ static void print_kind(bench *b, int kind, const double full[2])
         values += param->count;
         trained += param->frozen ? 0 : param->count;
     }
-    double forward = median(of->forward, b->s.repeats);
-    double backward = median(of->backward, b->s.repeats);
+    double forward = bench_median(of->forward, b->s.repeats);
+    double backward = bench_median(of->backward, b->s.repeats);
     printf("%-18s %9.3f %6.3f %9.3f %6.3f %12" PRId64 " %12" PRId64 " %12" PRId64 "\n",
            kind_names[kind], forward, forward / full[0], backward, backward / full[1],
            values * (int64_t)sizeof(nn_real), 3 * trained * (int64_t)sizeof(nn_real),
@@ -196,12 +144,13 @@ static void print_kind(bench *b, int kind, const double full[2])
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {
-        known, parse, NULL, "Times a block trained in full, with adapters, and frozen.",
-        NULL,  NULL,  NULL};
+    static const option_table table = {
+        .program = "lora_bench",
+        .about = "Times a block trained in full, with adapters, and frozen.",
+        OPTION_ROWS(known)};
     static bench b = {.s = {MIMO_MEMORY_HOST, 1024, 512, 8, 15}};
     blas_kernels_choose(argv);
-    argp_parse(&parser, argc, argv, 0, NULL, &b.s);
+    bench_options(&b.s, &table, argc, argv);
     make(&b);
     for (int64_t repeat = -2; repeat < b.s.repeats; repeat++)
         for (int kind = 0; kind < KINDS; kind++)
@@ -213,8 +162,8 @@ int main(int argc, char **argv)
            "saved for");
     printf("%-18s %9s %6s %9s %6s %12s %12s %12s\n", "", "ms", "", "ms", "", "bytes", "and moments",
            "backward");
-    double full[2] = {median(b.subjects[FULL].forward, b.s.repeats),
-                      median(b.subjects[FULL].backward, b.s.repeats)};
+    double full[2] = {bench_median(b.subjects[FULL].forward, b.s.repeats),
+                      bench_median(b.subjects[FULL].backward, b.s.repeats)};
     for (int kind = 0; kind < KINDS; kind++)
         print_kind(&b, kind, full);
     return 0;

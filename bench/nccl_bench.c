@@ -36,7 +36,6 @@
  *
  * With --hops nothing but the hops of a pipeline are timed (nccl_hops.h).
  */
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,43 +361,18 @@ static bool run_case(const nccl_world *world, const nccl_case *c, const options 
 
 /* ----------------------------------------- main ------------------------------------------- */
 
-static const struct argp_option known[] = {
-    {"graph", 'g', NULL, 0, "Capture the calls in a CUDA graph and replay it", 0},
-    {"chunks", 'c', NULL, 0, "Time calls in chunks too", 0},
-    {"hops", 'h', NULL, 0, "Time hops between two ranks, and nothing else", 0},
-    {"json", 'j', NULL, 0, "One JSON object a line", 0},
-    {"seq", 's', "N", 0, "The shape of this sequence length alone", 0},
-    {"pair", 'p', "N", 0, "The pair of grids of this number alone, from 0", 0},
-    {0},
-};
+#define OPTION_INTO options
 
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    options *read = state->input;
-    switch (key) {
-    case 'g':
-        read->graph = true;
-        break;
-    case 'c':
-        read->chunks = true;
-        break;
-    case 'h':
-        read->hops = true;
-        break;
-    case 'j':
-        read->json = true;
-        break;
-    case 's':
-        read->seq = atoll(argument);
-        break;
-    case 'p':
-        read->pair = atoll(argument);
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
+static const option_row known[] = {
+    OPTION_FLAG("graph", graph, "Capture the calls in a CUDA graph and replay it", .letter = 'g'),
+    OPTION_FLAG("chunks", chunks, "Time calls in chunks too", .letter = 'c'),
+    OPTION_FLAG("hops", hops, "Time hops between two ranks, and nothing else", .letter = 'h'),
+    OPTION_FLAG("json", json, "One JSON object a line", .letter = 'j'),
+    OPTION_INT("seq", "N", seq, 0, INT64_MAX, "The shape of this sequence length alone",
+               .letter = 's'),
+    OPTION_INT("pair", "N", pair, 0, INT64_MAX, "The pair of grids of this number alone, from 0",
+               .letter = 'p'),
+};
 
 static ncclComm_t bare_world(int rank, int size)
 {
@@ -484,11 +458,12 @@ static bool run_cases(const nccl_world *world, const options *asked)
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {
-        known, parse, NULL, "Times the bridge on GPUs beside bare NCCL calls.", NULL, NULL, NULL};
+    static const option_table table = {.program = "nccl_bench",
+                                       .about = "Times the bridge on GPUs beside bare NCCL calls.",
+                                       OPTION_ROWS(known)};
     nccl_world world = {0};
     options asked = {.seq = -1, .pair = -1};
-    argp_parse(&parser, argc, argv, 0, NULL, &asked);
+    bench_options(&asked, &table, argc, argv);
     MPI_Init(&argc, &argv);
     open_world(&world);
     bool same = asked.hops ? nccl_hops_time(&world, asked.json) : run_cases(&world, &asked);

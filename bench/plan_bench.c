@@ -9,15 +9,14 @@
  * does not count. A plan's bytes are those of its blocks. A peer that a rank both sends to and
  * receives from counts twice. The project's own limit is 5 ms for each rank.
  */
-#include <argp.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <mimo/plan.h>
+
+#include "bench_support.h"
 
 enum { REPEATS = 5, SAMPLES = 499 }; /* SAMPLES is odd, so samples reach every kind of rank */
 
@@ -32,30 +31,20 @@ static const pair_case cases[] = {
     {"tp=4,dp=4096", "tp=4,cp=1,dp=4096", false}, {"tp=2,dp=8192", "tp=8,cp=64,dp=32", true},
 };
 
+typedef struct settings {
+    bool json;
+} settings;
+
 typedef struct figures {
     double median, slowest; /* seconds */
     int64_t blocks, peers;  /* of the largest plan */
 } figures;
-
-static void must(mimo_status status)
-{
-    if (status == MIMO_OK)
-        return;
-    fprintf(stderr, "plan_bench: %s\n", mimo_last_error());
-    exit(1);
-}
 
 static double now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static int compare_times(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
 }
 
 static void count_plan(figures *out, const mimo_plan *plan)
@@ -93,8 +82,7 @@ static figures measure(const mimo_layout *src, const mimo_layout *dst, int64_t r
     figures result = {0, 0, 0, 0};
     for (int64_t i = 0; i < SAMPLES; i++)
         times[i] = time_rank(&result, src, dst, i * ranks / SAMPLES);
-    qsort(times, SAMPLES, sizeof *times, compare_times);
-    result.median = times[SAMPLES / 2];
+    result.median = bench_median(times, SAMPLES); /* sorts */
     result.slowest = times[SAMPLES - 1];
     return result;
 }
@@ -138,30 +126,23 @@ static void measure_pair(const pair_case *pair, bool json)
     }
 }
 
-static const struct argp_option known[] = {
-    {"json", 'j', NULL, 0, "One JSON object a line", 0},
-    {0},
-};
+#define OPTION_INTO settings
 
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    (void)argument;
-    if (key != 'j')
-        return ARGP_ERR_UNKNOWN;
-    *(bool *)state->input = true;
-    return 0;
-}
+static const option_row known[] = {
+    OPTION_FLAG("json", json, "One JSON object a line", .letter = 'j'),
+};
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {
-        known, parse, NULL, "Times the planning of one rank of 16,384.", NULL, NULL, NULL};
-    bool json = false;
-    argp_parse(&parser, argc, argv, 0, NULL, &json);
-    if (!json)
+    static const option_table table = {.program = "plan_bench",
+                                       .about = "Times the planning of one rank of 16,384.",
+                                       OPTION_ROWS(known)};
+    settings set = {false};
+    bench_options(&set, &table, argc, argv);
+    if (!set.json)
         printf("%-14s %-18s %-5s %-8s %11s %11s %8s %8s %10s\n", "src", "dst", "sp", "",
                "median us", "slowest us", "blocks", "peers", "bytes");
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
-        measure_pair(&cases[c], json);
+        measure_pair(&cases[c], set.json);
     return 0;
 }

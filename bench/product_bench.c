@@ -10,13 +10,13 @@
  * repeats. `parts` are those of a sum over tp, `samples` those of a gradient of weights: the fast
  * order has one product in place of them.
  */
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "bench_support.h"
 #include "train/device/blas_kernels.h"
 #include "train/nn/nn.h"
 #include "train/nn/ops/nn_ops.h"
@@ -85,43 +85,14 @@ typedef struct subject {
     double times[MOST_REPEATS]; /* us of one product */
 } subject;
 
-static void must(mimo_status status)
-{
-    if (status == MIMO_OK)
-        return;
-    fprintf(stderr, "product_bench: %s\n", mimo_last_error());
-    exit(1);
-}
+#define OPTION_INTO settings
 
-static const struct argp_option known[] = {
-    {"device", 'd', "cuda", 0, "On a GPU, by cuBLAS", 0},
-    {"repeats", 'r', "N", 0, "Timed repeats of each product (default 15)", 0},
-    {"only", 'o', "NAME", 0, "The product of this name alone", 0},
-    {0},
+static const option_row known[] = {
+    OPTION_CHOICE("device", memory, "cpu|cuda", "Where tensors live (default cpu)", .letter = 'd'),
+    OPTION_INT("repeats", "N", repeats, 1, MOST_REPEATS,
+               "Timed repeats of each product (default 15)", .letter = 'r'),
+    OPTION_TEXT("only", "NAME", only, "The product of this name alone", .letter = 'o'),
 };
-
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    settings *set = state->input;
-    switch (key) {
-    case 'd':
-        if (strcmp(argument, "cuda") != 0)
-            argp_error(state, "--device %s: there is only cuda", argument);
-        set->memory = MIMO_MEMORY_CUDA;
-        break;
-    case 'r':
-        set->repeats = strtoll(argument, NULL, 10);
-        if (set->repeats < 1 || set->repeats > MOST_REPEATS)
-            argp_error(state, "--repeats takes whole numbers from 1 to %d", MOST_REPEATS);
-        break;
-    case 'o':
-        set->only = argument;
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
 
 static nn_real *filled(const nn_runtime *runtime, int64_t n)
 {
@@ -183,18 +154,6 @@ static double time_of(const subject *x, int64_t calls)
     return (now(x) - start) / (double)calls;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *times, int64_t n)
-{
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    return times[n / 2];
-}
-
 static void measure(subject subjects[ORDERS], const settings *set, const shape *s)
 {
     int64_t samples = s->samples > 0 ? s->samples : 1;
@@ -216,8 +175,8 @@ static void measure(subject subjects[ORDERS], const settings *set, const shape *
             if (repeat >= 0) /* the first two warm up */
                 subjects[order].times[repeat] = time;
         }
-    double fast = median(subjects[FAST].times, set->repeats);
-    double fixed = median(subjects[FIXED].times, set->repeats);
+    double fast = bench_median(subjects[FAST].times, set->repeats);
+    double fixed = bench_median(subjects[FIXED].times, set->repeats);
     printf("%-16s %5" PRId64 " %5" PRId64 " %5" PRId64 " %5" PRId64 " %5" PRId64 " %7" PRId64
            " %10.1f %10.1f %9.1f %9.1f %6.2f\n",
            s->name, s->m, s->n, s->k, s->count, s->parts, s->samples, fast, fixed,
@@ -230,14 +189,15 @@ static void measure(subject subjects[ORDERS], const settings *set, const shape *
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {
-        known, parse, NULL, "Times products in the fixed order beside fast ones.",
-        NULL,  NULL,  NULL};
+    static const option_table table = {.program = "product_bench",
+                                       .about =
+                                           "Times products in the fixed order beside fast ones.",
+                                       OPTION_ROWS(known)};
     static subject subjects[ORDERS];
     settings set = {MIMO_MEMORY_HOST, 15, NULL};
     int found = 0;
     blas_kernels_choose(argv);
-    argp_parse(&parser, argc, argv, 0, NULL, &set);
+    bench_options(&set, &table, argc, argv);
     for (int order = 0; order < ORDERS; order++) {
         nn_runtime_desc desc = {.memory = set.memory,
                                 .order = order == FIXED ? NN_ORDER_FIXED : NN_ORDER_FAST};

@@ -84,7 +84,7 @@ def flags_of(program):
     """The long flags that --help names."""
     done = subprocess.run(command_of("", program, Launch("--help", ""), []), capture_output=True, text=True,
                           check=True, timeout=LIMIT_S)
-    return set(re.findall(r"^ +(?:-\S(?: \S+)?, )?(--[\w-]+)", done.stdout, re.MULTILINE)) - {"--help", "--usage"}
+    return set(re.findall(r"^ +(?:-\S(?: \S+)?, )?(--[\w-]+)", done.stdout, re.MULTILINE)) - {"--help", "--usage", "--version"}
 
 
 def lacks(launch, gpus):
