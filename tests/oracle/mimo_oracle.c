@@ -151,7 +151,7 @@ static int train(const oracle_run *run)
                mimo_last_error());
     else if (lead)
         printf("after %d steps: loss %.3f reported, %.3f by the reference with these weights\n",
-               options->train, outcome.reported, outcome.judged);
+               (int)options->train, outcome.reported, outcome.judged);
     oracle_topology_destroy(&topology);
     return failed > 0 ? EXIT_FAILED : 0;
 }
@@ -237,14 +237,14 @@ static int run_all(const oracle_runs *runs)
 }
 
 /* Answers that need no MPI, and so no mpirun. */
-static void answer(const oracle_options *options)
+static int answer(const oracle_options *options)
 {
-    if (options->help)
-        oracle_options_help(stdout);
-    else if (options->list_mutations)
-        mutation_list(stdout);
-    else
-        mutation_list_of_order(stdout);
+    if (options->asked)
+        return option_answer(stdout, oracle_options_table(), options->asked) == MIMO_OK
+                   ? 0
+                   : EXIT_FAILED;
+    (options->list_mutations ? mutation_list : mutation_list_of_order)(stdout);
+    return 0;
 }
 
 static const char *read_arguments(oracle_options *options, oracle_runs *runs, int argc, char **argv)
@@ -262,8 +262,8 @@ int main(int argc, char **argv)
     int code = wrong ? EXIT_USAGE : 0;
     if (wrong)
         fprintf(stderr, "mimo-oracle: %s\n", wrong);
-    else if (options.help || options.list_mutations || options.list_order_mutations)
-        answer(&options);
+    else if (options.asked || options.list_mutations || options.list_order_mutations)
+        code = answer(&options);
     else if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         code = EXIT_FAILED;
     else {

@@ -36,7 +36,7 @@ static const char *parse_line(oracle_options *out, char *line)
         words[count++] = word;
     }
     const char *wrong = oracle_options_parse(out, count, words);
-    if (!wrong && (out->runs || out->help || out->list_mutations || out->list_order_mutations))
+    if (!wrong && (out->runs || out->asked || out->list_mutations || out->list_order_mutations))
         return "--runs: a line is no run";
     return wrong;
 }
