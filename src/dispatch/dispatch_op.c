@@ -4,7 +4,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_call.h"
+#include "dispatch/messages/dispatch_call.h"
 
 /* ------------------------------------- its life ------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "core/descriptor.h"
 #include "core/memory.h"
 #include "device/profile.h"
-#include "dispatch/dispatch_call.h"
+#include "dispatch/messages/dispatch_call.h"
 
 MIMO_DEFINE_INIT(mimo_route_counts, MIMO_ROUTE_COUNTS_INIT)
 

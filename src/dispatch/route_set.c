@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "device/profile.h"
-#include "dispatch/dispatch_call.h"
+#include "dispatch/messages/dispatch_call.h"
 
 /* -------------------------------------- telling ------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Prepared calls: the exchange of a move, made from the blocks of its route and the widths of its
  * tensors; and which kept one serves an operation. */
-#include "dispatch/dispatch_call.h"
+#include "dispatch/messages/dispatch_call.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  */
 #include "core/check.h"
 #include "core/mutation.h"
-#include "dispatch/dispatch_call.h"
+#include "dispatch/messages/dispatch_call.h"
 #include "dispatch/row_sums.h"
 
 enum { COPIES_AT_ONCE = 64 };
