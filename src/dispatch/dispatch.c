@@ -6,28 +6,17 @@
 #include "core/memory.h"
 #include "device/profile.h"
 #include "dispatch/dispatch_desc.h"
+#include "dispatch/dispatch_executor.h"
 #include "dispatch/dispatch_op.h"
 
 MIMO_DEFINE_INIT(mimo_dispatch_counts, MIMO_DISPATCH_COUNTS_INIT)
 
 /* ------------------------------------- creation ------------------------------------- */
 
-/* Rows are written into buffers under flags of the dispatch's own, as with bridges. Where ranks
- * share no memory there are no buffers. */
-static mimo_status connect_flags(mimo_dispatch *dispatch)
-{
-    if (dispatch->desc.transport == MIMO_TRANSPORT_P2P)
-        return MIMO_OK;
-    mimo_status status = mimo_buffer_create_internal(&dispatch->flags, dispatch->mover.comm, 0);
-    dispatch->can_push = status == MIMO_OK;
-    bool needed = dispatch->desc.transport == MIMO_TRANSPORT_ZERO_COPY;
-    return status == MIMO_ERR_UNSUPPORTED && !needed ? MIMO_OK : status;
-}
-
 static mimo_status connect(mimo_dispatch *dispatch, mimo_comm *comm, int64_t checks)
 {
     MIMO_TRY(mimo_mover_connect(&dispatch->mover, comm, checks));
-    return connect_flags(dispatch);
+    return dispatch->executor->connect(dispatch);
 }
 
 static void name_dispatch(mimo_dispatch *dispatch, int64_t number, const char *name)
@@ -57,6 +46,7 @@ mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
     if (status == MIMO_OK) {
         dispatch->desc = own.desc;
         dispatch->shape = own.shape;
+        dispatch->executor = own.executor;
         status = mimo_comm_agree(comm, connect(dispatch, comm, own.checks));
     }
     if (status != MIMO_OK) {

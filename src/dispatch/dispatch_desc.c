@@ -11,6 +11,7 @@
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
+#include "dispatch/route/route_map.h"
 
 MIMO_DEFINE_INIT(mimo_dispatch_desc, MIMO_DISPATCH_DESC_INIT)
 
@@ -27,7 +28,7 @@ static mimo_status read_ctas(mimo_dispatch_desc *desc)
     return MIMO_OK;
 }
 
-static mimo_status check_transport(const mimo_dispatch_desc *desc, const mimo_comm *comm)
+static mimo_status check_transport(const mimo_dispatch_desc *desc)
 {
     mimo_transport transport = desc->transport;
     MIMO_CHECK(transport == MIMO_TRANSPORT_AUTO || transport == MIMO_TRANSPORT_P2P ||
@@ -35,9 +36,6 @@ static mimo_status check_transport(const mimo_dispatch_desc *desc, const mimo_co
                MIMO_ERR_ARGUMENT,
                "dispatch: transport %d, where AUTO, P2P and ZERO_COPY are possible",
                (int)transport);
-    MIMO_CHECK(!comm->device->enqueues, MIMO_ERR_UNSUPPORTED,
-               "dispatch: the communicator moves %s, and so far only host memory is supported",
-               mimo_memory_text(comm->memory));
     return MIMO_OK;
 }
 
@@ -74,7 +72,8 @@ mimo_status mimo_dispatch_request_read(mimo_dispatch_request *out, const mimo_co
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "dispatch"));
     MIMO_TRY(read_shape(&out->shape, &read, comm));
     MIMO_TRY(check_sizes(&read, &out->shape));
-    MIMO_TRY(check_transport(&read, comm));
+    MIMO_TRY(check_transport(&read));
+    MIMO_TRY(mimo_dispatch_choose_executor(&out->executor, comm));
     MIMO_TRY(read_ctas(&read));
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
                "dispatch: the name is empty; without one (NULL) a dispatch has a number");

@@ -3,12 +3,13 @@
 #define MIMO_DISPATCH_DISPATCH_DESC_H
 
 #include "comm/comm_backend.h"
-#include "dispatch/dispatch_types.h"
+#include "dispatch/dispatch_executor.h"
 
 /* What a creation asks for. */
 typedef struct mimo_dispatch_request {
     mimo_dispatch_desc desc;
     mimo_route_shape shape;
+    const mimo_dispatch_executor *executor;
     int64_t checks; /* MIMO_CHECK in force */
 } mimo_dispatch_request;
 

@@ -4,7 +4,8 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
-#include "dispatch/messages/dispatch_call.h"
+#include "dispatch/dispatch_executor.h"
+#include "dispatch/dispatch_views.h"
 
 /* ------------------------------------- its life ------------------------------------- */
 
@@ -22,16 +23,22 @@ static void destroy(mimo_op *op)
     mimo_release(op->own);
 }
 
+static const mimo_dispatch_executor *executor_of(const mimo_op *op)
+{
+    const mimo_dispatch *dispatch = op->mover->owner;
+    return dispatch->executor;
+}
+
 /* An operation without a route is a refusal: it ends in the agreement. */
 static void begin(mimo_op *op)
 {
     static const mimo_mover_step none[] = {NULL};
+    const mimo_dispatch_executor *executor = executor_of(op);
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
     own->route = op->call.subject;
     if (own->route)
         own->route->moving++;
-    const mimo_mover_step *steps =
-        op->call.backward ? mimo_dispatch_combine_steps : mimo_dispatch_rows_steps;
+    const mimo_mover_step *steps = op->call.backward ? executor->combine : executor->rows;
     op->steps = (mimo_op_steps){{none, steps, none}, true};
 }
 
@@ -40,7 +47,7 @@ static void finish(mimo_op *op)
     mimo_route *route = mimo_route_of(op);
     if (!route)
         return;
-    mimo_dispatch_call_put_back(op);
+    executor_of(op)->finish(op);
     route->moving--;
     mimo_route_release_unused(route);
 }
@@ -112,7 +119,7 @@ static mimo_status sign_targets(mimo_op *op)
 static mimo_status prepare(mimo_op *op)
 {
     MIMO_TRY(sign_targets(op));
-    return mimo_dispatch_call_get(op);
+    return executor_of(op)->prepare(op);
 }
 
 const mimo_mover_hooks mimo_dispatch_hooks = {

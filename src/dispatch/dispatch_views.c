@@ -2,9 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "comm/buffer_state.h"
 #include "core/check.h"
 #include "core/dtype_kind.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_views.h"
 
 /* The words of both views, for a sentence about them. */
 typedef struct view_words {
@@ -58,7 +59,7 @@ static mimo_status check_rows(const mimo_op *op, const mimo_tensor *src, const m
 {
     view_words words;
     const mimo_route *route = mimo_route_of(op);
-    int64_t tokens = mimo_route_own_tokens(route), rows = mimo_route_tile_rows(route);
+    int64_t tokens = route->sizes.tokens, rows = route->sizes.rows;
     write_words(&words, src, dst);
     MIMO_CHECK(src->shape[0] == tokens, MIMO_ERR_SHAPE,
                "the token side is %s, and route %" PRId64 " has %" PRId64 " tokens of this rank",
@@ -109,7 +110,7 @@ mimo_buffer *mimo_dispatch_target(const mimo_op *op, int i)
 {
     const mimo_dispatch *dispatch = mimo_route_of(op)->dispatch;
     const mimo_tile *tile = &op->tensors.pairs[i].dst;
-    if (op->call.backward || !dispatch->can_push)
+    if (op->call.backward || !dispatch->flags)
         return NULL;
     return mimo_buffer_holding(op->mover->parent, tile->view.data, mimo_tile_bytes(tile));
 }

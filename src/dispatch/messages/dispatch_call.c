@@ -8,6 +8,8 @@
 #include "core/dtype_kind.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "dispatch/dispatch_views.h"
+#include "dispatch/messages/messages_route.h"
 
 enum { CALLS_KEPT = 8, ALIGNMENT = 64 /* of the parts of the staging */ };
 
@@ -85,7 +87,7 @@ static mimo_status take(int64_t *out, int64_t *used, int64_t rows, int64_t row_b
 
 static mimo_status set_parts(mimo_dispatch_call *call, const mimo_op *op)
 {
-    const mimo_route_map *map = &mimo_route_of(op)->map;
+    const mimo_route_map *map = &mimo_messages_route_of(mimo_route_of(op))->map;
     int64_t last = map->shape.ranks - 1;
     MIMO_TRY(mimo_reserve(&call->parts, call->count, sizeof *call->parts));
     for (int i = 0; i < call->count; i++) {
@@ -231,7 +233,7 @@ static mimo_messages messages_of(const list_maker *it, const mimo_dispatch *disp
 static mimo_status make_exchange(mimo_dispatch_call *call, const mimo_route *route)
 {
     mimo_comm *comm = route->dispatch->mover.comm;
-    list_maker maker = {.map = &route->map, .call = call};
+    list_maker maker = {.map = &mimo_messages_route_of(route)->map, .call = call};
     mimo_status status = reserve_lists(&maker);
     for (int peer = 0; peer < comm->size && status == MIMO_OK; peer++) {
         if (peer == comm->rank)
@@ -340,10 +342,11 @@ mimo_status mimo_dispatch_call_get(mimo_op *op)
     void *staging;
     mimo_comm *comm = op->mover->comm;
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
-    own->call = (mimo_dispatch_call *)mimo_recent_take(&own->route->calls, serves, op);
-    if (!own->call)
-        MIMO_TRY(make(&own->call, op));
-    mimo_dispatch_call *call = own->call;
+    mimo_messages_route *route = mimo_messages_route_of(own->route);
+    mimo_dispatch_call *call = (mimo_dispatch_call *)mimo_recent_take(&route->calls, serves, op);
+    if (!call)
+        MIMO_TRY(make(&call, op));
+    own->own = call;
     MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, call->staging_bytes));
     call->staging = staging;
     set_bases(call, op);
@@ -353,19 +356,20 @@ mimo_status mimo_dispatch_call_get(mimo_op *op)
 void mimo_dispatch_call_put_back(mimo_op *op)
 {
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
-    mimo_dispatch_call *call = own->call;
-    own->call = NULL;
+    mimo_messages_route *route = mimo_messages_route_of(own->route);
+    mimo_dispatch_call *call = own->own;
+    own->own = NULL;
     if (!call)
         return;
     if (op->progress.status != MIMO_OK) { /* it may have been in flight */
         destroy(call, own->route);
         return;
     }
-    mimo_recent_put(&own->route->calls, &call->entry);
-    mimo_recent_trim(&own->route->calls, CALLS_KEPT, &call_kind, own->route);
+    mimo_recent_put(&route->calls, &call->entry);
+    mimo_recent_trim(&route->calls, CALLS_KEPT, &call_kind, own->route);
 }
 
 void mimo_dispatch_calls_release(mimo_route *route)
 {
-    mimo_recent_clear(&route->calls, &call_kind, route);
+    mimo_recent_clear(&mimo_messages_route_of(route)->calls, &call_kind, route);
 }

@@ -9,7 +9,10 @@
 #ifndef MIMO_DISPATCH_DISPATCH_CALL_H
 #define MIMO_DISPATCH_DISPATCH_CALL_H
 
+#include "comm/buffer_state.h"
+#include "core/recent.h"
 #include "dispatch/dispatch_op.h"
+#include "dispatch/route/route_map.h"
 #include "move/address_key.h"
 
 /* How one tensor moves. */
@@ -38,6 +41,12 @@ typedef struct mimo_dispatch_call {
     int base_count;
 } mimo_dispatch_call;
 
+/* Of an operation; NULL until it is prepared. */
+static inline mimo_dispatch_call *mimo_dispatch_call_of(const mimo_op *op)
+{
+    return mimo_dispatch_op_of(op)->own;
+}
+
 /* Rows [first, first + count) of what a rank sends to a peer, or receives from it. */
 typedef struct mimo_dispatch_block {
     int64_t first, count;
@@ -64,5 +73,8 @@ void mimo_dispatch_call_put_back(mimo_op *op);
 
 /* Release all that are kept. */
 void mimo_dispatch_calls_release(mimo_route *route);
+
+/* The steps of both moves (dispatch_steps.c). */
+extern const mimo_mover_step mimo_dispatch_rows_steps[], mimo_dispatch_combine_steps[];
 
 #endif

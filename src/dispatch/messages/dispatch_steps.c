@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/mutation.h"
 #include "dispatch/messages/dispatch_call.h"
+#include "dispatch/messages/messages_route.h"
 #include "dispatch/row_sums.h"
 
 enum { COPIES_AT_ONCE = 64 };
@@ -24,8 +25,8 @@ typedef struct moving {
 
 static moving moving_of(const mimo_op *op)
 {
-    return (moving){op->mover->comm->device, &mimo_route_of(op)->map, mimo_dispatch_op_of(op)->call,
-                    op->call.stream};
+    return (moving){op->mover->comm->device, &mimo_messages_route_of(mimo_route_of(op))->map,
+                    mimo_dispatch_call_of(op), op->call.stream};
 }
 
 /* Rows of the staging, by their number among those that a part sends or receives. */
@@ -56,7 +57,7 @@ static mimo_status exchange(mimo_op *op, const mimo_tile_pair *tiles)
     (void)tiles;
     mimo_comm *comm = op->mover->comm;
     return comm->backend->exchange_start(&op->progress.request, comm,
-                                         mimo_dispatch_op_of(op)->call->exchange, op->call.stream);
+                                         mimo_dispatch_call_of(op)->exchange, op->call.stream);
 }
 
 /* ---------------------------------------- rows -------------------------------------- */

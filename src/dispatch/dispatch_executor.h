@@ -1,0 +1,55 @@
+/*
+ * What moves rows of a dispatch. Dispatch reads and checks a call, agrees on it, and then does what
+ * its executor says. It reaches the executor through this table alone, and what the executor knows
+ * of a route or of a move lies behind a pointer.
+ */
+#ifndef MIMO_DISPATCH_DISPATCH_EXECUTOR_H
+#define MIMO_DISPATCH_DISPATCH_EXECUTOR_H
+
+#include "dispatch/route_types.h"
+
+typedef struct mimo_dispatch_executor {
+    const char *name;
+
+    /* ------ creation ------ */
+
+    /* Whether it moves tensors in the memory of a communicator. All ranks say the same. */
+    bool (*moves)(const mimo_comm *comm);
+    /* Get what all routes share (flags, pushes). Collective over the mover's communicator. The
+     * release of a dispatch destroys it. */
+    mimo_status (*connect)(mimo_dispatch *dispatch);
+
+    /* ------ routes ------ */
+
+    /* Memory for any batch, into route->own. Local. */
+    mimo_status (*route_create)(mimo_route *route);
+    /* Release what creation made, or began to make. */
+    void (*route_destroy)(mimo_route *route);
+    /* Read what this rank brings, and get the memory that the ranks' exchange takes. Local. What
+     * the route knew stays: its moves may be in flight. */
+    mimo_status (*set_prepare)(mimo_route *route, const mimo_route_desc *desc);
+    /* Set the route once all ranks agree and its moves have ended: mimo_route_take is the end. */
+    mimo_status (*set)(mimo_route *route, const char *call);
+    /* Where the rows of this rank's experts end, and the rows that all tiles need. Of a route that
+     * was set. */
+    mimo_status (*ends)(const int32_t **out, const mimo_route *route);
+    mimo_status (*read)(mimo_route_counts *out, const mimo_route *route);
+
+    /* ------ moves ------ */
+
+    /* With all tensors read: get the memory that the steps will use, into mimo_dispatch_op.own.
+     * Local. A rank without memory then fails while the others can still hear of it. */
+    mimo_status (*prepare)(mimo_op *op);
+    const mimo_mover_step *rows, *combine;
+    /* After the last step, or where the operation failed before. */
+    void (*finish)(mimo_op *op);
+} mimo_dispatch_executor;
+
+extern const mimo_dispatch_executor mimo_messages_executor;
+
+/* The first executor that moves the memory of a communicator (dispatch_executors.c).
+ * MIMO_ERR_UNSUPPORTED where none does. */
+mimo_status mimo_dispatch_choose_executor(const mimo_dispatch_executor **out,
+                                          const mimo_comm *comm);
+
+#endif

@@ -1,0 +1,44 @@
+/* What all executors know of a route, and what becomes of it. */
+#ifndef MIMO_DISPATCH_ROUTE_TYPES_H
+#define MIMO_DISPATCH_ROUTE_TYPES_H
+
+#include "dispatch/dispatch_types.h"
+
+typedef enum mimo_route_state {
+    MIMO_ROUTE_NEVER_SET,
+    MIMO_ROUTE_SET,
+    MIMO_ROUTE_OVERFLOWED, /* a tile has fewer rows than it needs */
+} mimo_route_state;
+
+/* A rank's tile: the rows that it needs and those that it has. */
+typedef struct mimo_route_tile {
+    int64_t rank, needed, capacity;
+} mimo_route_tile;
+
+/* What setting a route finds out. */
+typedef struct mimo_route_sizes {
+    int64_t tokens, rows;       /* this rank's tokens, and the rows that its tile has */
+    mimo_route_tile overflowed; /* the first one that is too small; rank -1: none is */
+    int64_t most_rows;          /* that any rank needs */
+} mimo_route_sizes;
+
+struct mimo_route {
+    mimo_dispatch *dispatch;
+    int64_t number; /* in the dispatch, from 1 */
+    mimo_route_state state;
+    mimo_route_sizes sizes;
+    void *own;      /* the executor's */
+    int moving;     /* operations that have begun and not ended */
+    bool destroyed; /* by the caller; the last of these operations releases it */
+};
+
+/* Release a route that the caller has destroyed, where no operation needs it (route.c). */
+void mimo_route_release_unused(mimo_route *route);
+
+/* MIMO_ERR_STATE where a route was never set, and the error of one that overflowed (route.c). */
+mimo_status mimo_route_check_set(const mimo_route *route);
+
+/* The route is set, with these sizes. The error of one that overflowed (route.c). */
+mimo_status mimo_route_take(mimo_route *route, const mimo_route_sizes *sizes);
+
+#endif
