@@ -19,6 +19,7 @@
 
 #include "core/backend_api.h"
 #include "core/rows.h"
+#include "core/sum_list.h"
 
 /* Rows of a tile, picked by position, and the same rows packed one after the other.
  *
@@ -56,6 +57,25 @@ typedef struct mimo_addends {
     int64_t stretches, pitch, count;
     mimo_dtype dtype;
 } mimo_addends;
+
+/* Sums [first, first + count) of a list: rows `from` of `width` elements, to rows `to`, which begin
+ * with that of sum `first`. The list lies in the memory that the rows lie in. */
+typedef struct mimo_row_sums {
+    const mimo_sum_list *list;
+    int64_t first, count, width;
+    void *to;
+    const void *from;
+    mimo_dtype to_dtype, from_dtype; /* both are f64, or neither is */
+} mimo_row_sums;
+
+/* Rows of a tile that it repeats: for each n < count, row[begin[n]] is copied to the rows
+ *   row[begin[n] + 1] to row[begin[n + 1] - 1]
+ * No row is named twice. The lists lie in the memory that the rows lie in. */
+typedef struct mimo_row_repeats {
+    void *tile;
+    int64_t row_bytes, count;
+    const int64_t *begin, *row; /* begin[count + 1] */
+} mimo_row_repeats;
 
 /* A point in the work of a stream, for others to wait for. */
 typedef struct mimo_event mimo_event;
@@ -117,6 +137,11 @@ typedef struct mimo_device {
      *   data[i] += terms[i] + terms[step + i] + ...
      * f16 and bf16 are added in f32 and rounded once. Every dtype except MIMO_F8. */
     mimo_status (*accumulate)(const mimo_addends *addends, mimo_stream stream);
+    /* Sums of rows, each in the order of its list; one of nothing is zeros. f32, f64, f16 and bf16.
+     * Additions are in f64 where the rows are, and otherwise in f32; the result is rounded once.
+     * NULL, as the next one: no executor of a dispatch asks this device. */
+    mimo_status (*add_rows)(const mimo_row_sums *sums, mimo_stream stream);
+    mimo_status (*repeat_rows)(const mimo_row_repeats *repeats, mimo_stream stream);
     /* *out = sum of data[i]^2 in f64. The order of the additions depends on count alone. Blocks
      * until the sum is known. */
     mimo_status (*sum_squares)(double *out, const void *data, int64_t count, mimo_dtype dtype,

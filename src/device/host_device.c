@@ -7,6 +7,7 @@
 #include "core/float16.h"
 #include "core/memory.h"
 #include "device/device.h"
+#include "device/host_row_lists.h"
 #include "device/host_sums.h"
 
 static mimo_status host_reserve(void **out, int64_t bytes)
@@ -219,5 +220,7 @@ const mimo_device mimo_device_host = {
     .scatter_rows = host_scatter_rows,
     .scale = host_scale,
     .accumulate = mimo_host_accumulate,
+    .add_rows = mimo_host_add_rows,
+    .repeat_rows = mimo_host_repeat_rows,
     .sum_squares = host_sum_squares,
 };

@@ -167,6 +167,52 @@ Test(host_device, parts_in_stretches)
     }
 }
 
+/* (a + b) + (c + d), one term, and none, in rows of 65 elements: more than the host adds at once.
+ * Bits depend on the order: 1 and three times 2^-24 are 1 from the left, 1 + 2^-23 as a tree. */
+Test(host_device, sums_of_rows_in_their_order)
+{
+    enum { WIDTH = 65, ROWS = 5, SUMS = 3 };
+    static float from[ROWS][WIDTH], to[SUMS][WIDTH];
+    static double wide_from[ROWS][WIDTH], wide_to[WIDTH];
+    static uint16_t half[WIDTH];
+    const int64_t begin[] = {0, 4, 5, 5}, leaf[] = {4, 1, 0, 2, 3};
+    const uint8_t adds[] = {0, 1, 0, 2, 0};
+    const mimo_sum_list list = {SUMS, begin, leaf, adds};
+    memset(to, 0xff, sizeof to);
+    for (int row = 0; row < ROWS; row++)
+        for (int c = 0; c < WIDTH; c++) {
+            from[row][c] = row == 3 ? (float)c : (row == 4 ? 1 : 0x1p-24f);
+            wide_from[row][c] = row == 4 ? 1 : 0x1p-53;
+        }
+    const mimo_row_sums all = {&list, 0, SUMS, WIDTH, to, from, MIMO_F32, MIMO_F32};
+    const mimo_row_sums wide = {&list, 0, 1, WIDTH, wide_to, wide_from, MIMO_F64, MIMO_F64};
+    const mimo_row_sums one = {&list, 1, 1, WIDTH, half, from, MIMO_BF16, MIMO_F32};
+    cr_assert_eq(host->add_rows(&all, NULL), MIMO_OK);
+    cr_assert_eq(host->add_rows(&wide, NULL), MIMO_OK);
+    cr_assert_eq(host->add_rows(&one, NULL), MIMO_OK);
+    for (int c = 0; c < WIDTH; c++) {
+        cr_assert(to[0][c] == 1 + 0x1p-23f && to[1][c] == (float)c && to[2][c] == 0, "column %d",
+                  c);
+        cr_assert(wide_to[c] == 1 + 0x1p-52 && half[c] == mimo_bf16_from((float)c), "column %d", c);
+    }
+}
+
+/* Row 1 goes to rows 3 and 4, row 0 nowhere, row 5 to row 2. */
+Test(host_device, rows_that_a_tile_repeats)
+{
+    int tile[6][3];
+    const int64_t begin[] = {0, 3, 4, 6}, row[] = {1, 3, 4, 0, 5, 2};
+    const int expected[] = {0, 1, 5, 1, 1, 5};
+    const mimo_row_repeats repeats = {tile, sizeof *tile, 3, begin, row};
+    const mimo_row_repeats empty = {tile, 0, 3, begin, row};
+    for (int i = 0; i < 18; i++)
+        tile[i / 3][i % 3] = i / 3 * 10 + i % 3;
+    cr_assert_eq(host->repeat_rows(&repeats, NULL), MIMO_OK);
+    cr_assert_eq(host->repeat_rows(&empty, NULL), MIMO_OK);
+    for (int i = 0; i < 18; i++)
+        cr_assert_eq(tile[i / 3][i % 3], expected[i / 3] * 10 + i % 3, "row %d", i / 3);
+}
+
 /* A kind of memory that does not exist, or that this build lacks. */
 Test(host_device, memory_without_a_device)
 {

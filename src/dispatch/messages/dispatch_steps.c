@@ -11,9 +11,6 @@
 #include "core/mutation.h"
 #include "dispatch/messages/dispatch_call.h"
 #include "dispatch/messages/messages_route.h"
-#include "dispatch/row_sums.h"
-
-enum { COPIES_AT_ONCE = 64 };
 
 /* What the steps need of an operation. */
 typedef struct moving {
@@ -114,35 +111,18 @@ static mimo_status place_blocks(const moving *it, const mimo_dispatch_part *part
     return MIMO_OK;
 }
 
-static mimo_rows one_row_of(void *tile, int64_t row, int64_t row_bytes)
-{
-    return (mimo_rows){tile, row_bytes, row, 1, 1, 1, 1};
-}
-
-static mimo_row_copy copy_of(void *tile, int64_t to, int64_t from, int64_t row_bytes)
-{
-    if (MIMO_MUTATED("copy-row-before"))
-        from -= from > 0;
-    return (mimo_row_copy){one_row_of(tile, to, row_bytes), one_row_of(tile, from, row_bytes)};
-}
-
 /* A token that has several pairs here came once. */
 static mimo_status copy_to_other_pairs(const moving *it, const mimo_dispatch_part *part, void *tile)
 {
-    mimo_row_copy list[COPIES_AT_ONCE];
     const mimo_route_blocks *in = &it->map->in;
-    int64_t count = 0, entries = in->begin[it->map->shape.ranks];
-    if (part->by_pair || part->row_bytes == 0 || MIMO_MUTATED("first-pair-only"))
+    const mimo_row_repeats repeats = {.tile = tile,
+                                      .row_bytes = part->row_bytes,
+                                      .count = in->begin[it->map->shape.ranks],
+                                      .begin = in->pairs,
+                                      .row = in->row};
+    if (part->by_pair || MIMO_MUTATED("first-pair-only"))
         return MIMO_OK;
-    for (int64_t n = 0; n < entries; n++)
-        for (int64_t q = in->pairs[n] + 1; q < in->pairs[n + 1]; q++) {
-            list[count++] = copy_of(tile, in->row[q], in->first[n], part->row_bytes);
-            if (count == COPIES_AT_ONCE) {
-                MIMO_TRY(it->device->copy_list(list, count, it->stream));
-                count = 0;
-            }
-        }
-    return it->device->copy_list(list, count, it->stream);
+    return it->device->repeat_rows(&repeats, it->stream);
 }
 
 static mimo_status zero_padding(const moving *it, const mimo_dispatch_part *part, void *tile)
@@ -195,8 +175,7 @@ static mimo_status add_block(const moving *it, const mimo_dispatch_part *part, c
     }
     const mimo_row_sums sums = {&map->partial, block.first, block.count, width_of(part), to,
                                 tile,          part->wire,  part->dtype};
-    mimo_row_sums_add(&sums);
-    return MIMO_OK;
+    return it->device->add_rows(&sums, it->stream);
 }
 
 static mimo_status add_here(mimo_op *op, const mimo_tile_pair *tiles)
@@ -222,7 +201,7 @@ static mimo_status add_returned(mimo_op *op, const mimo_tile_pair *tiles)
                                     received_rows(&it, part, 0),
                                     part->dtype,
                                     part->wire};
-        mimo_row_sums_add(&sums);
+        MIMO_TRY(it.device->add_rows(&sums, it.stream));
     }
     return MIMO_OK;
 }

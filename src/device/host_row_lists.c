@@ -1,7 +1,9 @@
-/* A sum goes through its rows in stretches of columns that stay in the cache. Values that wait for
+/* Rows by lists: their sums, and their copies.
+ *
+ * A sum goes through its rows in stretches of columns that stay in the cache. Values that wait for
  * their partner are on a stack. All loops run over a whole stretch, so that the compiler makes
  * vectors of them; of one at the end of a row only its columns are read and written. */
-#include "dispatch/row_sums.h"
+#include "device/host_row_lists.h"
 
 #include <string.h>
 
@@ -118,12 +120,34 @@ static void store(const mimo_row_sums *it, const float *from, const stretch *at)
 DEFINE_ADD(add, float, load, store)
 DEFINE_ADD(add_wide, double, read_columns, write_columns)
 
-void mimo_row_sums_add(const mimo_row_sums *it)
+mimo_status mimo_host_add_rows(const mimo_row_sums *it, mimo_stream stream)
 {
+    (void)stream;
     for (int64_t sum = it->first; sum < it->first + it->count; sum++)
         for (int64_t column = 0; column < it->width; column += COLUMNS) {
             int64_t left = it->width - column;
             const stretch at = {sum, column, left < COLUMNS ? (int)left : COLUMNS};
             (it->from_dtype == MIMO_F64 ? add_wide : add)(it, &at);
         }
+    return MIMO_OK;
+}
+
+/* --------------------------------------- repeats ------------------------------------ */
+
+static const char *repeated_row(const mimo_row_repeats *it, int64_t row)
+{
+    if (MIMO_MUTATED("copy-row-before"))
+        row -= row > 0;
+    return (const char *)it->tile + row * it->row_bytes;
+}
+
+mimo_status mimo_host_repeat_rows(const mimo_row_repeats *it, mimo_stream stream)
+{
+    (void)stream;
+    for (int64_t n = 0; n < it->count && it->row_bytes > 0; n++) {
+        const char *from = repeated_row(it, it->row[it->begin[n]]);
+        for (int64_t q = it->begin[n] + 1; q < it->begin[n + 1]; q++)
+            memcpy((char *)it->tile + it->row[q] * it->row_bytes, from, (size_t)it->row_bytes);
+    }
+    return MIMO_OK;
 }
