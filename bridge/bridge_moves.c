@@ -36,14 +36,12 @@ static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backwa
     return mimo_mover_begin_described(out, &bridge->mover, &request, desc);
 }
 
-/* One call from the start to the end: no other thread gets in between, and no operation is left. */
+/* One call from the start to the end. */
 static mimo_status move_whole(mimo_bridge *bridge, const mimo_op_request *request)
 {
-    mimo_op *op;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge %s: bridge is NULL", pass_of(request->backward));
     MIMO_ENTER(bridge->mover.parent, pass_of(request->backward));
-    MIMO_TRY(mimo_mover_begin(&op, &bridge->mover, request));
-    return mimo_op_finish(&op);
+    return mimo_mover_run(&bridge->mover, request);
 }
 
 static mimo_op_request whole(bool backward, const mimo_tensor *to, const mimo_tensor *from, int n,

@@ -128,13 +128,14 @@ MIMO_API void mimo_route_destroy(mimo_route *route);
 
 /**
  * Set a route: which experts this rank's tokens go to. Collective over the communicator, blocking.
- * The ids are read during the call. Moves of this route that were begun end first.
+ * The ids are read during the call. Moves of the dispatch that were begun end first.
  *
  * A rank without tokens, or whose experts get none, calls as well, and so it does in each move.
  *
  * Errors, the same on every rank:
  *   - MIMO_ERR_SHAPE (more than max_tokens tokens, or an id that is no expert), MIMO_ERR_ARGUMENT,
- *     MIMO_ERR_MISMATCH (another route, or another call). The route stays as it was.
+ *     MIMO_ERR_STATE (a set of it that was not waited for), MIMO_ERR_MISMATCH (another route, or
+ *     another call). The route stays as it was.
  *   - MIMO_ERR_SHAPE where a tile has fewer rows than it needs: the sentence has the first such
  *     rank, the rows that it needs and its capacity. Moves of the route then give the same error,
  *     and mimo_route_read has the rows needed of all ranks.
@@ -143,9 +144,25 @@ MIMO_API void mimo_route_destroy(mimo_route *route);
 MIMO_API mimo_status mimo_route_set(mimo_route *route, const mimo_route_desc *desc,
                                     mimo_stream stream);
 
+/**
+ * Begin to set a route, and let the caller compute meanwhile: <mimo/op.h> has mimo_op_test and
+ * mimo_op_wait, which is due in any case. The ids can be reused on return. The operation takes its
+ * turn among the moves of the dispatch: moves that were begun before it go first, and those of
+ * other routes may be begun behind it. Several routes may be set at once.
+ *
+ * Until the wait the route can't be used: a move by it, another set, mimo_route_ends and
+ * mimo_route_read are MIMO_ERR_STATE, whether or not the operation has ended. A route that is
+ * destroyed meanwhile is released by the wait.
+ *
+ * Errors are those of mimo_route_set, and the operation's; only a NULL, or no memory for the
+ * operation, is an error here.
+ */
+MIMO_API mimo_status mimo_route_set_start(mimo_op **out, mimo_route *route,
+                                          const mimo_route_desc *desc, mimo_stream stream);
+
 /** Where the rows of each of this rank's E / ep experts end, padding included: what grouped
  *  products of matrices take. Owned by the route, and overwritten when it is set. Local.
- *  MIMO_ERR_STATE: never set. */
+ *  MIMO_ERR_STATE: never set, or being set. */
 MIMO_API mimo_status mimo_route_ends(const int32_t **out, const mimo_route *route);
 
 /** What a route needs. */
@@ -164,7 +181,7 @@ typedef struct mimo_route_counts {
 
 MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
 
-/** The counts of a route. Local. MIMO_ERR_STATE: never set. */
+/** The counts of a route. Local. MIMO_ERR_STATE: never set, or being set. */
 MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
 
 /**

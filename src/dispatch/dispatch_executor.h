@@ -28,8 +28,9 @@ typedef struct mimo_dispatch_executor {
     /* Read what this rank brings, and get the memory that the ranks' exchange takes. Local. What
      * the route knew stays: its moves may be in flight. */
     mimo_status (*set_prepare)(mimo_route *route, const mimo_route_desc *desc);
-    /* Set the route once all ranks agree and its moves have ended: mimo_route_take is the end. */
-    mimo_status (*set)(mimo_route *route, const char *call);
+    /* The steps that set the route: all ranks agree, and its moves have ended. The last one calls
+     * mimo_route_take. */
+    const mimo_mover_step *set;
     /* Where the rows of this rank's experts end, and the rows that all tiles need. Of a route that
      * was set. */
     mimo_status (*ends)(const int32_t **out, const mimo_route *route);

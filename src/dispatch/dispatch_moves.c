@@ -23,13 +23,11 @@ static mimo_status begin(mimo_op **out, mimo_route *route, bool combines,
     return mimo_mover_begin(out, &route->dispatch->mover, &request);
 }
 
-/* One call from the start to the end: no other thread gets in between. */
+/* One call from the start to the end. */
 static mimo_status finish(mimo_mover *mover, const mimo_op_request *request)
 {
-    mimo_op *op;
     MIMO_ENTER(mover->parent, mover->hooks->pass[request->backward]);
-    MIMO_TRY(mimo_mover_begin(&op, mover, request));
-    return mimo_op_finish(&op);
+    return mimo_mover_run(mover, request);
 }
 
 static mimo_status move_whole(mimo_route *route, bool combines, const mimo_move_desc *move)

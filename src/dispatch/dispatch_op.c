@@ -29,27 +29,46 @@ static const mimo_dispatch_executor *executor_of(const mimo_op *op)
     return dispatch->executor;
 }
 
+/* It sets a route, and moves nothing. */
+static bool sets(const mimo_op *op)
+{
+    return op->call.kind == MIMO_CALL_ROUTE_SET;
+}
+
+static const mimo_mover_step *steps_of(const mimo_op *op)
+{
+    const mimo_dispatch_executor *executor = executor_of(op);
+    if (sets(op))
+        return executor->set;
+    return op->call.backward ? executor->combine : executor->rows;
+}
+
 /* An operation without a route is a refusal: it ends in the agreement. */
 static void begin(mimo_op *op)
 {
     static const mimo_mover_step none[] = {NULL};
-    const mimo_dispatch_executor *executor = executor_of(op);
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
     own->route = op->call.subject;
     if (own->route)
-        own->route->moving++;
-    const mimo_mover_step *steps = op->call.backward ? executor->combine : executor->rows;
-    op->steps = (mimo_op_steps){{none, steps, none}, true};
+        ++*(sets(op) ? &own->route->setting : &own->route->moving);
+    op->claim.unsure = sets(op); /* its host waits anyway */
+    op->steps = (mimo_op_steps){{none, steps_of(op), none}, true};
 }
 
 static void finish(mimo_op *op)
 {
     mimo_route *route = mimo_route_of(op);
-    if (!route)
+    if (!route || sets(op))
         return;
     executor_of(op)->finish(op);
     route->moving--;
     mimo_route_release_unused(route);
+}
+
+static void waited(mimo_op *op)
+{
+    if (sets(op) && mimo_route_of(op))
+        mimo_route_end_set(mimo_route_of(op));
 }
 
 /* ---------------------------------- call in words ----------------------------------- */
@@ -65,7 +84,10 @@ static void describe(char call[MIMO_CALL_TEXT], const mimo_op *op)
 {
     const mimo_route *route = mimo_route_of(op);
     if (route)
-        mimo_call_append(call, " by route %" PRId64, route->number);
+        mimo_call_append(call, sets(op) ? " set of route %" PRId64 : " by route %" PRId64,
+                         route->number);
+    else if (sets(op))
+        mimo_call_append(call, " set of a route");
 }
 
 /* ------------------------------------- tensors -------------------------------------- */
@@ -136,4 +158,5 @@ const mimo_mover_hooks mimo_dispatch_hooks = {
     .target = target,
     .prepare = prepare,
     .finish = finish,
+    .waited = waited,
 };

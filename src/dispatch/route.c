@@ -37,7 +37,7 @@ mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch)
 
 void mimo_route_release_unused(mimo_route *route)
 {
-    if (route->destroyed && route->moving == 0)
+    if (route->destroyed && route->moving == 0 && route->setting == 0)
         release(route);
 }
 
@@ -49,6 +49,14 @@ static void give_number_back(const mimo_route *route)
         route->dispatch->made--;
 }
 
+void mimo_route_end_set(mimo_route *route)
+{
+    route->setting--;
+    if (route->destroyed && route->setting == 0)
+        give_number_back(route);
+    mimo_route_release_unused(route);
+}
+
 void mimo_route_destroy(mimo_route *route)
 {
     MIMO_RANGE();
@@ -56,7 +64,8 @@ void mimo_route_destroy(mimo_route *route)
     if (!route || !mimo_release_enter(&scope, route->dispatch->mover.parent))
         return;
     mimo_dispatch *dispatch = route->dispatch;
-    give_number_back(route);
+    if (route->setting == 0)
+        give_number_back(route);
     route->destroyed = true;
     mimo_route_release_unused(route);
     dispatch->routes--;
@@ -65,8 +74,17 @@ void mimo_route_destroy(mimo_route *route)
 
 /* ----------------------------------- what it knows ---------------------------------- */
 
+mimo_status mimo_route_check_settled(const mimo_route *route)
+{
+    MIMO_CHECK(route->setting == 0, MIMO_ERR_STATE,
+               "%s: the operation that sets route %" PRId64 " was not waited for",
+               route->dispatch->mover.title, route->number);
+    return MIMO_OK;
+}
+
 static mimo_status check_known(const mimo_route *route)
 {
+    MIMO_TRY(mimo_route_check_settled(route));
     MIMO_CHECK(route->state != MIMO_ROUTE_NEVER_SET, MIMO_ERR_STATE,
                "%s: route %" PRId64 " was never set", route->dispatch->mover.title, route->number);
     return MIMO_OK;

@@ -28,14 +28,22 @@ struct mimo_route {
     mimo_route_state state;
     mimo_route_sizes sizes;
     void *own;      /* the executor's */
-    int moving;     /* operations that have begun and not ended */
+    int moving;     /* moves that have begun and not ended */
+    int setting;    /* operations that set it and were not waited for. Until then nothing depends on
+                       the route: whether a set has ended differs between ranks */
     bool destroyed; /* by the caller; the last of these operations releases it */
 };
 
 /* Release a route that the caller has destroyed, where no operation needs it (route.c). */
 void mimo_route_release_unused(mimo_route *route);
 
-/* MIMO_ERR_STATE where a route was never set, and the error of one that overflowed (route.c). */
+/* The caller has waited for an operation that sets the route (route.c). */
+void mimo_route_end_set(mimo_route *route);
+
+/* MIMO_ERR_STATE where an operation that sets the route was not waited for (route.c). */
+mimo_status mimo_route_check_settled(const mimo_route *route);
+
+/* The same where it was never set, and the error of one that overflowed (route.c). */
 mimo_status mimo_route_check_set(const mimo_route *route);
 
 /* The route is set, with these sizes. The error of one that overflowed (route.c). */

@@ -45,7 +45,8 @@ typedef struct mimo_mover_hooks {
 
     /* Set op->own back, and say which steps the operation takes (op->steps). */
     void (*begin)(mimo_op *op);
-    /* What the call says of the object, as a hash on top of `hash` and in words behind `call`. */
+    /* What the call says of the object, as a hash on top of `hash` and in words behind `call`: of
+     * an operation that is no move (mimo_op_request) behind the object's title alone. */
     uint64_t (*sign_call)(uint64_t hash, const mimo_op *op);
     void (*describe)(char call[MIMO_CALL_TEXT], const mimo_op *op);
     /* Read and check n > 0 views: reserve (mimo_op_reserve_pairs) and fill op->tensors.pairs. */
@@ -63,6 +64,9 @@ typedef struct mimo_mover_hooks {
 
     /* After the last step, or where the operation failed before. */
     void (*finish)(mimo_op *op);
+    /* The caller has waited for it. When that is depends on the caller alone, and not on how far
+     * the ranks have got. NULL: nothing to do. */
+    void (*waited)(mimo_op *op);
 } mimo_mover_hooks;
 
 struct mimo_mover {
@@ -125,16 +129,24 @@ void mimo_call_append_list(char call[MIMO_CALL_TEXT], const char *format, va_lis
 typedef struct mimo_op_request {
     bool backward, chunked, prepares;
     mimo_move_desc move;
+    /* What the owner does in the turn of a move, if it is none: then the operation has no tensors,
+     * and of the hooks before its steps only `begin`, `sign_call` and `describe` are asked. 0: a
+     * move. */
+    mimo_call_kind instead;
     void *subject; /* the owner's: what of it moves, for hooks->begin; NULL: the owner as a whole */
-    mimo_status read; /* whether the descriptor could be read; if not, see mimo_last_error() */
+    mimo_status read; /* what the caller has checked before; if an error, see mimo_last_error() */
 } mimo_op_request;
 
 /* Begin an operation. Only what leaves nothing to agree on is an error here; all other errors are
  * the operation's. On a device it has ended on return. */
 mimo_status mimo_mover_begin(mimo_op **out, mimo_mover *mover, const mimo_op_request *request);
 
-/* The same with what a descriptor says. One that can't be read is an error of this rank's checks:
- * all ranks get it from the agreement. */
+/* Begin one and wait for it, inside of a call on the mover's parent: no other thread gets in
+ * between, and no operation is left (op.c). */
+mimo_status mimo_mover_run(mimo_mover *mover, const mimo_op_request *request);
+
+/* mimo_mover_begin with what a descriptor says. One that can't be read is an error of this rank's
+ * checks: all ranks get it from the agreement. */
 mimo_status mimo_mover_begin_described(mimo_op **out, mimo_mover *mover,
                                        const mimo_op_request *asked, const mimo_move_desc *desc);
 

@@ -48,6 +48,8 @@ mimo_status mimo_op_finish(mimo_op **handle)
     mimo_op *op = *handle;
     mimo_mover *mover = op->mover;
     mimo_op_progress_to(op, INT_MAX);
+    if (mover->hooks->waited)
+        mover->hooks->waited(op);
     mimo_free_list_put(&mover->spare, &op->item);
     *handle = NULL;
     mimo_status status = outcome(op);
@@ -55,6 +57,13 @@ mimo_status mimo_op_finish(mimo_op **handle)
     if (mover->idle && mover->unwaited == 0)
         mover->idle(mover->owner);
     return status;
+}
+
+mimo_status mimo_mover_run(mimo_mover *mover, const mimo_op_request *request)
+{
+    mimo_op *op;
+    MIMO_TRY(mimo_mover_begin(&op, mover, request));
+    return mimo_op_finish(&op);
 }
 
 mimo_status mimo_op_wait(mimo_op **handle)

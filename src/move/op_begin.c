@@ -108,6 +108,7 @@ static void reset(mimo_op *op, const mimo_op_request *request)
                               .guarded = mimo_is_guarding(op->mover->comm),
                               .chunked = request->chunked,
                               .prepares = request->prepares,
+                              .kind = request->instead ? request->instead : MIMO_CALL_MOVE,
                               .n = move->n,
                               .chunks = move->chunks,
                               .stream = move->stream,
@@ -142,7 +143,7 @@ static mimo_status make_op(mimo_op **out, mimo_mover *mover, const mimo_op_reque
         op->claim.local = mimo_comm_check(mover->comm);
     if (op->claim.local == MIMO_OK)
         op->claim.local = make_next(mover);
-    if (op->claim.local == MIMO_OK)
+    if (op->claim.local == MIMO_OK && op->call.kind == MIMO_CALL_MOVE)
         op->claim.local = check_tensors(op, move->to, move->from, move->n);
     mimo_op_keep_local(op, op->claim.local);
     *out = op;

@@ -11,7 +11,7 @@
 
 void mimo_op_begin_signature(mimo_op *op)
 {
-    op->claim.head = mimo_hash_int(op->mover->id, MIMO_CALL_MOVE);
+    op->claim.head = mimo_hash_int(op->mover->id, op->call.kind);
     op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), op->call.n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.prepares);

@@ -97,7 +97,7 @@ static mimo_status advance_step(mimo_op *op)
         at->part++;
         return MIMO_OK;
     }
-    const mimo_tile_pair *tiles = &op->tensors.pairs[tensors ? at->item : 0];
+    const mimo_tile_pair *tiles = tensors ? &op->tensors.pairs[at->item] : op->tensors.pairs;
     mimo_mover_step step = op->steps.part[at->part][at->step];
     if (step && !(tensors && mimo_tile_bytes(&tiles->src) == 0)) {
         at->step++;

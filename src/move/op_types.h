@@ -12,8 +12,10 @@ typedef struct mimo_op_call {
     bool guarded;  /* a deadline was in force when it began: see comm_backend.h */
     bool chunked;  /* its chunks can be waited for */
     bool prepares; /* it makes a call ready, and moves none of the tensors */
-    int n;         /* tensors */
-    int chunks;    /* 1 where it is not chunked */
+    mimo_call_kind
+        kind;   /* MIMO_CALL_MOVE; another one where it has no tensors: see mimo_op_request */
+    int n;      /* tensors */
+    int chunks; /* 1 where it is not chunked */
     mimo_stream stream;
     void *subject; /* of the owner: see mimo_op_request */
     bool named;    /* there is a first tensor, of these views */

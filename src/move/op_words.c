@@ -9,6 +9,11 @@
 static void begin_words(char call[MIMO_CALL_TEXT], const mimo_op *op)
 {
     const mimo_mover *mover = op->mover;
+    if (op->call.kind != MIMO_CALL_MOVE) {
+        snprintf(call, MIMO_CALL_TEXT, "%s", mover->title);
+        mover->hooks->describe(call, op);
+        return;
+    }
     snprintf(call, MIMO_CALL_TEXT, "%s %s%s of %d", mover->title,
              op->call.prepares ? "prepare of " : "", mover->hooks->pass[op->call.backward],
              op->call.n);

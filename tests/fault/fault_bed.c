@@ -157,11 +157,13 @@ static mimo_status create_dispatch(mimo_dispatch **out, const fault_bed *bed)
 
 static mimo_status set_route(fault_bed *bed)
 {
+    mimo_op *op;
     mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
     desc.ids = chosen;
     desc.tokens = tokens_of(bed);
     desc.capacity = FAULT_TILE;
-    return mimo_route_set(bed->route, &desc, NULL);
+    MIMO_TRY(mimo_route_set_start(&op, bed->route, &desc, NULL));
+    return mimo_op_wait(&op);
 }
 
 static mimo_status create_route(fault_bed *bed)

@@ -452,6 +452,9 @@ MPI_TEST(dispatch_errors, of_null)
     REFUSES(mimo_route_create(NULL, bed.dispatch), "mimo_route_create: out is NULL");
     REFUSES(mimo_route_create(&bed.route, NULL), "mimo_route_create: dispatch is NULL");
     REFUSES(mimo_route_set(NULL, &choice, NULL), "mimo_route_set: route is NULL");
+    REFUSES(mimo_route_set_start(NULL, bed.route, &choice, NULL),
+            "mimo_route_set_start: out is NULL");
+    REFUSES(mimo_route_set_start(&op, NULL, &choice, NULL), "mimo_route_set_start: route is NULL");
     REFUSES(mimo_route_ends(NULL, bed.route), "mimo_route_ends: out is NULL");
     REFUSES(mimo_route_ends(&ends, NULL), "mimo_route_ends: route is NULL");
     REFUSES(mimo_route_read(NULL, bed.route), "mimo_route_read: out is NULL");
@@ -553,6 +556,190 @@ MPI_TEST(dispatch_errors, operations_outlive_their_routes)
         expect_twice(sums[i], i);
     }
 }
+
+/* ------------------------------------- routes in flight ------------------------------------- */
+
+enum { SETS = 4 };
+
+/* A dispatch with this number of routes. The first one is set. */
+typedef struct set_bed {
+    mimo_dispatch *dispatch;
+    mimo_route *routes[SETS];
+    mimo_op *ops[SETS];
+} set_bed;
+
+static set_bed begin_sets(void)
+{
+    set_bed bed = {.dispatch = NULL};
+    mimo_dispatch_desc desc = good_desc();
+    mimo_route_desc choice = good_choice();
+    desc.name = "layer 3";
+    MPI_EXPECT_OK(mimo_dispatch_create(&bed.dispatch, mpi_test_comm(), &desc));
+    for (int i = 0; i < SETS; i++)
+        MPI_EXPECT_OK(mimo_route_create(&bed.routes[i], bed.dispatch));
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[0], &choice, NULL));
+    return bed;
+}
+
+static void end_sets(set_bed *bed)
+{
+    for (int i = 0; i < SETS; i++)
+        mimo_route_destroy(bed->routes[i]);
+    mimo_dispatch_destroy(bed->dispatch);
+}
+
+/* Begin to set a route, by which each token has one pair: with expert i, which is rank i's. */
+static void start_set(set_bed *bed, int i, int64_t capacity, int32_t last)
+{
+    int32_t chosen[TOKENS][CHOICES];
+    mimo_route_desc choice = good_choice();
+    for (int token = 0; token < TOKENS; token++) {
+        chosen[token][0] = i;
+        chosen[token][1] = token < TOKENS - 1 ? -1 : last;
+    }
+    choice.ids = chosen;
+    choice.capacity = capacity;
+    MPI_EXPECT_OK(mimo_route_set_start(&bed->ops[i], bed->routes[i], &choice, NULL));
+    memset(chosen, 0, sizeof chosen); /* they were read */
+}
+
+static void expect_set(const set_bed *bed, int i)
+{
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MPI_EXPECT_OK(mimo_route_read(&counts, bed->routes[i]));
+    for (int rank = 0; rank < RANKS; rank++)
+        MPI_EXPECT(counts.rows[rank] == (rank == i ? RANKS * TOKENS : 0),
+                   "route %d: rank %d needs %d rows", i, rank, (int)counts.rows[rank]);
+}
+
+/* Three routes are set while rows move by a fourth one. All waits come in the reverse order. */
+static void set_beside_moves(void)
+{
+    static float tokens[SETS][TOKENS][WIDTH], tiles[SETS][TILE][WIDTH], sums[SETS][TOKENS][WIDTH];
+    mimo_op *rows[SETS], *combines[SETS];
+    bool done = false;
+    set_bed bed = begin_sets();
+    for (int i = 1; i < SETS; i++) {
+        fill_tokens(tokens[i], i);
+        mimo_tensor from = mimo_tensor_2d(tokens[i], MIMO_F32, "th", TOKENS, WIDTH);
+        mimo_tensor tile = mimo_tensor_2d(tiles[i], MIMO_F32, "th", TILE, WIDTH);
+        mimo_tensor sum = mimo_tensor_2d(sums[i], MIMO_F32, "th", TOKENS, WIDTH);
+        MPI_EXPECT_OK(mimo_dispatch_rows_start(&rows[i], bed.routes[0], &tile, &from, 1, NULL));
+        start_set(&bed, i, TILE, -1);
+        MPI_EXPECT_OK(
+            mimo_dispatch_combine_start(&combines[i], bed.routes[0], &sum, &tile, 1, NULL));
+    }
+    while (!done)
+        MPI_EXPECT_OK(mimo_op_test(&done, bed.ops[2]));
+    for (int i = SETS; i-- > 1;) {
+        MPI_EXPECT_OK(mimo_op_wait(&combines[i]));
+        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
+        MPI_EXPECT_OK(mimo_op_wait(&rows[i]));
+        expect_twice(sums[i], i);
+        expect_set(&bed, i);
+    }
+    end_sets(&bed);
+}
+
+MPI_TEST(dispatch_errors, routes_set_in_flight)
+{
+    for (int guarded = 0; guarded < 2; guarded++) {
+        mpi_test_guard(mpi_test_comm(), guarded);
+        set_beside_moves();
+    }
+    mpi_test_guard(mpi_test_comm(), false);
+}
+
+/* Each set has its own error on all ranks: an id of rank 2, its tile, and another route. What rank
+ * 2 brought to a set that failed is forgotten. */
+MPI_TEST(dispatch_errors, of_routes_set_in_flight)
+{
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    mimo_route_desc choice = good_choice();
+    set_bed bed = begin_sets();
+    start_set(&bed, 1, TILE, wrong() ? RANKS : -1);
+    start_set(&bed, 2, wrong() ? 5 : TILE, -1);
+    MPI_EXPECT_OK(mimo_route_set_start(&bed.ops[3], bed.routes[wrong() ? 0 : 3], &choice, NULL));
+    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[3]), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' set of route 1, rank 0 called dispatch "
+                        "'layer 3' set of route 4");
+    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[2]), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3': rank 2 needs 12 rows for its experts, its tile has 5");
+    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[1]), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': route: token 2, choice 1: expert 4 of 4");
+    MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
+    expect_set(&bed, 2);
+    for (int i = 1; i < SETS; i++)
+        start_set(&bed, i, TILE, -1);
+    for (int i = 1; i < SETS; i++) {
+        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
+        expect_set(&bed, i);
+    }
+    end_sets(&bed);
+}
+
+/* Whether a set has ended differs between ranks, and until the wait nothing depends on it. */
+MPI_TEST(dispatch_errors, of_routes_before_their_wait)
+{
+    static float tokens[TOKENS][WIDTH], tile[TILE][WIDTH];
+    static const char words[] =
+        "dispatch 'layer 3': the operation that sets route 2 was not waited";
+    const int32_t *ends;
+    mimo_op *again;
+    bool done = false;
+    mimo_route_desc choice = good_choice();
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    mimo_tensor from = mimo_tensor_2d(tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    mimo_tensor to = mimo_tensor_2d(tile, MIMO_F32, "th", TILE, WIDTH);
+    set_bed bed = begin_sets();
+    start_set(&bed, 1, TILE, -1);
+    while (!done && mpi_test_rank() % 2 == 0)
+        MPI_EXPECT_OK(mimo_op_test(&done, bed.ops[1]));
+    MPI_EXPECT_STATUS(mimo_dispatch_rows(bed.routes[1], &to, &from, 1, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_STATUS(mimo_route_set(bed.routes[1], &choice, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_OK(mimo_route_set_start(&again, bed.routes[1], &choice, NULL));
+    MPI_EXPECT_STATUS(mimo_op_wait(&again), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_STATUS(mimo_route_ends(&ends, bed.routes[1]), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(mimo_op_wait(&bed.ops[1]));
+    expect_set(&bed, 1);
+    end_sets(&bed);
+}
+
+/* A route ends before the operation that sets it, and its dispatch as well. One whose set failed
+ * leaves no trace: the next ones have equal numbers, also on a rank that made none. */
+MPI_TEST(dispatch_errors, sets_outlive_their_routes)
+{
+    mimo_route *route = NULL;
+    mimo_op *op = NULL;
+    mimo_route_desc choice = good_choice();
+    set_bed bed = begin_sets();
+    mimo_status status;
+    if (wrong()) {
+        status = mimo_comm_barrier(mpi_test_comm());
+    } else {
+        MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+        MPI_EXPECT_OK(mimo_route_set_start(&op, route, &choice, NULL));
+        mimo_route_destroy(route);
+        status = mimo_op_wait(&op);
+    }
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
+    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 5");
+    MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    mimo_route_destroy(route);
+    for (int i = 1; i < SETS; i++)
+        start_set(&bed, i, TILE, -1);
+    end_sets(&bed);
+    for (int i = 1; i < SETS; i++)
+        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
+}
+
+/* --------------------------------------- the end -------------------------------------------- */
 
 /* A dispatch ends before its routes, behind them, or with none ever made; its communicator before
  * it. */

@@ -74,19 +74,19 @@ static mimo_status read_own(mimo_messages_route *own, const mimo_dispatch *dispa
 
 mimo_status mimo_messages_set_prepare(mimo_route *route, const mimo_route_desc *desc)
 {
-    mimo_comm *comm = route->dispatch->mover.parent;
+    mimo_comm *comm = route->dispatch->mover.comm;
     MIMO_TRY(read_own(mimo_messages_route_of(route), route->dispatch, desc));
     return comm->backend->host_allgather_prepare(comm, (int)record_bytes(route->dispatch));
 }
 
-static mimo_status tell(const mimo_route *route, const char *call)
+static mimo_status tell(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    mimo_request *request = NULL;
-    mimo_comm *comm = route->dispatch->mover.parent;
+    (void)tiles;
+    mimo_comm *comm = op->mover->comm;
+    const mimo_route *route = mimo_route_of(op);
     const mimo_messages_route *own = mimo_messages_route_of(route);
-    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, own->records, own->told,
-                                                 (int)record_bytes(route->dispatch)));
-    return mimo_wait(comm, &request, call);
+    return comm->backend->host_allgather_start(&op->progress.request, comm, own->records, own->told,
+                                               (int)record_bytes(route->dispatch));
 }
 
 /* -------------------------------------- knowing ------------------------------------- */
@@ -117,8 +117,10 @@ static mimo_route_sizes sizes_of(const mimo_messages_route *own)
 }
 
 /* All is known. What was prepared for the ids before is released. */
-static mimo_status take(mimo_route *route)
+static mimo_status take(mimo_op *op, const mimo_tile_pair *tiles)
 {
+    (void)tiles;
+    mimo_route *route = mimo_route_of(op);
     mimo_messages_route *own = mimo_messages_route_of(route);
     mimo_dispatch_calls_release(route);
     read_records(own, record_bytes(route->dispatch));
@@ -129,11 +131,7 @@ static mimo_status take(mimo_route *route)
     return mimo_route_take(route, &sizes);
 }
 
-mimo_status mimo_messages_set(mimo_route *route, const char *call)
-{
-    MIMO_TRY(tell(route, call));
-    return take(route);
-}
+const mimo_mover_step mimo_messages_set_steps[] = {tell, take, NULL};
 
 mimo_status mimo_messages_ends(const int32_t **out, const mimo_route *route)
 {

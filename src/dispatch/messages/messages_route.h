@@ -6,6 +6,7 @@
 #include "core/recent.h"
 #include "dispatch/route/route_map.h"
 #include "dispatch/route_types.h"
+#include "move/mover.h"
 
 /* What a rank tells all others of a route. Its ids follow. */
 typedef struct mimo_route_record {
@@ -30,7 +31,7 @@ static inline mimo_messages_route *mimo_messages_route_of(const mimo_route *rout
 mimo_status mimo_messages_route_create(mimo_route *route);
 void mimo_messages_route_destroy(mimo_route *route);
 mimo_status mimo_messages_set_prepare(mimo_route *route, const mimo_route_desc *desc);
-mimo_status mimo_messages_set(mimo_route *route, const char *call);
+extern const mimo_mover_step mimo_messages_set_steps[];
 mimo_status mimo_messages_ends(const int32_t **out, const mimo_route *route);
 mimo_status mimo_messages_read(mimo_route_counts *out, const mimo_route *route);
 
