@@ -134,8 +134,9 @@ MIMO_API void mimo_route_destroy(mimo_route *route);
  *
  * Errors, the same on every rank:
  *   - MIMO_ERR_SHAPE (more than max_tokens tokens, or an id that is no expert), MIMO_ERR_ARGUMENT,
- *     MIMO_ERR_STATE (a set of it that was not waited for), MIMO_ERR_MISMATCH (another route, or
- *     another call). The route stays as it was.
+ *     MIMO_ERR_UNSUPPORTED (ids that lie in no host memory), MIMO_ERR_STATE (a set of it that was
+ *     not waited for), MIMO_ERR_MISMATCH (another route, or another call). The route stays as it
+ *     was.
  *   - MIMO_ERR_SHAPE where a tile has fewer rows than it needs: the sentence has the first such
  *     rank, the rows that it needs and its capacity. Moves of the route then give the same error,
  *     and mimo_route_read has the rows needed of all ranks.
@@ -161,7 +162,8 @@ MIMO_API mimo_status mimo_route_set_start(mimo_op **out, mimo_route *route,
                                           const mimo_route_desc *desc, mimo_stream stream);
 
 /** Where the rows of each of this rank's E / ep experts end, padding included: what grouped
- *  products of matrices take. Owned by the route, and overwritten when it is set. Local.
+ *  products of matrices take. They lie in the memory that the communicator moves: host memory.
+ *  Owned by the route, and overwritten when it is set. Local.
  *  MIMO_ERR_STATE: never set, or being set. */
 MIMO_API mimo_status mimo_route_ends(const int32_t **out, const mimo_route *route);
 

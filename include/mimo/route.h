@@ -24,7 +24,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include <mimo/dtype.h>
+#include <mimo/tensor.h>
 
 MIMO_BEGIN_DECLS
 
@@ -38,11 +38,12 @@ typedef struct mimo_route_desc {
     mimo_dtype id_dtype; /* MIMO_I32 or MIMO_I64 */
     int64_t tokens;      /* may differ between ranks, and be 0 */
     int64_t capacity;    /* rows that this rank's tile has; -1: as many as it needs */
+    mimo_memory memory;  /* where the ids lie: so far in host memory */
 } mimo_route_desc;
 
-#define MIMO_ROUTE_DESC_INIT                           \
-    {                                                  \
-        sizeof(mimo_route_desc), NULL, MIMO_I32, 0, -1 \
+#define MIMO_ROUTE_DESC_INIT                                             \
+    {                                                                    \
+        sizeof(mimo_route_desc), NULL, MIMO_I32, 0, -1, MIMO_MEMORY_HOST \
     }
 
 MIMO_API void mimo_route_desc_init(mimo_route_desc *out, size_t size);
@@ -76,6 +77,7 @@ MIMO_API void mimo_routing_init(mimo_routing *out, size_t size);
  *
  * Other errors: MIMO_ERR_ARGUMENT, MIMO_ERR_GRID (E and P are no multiples of ep and etp),
  * MIMO_ERR_SHAPE (an id that is no expert: the sentence has rank, token and choice),
+ * MIMO_ERR_UNSUPPORTED (ids that lie in no host memory),
  * MIMO_ERR_OVERFLOW (2^31 pairs and more).
  */
 MIMO_API mimo_status mimo_route_check(const mimo_routing *routing);

@@ -204,7 +204,7 @@ class mimo_dispatch_desc(Structure):
 
 class mimo_route_desc(Structure):
     _fields_ = [("size", c_size_t), ("ids", c_void_p), ("id_dtype", c_int), ("tokens", c_int64),
-                ("capacity", c_int64)]
+                ("capacity", c_int64), ("memory", c_int)]
 
 
 class mimo_dispatch_counts(Structure):

@@ -53,7 +53,7 @@ Test(descriptors, initial_values)
     SAME_FIELD(mimo_dispatch_desc, alignment, MIMO_DISPATCH_DESC_INIT);
     SAME(mimo_dispatch_counts, MIMO_DISPATCH_COUNTS_INIT);
     SAME(mimo_route_counts, MIMO_ROUTE_COUNTS_INIT);
-    SAME_FIELD(mimo_route_desc, capacity, MIMO_ROUTE_DESC_INIT);
+    SAME_FIELD(mimo_route_desc, memory, MIMO_ROUTE_DESC_INIT);
     SAME(mimo_routing, MIMO_ROUTING_INIT);
     SAME(mimo_step_costs, MIMO_STEP_COSTS_INIT);
     SAME_FIELD(mimo_schedule_desc, stages, MIMO_SCHEDULE_DESC_INIT);

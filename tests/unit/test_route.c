@@ -738,6 +738,8 @@ Test(route, errors_of_a_rank)
     FAILS_FOR(capacity, -2, MIMO_ERR_ARGUMENT, "a capacity of -2 rows");
     FAILS_FOR(id_dtype, MIMO_F32, MIMO_ERR_ARGUMENT, "ids of f32");
     FAILS_FOR(ids, NULL, MIMO_ERR_ARGUMENT, "ids is NULL, for 2 tokens");
+    FAILS_FOR(memory, MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
+              "rank 1: route: the ids lie in memory of kind 1");
     FAILS_FOR(size, 8, MIMO_ERR_ARGUMENT, "its size is 8");
     it.descs[1] = good;
     it.descs[1].ids = wide;

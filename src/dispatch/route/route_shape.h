@@ -38,7 +38,8 @@ typedef struct mimo_route_ids {
 /* Read what one rank brings, in this version's form. MIMO_ERR_ARGUMENT. */
 mimo_status mimo_route_desc_read(mimo_route_desc *out, const mimo_route_desc *desc);
 
-/* Write its ids as 16 bits, all rows of them. MIMO_ERR_SHAPE: one is no expert. */
+/* Write its ids as 16 bits, all rows of them. MIMO_ERR_SHAPE: one is no expert.
+ * MIMO_ERR_UNSUPPORTED: they lie in no host memory. */
 mimo_status mimo_route_ids_read(mimo_route_id *out, const mimo_route_desc *desc,
                                 const mimo_route_shape *shape);
 
