@@ -53,8 +53,10 @@ mimo_status small_run_build(small_run *run)
     TRY(options_compare(options, world));
     TRY(lora_setup_make(&run->lora, options, world));
     model.adapters = run->lora.on ? &run->lora.choice : NULL;
-    const topology_desc grids = {options->encoder, options->llm, options->sp,
-                                 options_expert_grid(options)};
+    const topology_desc grids = {.encoder = options->encoder,
+                                 .llm = options->llm,
+                                 .sp = options->sp,
+                                 .experts = options_expert_grid(options)};
     TRY(topology_create(&run->topology, world, &grids));
     TRY(caption_data_load(&run->data, world, options));
     TRY(model_create(&run->model, &run->topology, &model));

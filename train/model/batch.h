@@ -24,6 +24,8 @@ enum {
     TOKEN_PAD = 257,
     TEXT_VOCABULARY = 258, /* ids that are looked up and predicted */
     TOKEN_IMAGE = 258,     /* stands for one row from the encoder; never looked up or predicted */
+    /* The vocabulary with room to spare, so that tp divides it. */
+    PADDED_VOCABULARY = 288,
     LABEL_IGNORED = -100,
     PATCH = 8, /* pixels along the side of a patch, which is one image token */
     PATCH_VALUES = PATCH * PATCH * 3,

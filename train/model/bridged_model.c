@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "train/model/layer_widths.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/nn/ops/nn_ops.h"
@@ -145,6 +146,9 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
 {
     const model_desc *desc = &out->desc;
     const rank_topology *topology = out->topology;
+    nn_mixture mixture = {0};
+    if (out->dispatch)
+        mixture = mixture_of(out->dispatch, 4 * desc->hidden, desc->top_k);
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
                               .stage = topology->stage,
@@ -155,6 +159,7 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .partition = topology->partition,
                               .sp = topology->sp,
                               .seed = desc->seed,
+                              .words = {TEXT_VOCABULARY, PADDED_VOCABULARY, TOKEN_IMAGE, TOKEN_PAD},
                               .image_tokens = desc->most_images > 0 ? 0 : out->batch.tokens,
                               .seq = desc->seq,
                               .sentences = out->batch.sentences,
@@ -162,7 +167,7 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .heads = desc->heads,
                               .frozen = desc->adapters != NULL,
                               .adapters = desc->adapters,
-                              .dispatch = out->dispatch,
+                              .mixture = out->dispatch ? &mixture : NULL,
                               .experts = topology->experts.place,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
@@ -258,8 +263,7 @@ static mimo_status create_layout(bridged_model *out)
     return desc->experts > 0 ? check_mixtures(&out->layout) : MIMO_OK;
 }
 
-mimo_status model_create(bridged_model *out, const rank_topology *topology,
-                         const model_desc *desc)
+mimo_status model_create(bridged_model *out, const rank_topology *topology, const model_desc *desc)
 {
     TRY(check_desc(desc, topology)); /* the same answer on every rank */
     out->desc = *desc;
@@ -319,11 +323,8 @@ model_saved model_count_saved(const bridged_model *model)
 
 static mimo_status visit_adapters(bridged_model *model, nn_lora_visit *visit)
 {
-    language_model *language = &model->language;
     TRY(encoder_visit(&model->encoder, visit));
-    for (int64_t c = 0; c < language->chunks; c++)
-        TRY(nn_stack_visit(&language->blocks[c], visit));
-    return language->last ? nn_linear_visit(&language->head, visit) : MIMO_OK;
+    return language_visit(&model->language, visit);
 }
 
 static mimo_status unmerge_merged(nn_lora *lora, int weight)

@@ -1,5 +1,7 @@
 #include "train/model/language.h"
 
+#include "core/mutation.h"
+
 #include "train/model/layer_widths.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -39,24 +41,42 @@ static bool ends(const language_model *language, const language_saved *saved)
     return language->last && saved->chunk == language->chunks - 1;
 }
 
+bool language_ends(const language_model *language, int64_t state)
+{
+    return ends(language, &language->saved[state]);
+}
+
 static const nn_stack *blocks_of(const language_model *language, const language_saved *saved)
 {
     return &language->blocks[saved->chunk];
 }
 
+/* The blocks' come first: ranks that push into them find all at the same place. */
 static mimo_status place_saved(language_saved *saved, const language_model *language)
 {
+    TRY(nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->room));
     if (begins(language, saved))
         TRY(place_first(saved, language));
-    TRY(nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->room));
     return ends(language, saved) ? place_last(saved, language) : MIMO_OK;
+}
+
+static mimo_status reserve_room(language_saved *saved, const language_model *language)
+{
+    nn_room *room = &saved->room;
+    int64_t bytes = room->used;
+    if (!language->pushes)
+        return nn_room_reserve(room, language->runtime);
+    TRY(mimo_buffer_create(&saved->buffer, language->pushes, bytes));
+    *room = (nn_room){
+        .runtime = language->runtime, .base = mimo_buffer_data(saved->buffer), .bytes = bytes};
+    return nn_runtime_zero(language->runtime, room->base, bytes);
 }
 
 static mimo_status reserve_saved(language_saved *saved, const language_model *language)
 {
     TRY(nn_stack_saved_init(&saved->blocks, blocks_of(language, saved)));
     TRY(place_saved(saved, language));
-    TRY(nn_room_reserve(&saved->room, language->runtime));
+    TRY(reserve_room(saved, language));
     return place_saved(saved, language);
 }
 
@@ -79,11 +99,17 @@ static mimo_status reserve_states(language_model *out, const int64_t *states)
     return MIMO_OK;
 }
 
+/* Whether padding is kept from experts. */
+static bool masks(const language_model *language)
+{
+    return language->mixtures > 0 && language->words.padding >= 0;
+}
+
 static mimo_status reserve_rooms(language_model *out, const int64_t *states)
 {
     TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
-    if (out->mixtures > 0)
+    if (masks(out))
         TRY(memory_reserve(&out->masked_rows, out->rows, sizeof *out->masked_rows));
     TRY(reserve_states(out, states));
     return nn_runtime_reserve(out->runtime, &out->d_normed, out->own_rows * out->hidden,
@@ -94,6 +120,9 @@ static mimo_status reserve_rooms(language_model *out, const int64_t *states)
 static nn_stack_desc blocks_in(const language_model *out, const language_desc *desc, int64_t chunk)
 {
     const layer_layout *layout = desc->layout;
+    int stages = nn_params_pp_size(out->params);
+    if (MIMO_MUTATED("chunk-order-reversed"))
+        chunk += (out->chunks - 1 - 2 * (chunk / stages)) * stages;
     nn_stack_desc blocks = {.name = "llm.block",
                             .first = layout->bounds[chunk],
                             .count = layout->bounds[chunk + 1] - layout->bounds[chunk],
@@ -112,8 +141,8 @@ static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc 
     int64_t count = desc->layout->pattern->items;
     TRY(memory_reserve(kinds, count, sizeof **kinds));
     for (int64_t i = 0; i < count; i++)
-        (*kinds)[i] = desc->dispatch && layer_layout_mixes(i) ? &nn_block_mixed
-                                                              : layer_layout_kind(desc->layout, i);
+        (*kinds)[i] = desc->mixture && layer_layout_mixes(i) ? &nn_block_mixed
+                                                             : layer_layout_kind(desc->layout, i);
     return MIMO_OK;
 }
 
@@ -121,19 +150,15 @@ static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc 
 static mimo_status add_stages(language_model *out, const language_desc *desc,
                               const nn_block_kind *const *kinds)
 {
-    nn_mixture mixture = {0};
+    nn_mixture mixture = desc->mixture ? *desc->mixture : (nn_mixture){0};
     int stages = nn_params_pp_size(out->params);
+    mixture.cp = desc->cp;
     for (int64_t chunk = 0; chunk < out->chunks * stages; chunk++) {
         int stage = (int)(chunk % stages);
         nn_stack_desc blocks = blocks_in(out, desc, chunk);
         nn_stack other = {0};
         blocks.kinds = kinds + blocks.first;
-        if (desc->dispatch) {
-            int64_t top_k = nn_dispatch_sizes(desc->dispatch)->top_k;
-            mixture = mixture_of(desc->dispatch, blocks.block.inner, top_k);
-            mixture.cp = desc->cp;
-            blocks.block.mixture = &mixture;
-        }
+        blocks.block.mixture = desc->mixture ? &mixture : NULL;
         bool own = stage == nn_params_pp_rank(out->params);
         if (own)
             out->first_block[chunk / stages] = blocks.first;
@@ -154,10 +179,10 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
     if (status == MIMO_OK)
         status = add_stages(out, desc, kinds);
     memory_release(kinds);
-    if (!desc->dispatch)
+    if (!desc->mixture)
         return status;
     out->mixtures = layer_layout_mixtures(desc->layout->pattern->items);
-    out->experts = nn_dispatch_sizes(desc->dispatch)->experts;
+    out->experts = nn_dispatch_sizes(desc->mixture->dispatch)->experts;
     return status;
 }
 
@@ -168,8 +193,10 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     nn_params *params = out->params;
     nn_rule rule = desc->sp ? NN_PARTIAL : NN_REPLICATED; /* of what sees a rank's own rows */
     TRY(nn_embedding_init(&out->text, params,
-                          &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD,
+                          &(nn_embedding_desc){"llm.text", desc->words.text, hidden, EMBEDDING_STD,
                                                rule, text_count(out)}));
+    if (MIMO_MUTATED("positions-on-every-stage"))
+        TRY(nn_params_set_stage(params, desc->stage));
     TRY(nn_embedding_init(
         &out->position, params,
         &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, rule, out->own}));
@@ -177,14 +204,14 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->own_rows, rule));
     nn_linear_desc head = {.name = "llm.head",
                            .in = hidden,
-                           .out = PADDED_VOCABULARY,
+                           .out = desc->words.predicted,
                            .split = NN_SPLIT_COLUMNS,
                            .std = EMBEDDING_STD,
                            .max_rows = out->rows,
                            .sp = desc->sp};
     head.lora = nn_lora_for(desc->adapters, head.name);
     TRY(nn_linear_init(&out->head, params, desc->tp, &head));
-    TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
+    TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, desc->words.predicted, out->rows));
     return nn_params_seal(params);
 }
 
@@ -216,6 +243,8 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->runtime = desc->runtime;
     out->partition = desc->partition;
     out->cp = desc->cp;
+    out->pushes = desc->pushes;
+    out->words = desc->words;
     out->hidden = desc->hidden;
     out->seq = desc->seq;
     out->image_tokens = desc->image_tokens;
@@ -246,16 +275,15 @@ mimo_status language_create(language_model *out, const language_desc *desc)
 
 mimo_status language_text_create(language_text *out, const language_model *language)
 {
-    int64_t special = TOKEN_IMAGE;
     mimo_alignment_desc alignment = MIMO_ALIGNMENT_DESC_INIT;
     alignment.modalities = 1;
-    alignment.special = &special;
-    alignment.vocabulary = TEXT_VOCABULARY;
+    alignment.special = &language->words.image;
+    alignment.vocabulary = language->words.text;
     alignment.memory = nn_runtime_or_host(language->runtime)->memory;
     TRY(mimo_alignment_create(&out->alignment, &alignment));
     TRY(memory_reserve(&out->ids, text_count(language), sizeof *out->ids));
     out->runtime = language->runtime;
-    if (language->mixtures > 0)
+    if (masks(language))
         TRY(nn_runtime_reserve(out->runtime, &out->masked, language->rows, sizeof *out->masked));
     return memory_reserve(&out->labels, language->rows, sizeof *out->labels);
 }
@@ -284,7 +312,9 @@ mimo_status language_connect(language_model *language)
 static void release_saved(language_saved *saved)
 {
     nn_stack_saved_release(&saved->blocks);
-    nn_room_release(&saved->room);
+    if (!saved->buffer)
+        nn_room_release(&saved->room);
+    mimo_buffer_destroy(saved->buffer);
 }
 
 void language_destroy(language_model *language)
@@ -338,11 +368,12 @@ static language_views views_of(const language_model *language, const language_te
 
 /* Split whole sentences [B, S] into this rank's part [B, rows of it], as `content` is split. */
 static mimo_status split_tokens(const language_model *language, mimo_content content, int64_t *part,
-                                int64_t *whole)
+                                const int64_t *whole)
 {
     int64_t sentences = language->sentences;
     int64_t positions = content == MIMO_LABELS ? language->share : language->own;
-    mimo_tensor from = mimo_tensor_2d(whole, MIMO_I64, "bs", sentences, language->seq);
+    void *ids = (void *)(uintptr_t)whole; /* a source, so they stay */
+    mimo_tensor from = mimo_tensor_2d(ids, MIMO_I64, "bs", sentences, language->seq);
     mimo_tensor to = mimo_tensor_2d(part, MIMO_I64, "bs", sentences, positions);
     return mimo_partition_shard(language->partition, content, &to, &from, NULL);
 }
@@ -360,10 +391,10 @@ nn_real *language_output(const language_model *language, int64_t state)
 
 /* Labels are split, then put in the order of the rows. */
 static mimo_status split_labels(language_model *language, language_text *text,
-                                const micro_batch *batch)
+                                const int64_t *labels)
 {
     int64_t sentences = language->sentences, share = language->share;
-    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->labels));
+    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, labels));
     for (int64_t s = 0; s < share; s++)
         for (int64_t b = 0; b < sentences; b++)
             text->labels[s * sentences + b] = language->labels_share[b * share + s];
@@ -372,30 +403,32 @@ static mimo_status split_labels(language_model *language, language_text *text,
 
 /* Padding, and samples that are none. */
 static mimo_status read_masked(language_model *language, language_text *text,
-                               const micro_batch *batch)
+                               const language_sentences *from)
 {
     int64_t sentences = language->sentences, share = language->share;
     text->sequence = nn_sequence_masked(&language->sequence, text->masked);
     if (!text->masked)
         return MIMO_OK;
-    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->ids));
+    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, from->ids));
     for (int64_t s = 0; s < share; s++)
         for (int64_t b = 0; b < sentences; b++)
             language->masked_rows[s * sentences + b] =
-                b >= batch->present || language->labels_share[b * share + s] == TOKEN_PAD;
+                b >= from->present ||
+                language->labels_share[b * share + s] == language->words.padding;
     return nn_runtime_write(language->runtime, text->masked, language->masked_rows,
                             language->rows * (int64_t)sizeof *text->masked);
 }
 
-mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch)
+mimo_status language_read(language_model *language, language_text *text,
+                          const language_sentences *sentences)
 {
-    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
+    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, sentences->ids));
     text->count = 0;
     for (int64_t i = 0; i < language->own_rows; i++)
-        if (language->own_ids[i] != TOKEN_IMAGE)
+        if (language->own_ids[i] != language->words.image)
             text->ids[text->count++] = language->own_ids[i];
-    TRY(read_masked(language, text, batch));
-    TRY(split_labels(language, text, batch));
+    TRY(read_masked(language, text, sentences));
+    TRY(split_labels(language, text, sentences->labels));
     mimo_tensor ids =
         mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
     return mimo_alignment_update(text->alignment, &ids, stream_of(language));
@@ -504,4 +537,11 @@ int64_t language_last_state(const language_model *language)
 mimo_status language_predict(language_model *language, int64_t state, int64_t *ids)
 {
     return nn_loss_argmax(&language->loss, language->saved[state].logits, language->rows, ids);
+}
+
+mimo_status language_visit(language_model *language, nn_lora_visit *visit)
+{
+    for (int64_t c = 0; c < language->chunks; c++)
+        TRY(nn_stack_visit(&language->blocks[c], visit));
+    return language->last ? nn_linear_visit(&language->head, visit) : MIMO_OK;
 }

@@ -8,6 +8,8 @@
  *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
  *   cross-entropy
  *
+ * Image rows stand where the ids say: anywhere in a sentence.
+ *
  * A block may be attention or an MLP alone (layer_layout.h). The MLP of blocks 1, 3, ... may be a
  * mixture of experts. Padding and masked samples go to none.
  *
@@ -19,14 +21,22 @@
 #ifndef TRAIN_LANGUAGE_H
 #define TRAIN_LANGUAGE_H
 
+#include <mimo/alignment.h>
+#include <mimo/buffer.h>
+#include <mimo/partition.h>
+
 #include "train/nn/nn.h"
 
-#include "train/model/batch.h"
 #include "train/model/layer_layout.h"
 
-/* The vocabulary with room to spare, so that tp divides it. It must not depend on tp: rows that are
- * never right still take part in the softmax, and every topology shall compute the same loss. */
-enum { PADDED_VOCABULARY = 288 };
+/** The ids that sentences are made of. */
+typedef struct language_words {
+    int64_t text;      /* ids below are looked up */
+    int64_t predicted; /* columns of the logits, at least those ids; tp divides it. It must not
+                          depend on tp: ids that are never right take part in the softmax */
+    int64_t image;     /* stands for one row from the encoder; at least `text` */
+    int64_t padding;   /* goes to no expert, as sentences that are no samples; below 0: all do */
+} language_words;
 
 typedef struct language_desc {
     mimo_comm *tp, *cp;         /* NULL: one rank */
@@ -37,16 +47,27 @@ typedef struct language_desc {
     const mimo_partition *partition;
     bool sp; /* as the partition's; only where tp is larger than 1 */
     uint64_t seed;
-    int64_t image_tokens;   /* positions that are image rows in every sentence: the first ones */
+    language_words words;
+    int64_t image_tokens;   /* where every sentence begins with them, their number: they need no
+                               room for text. 0: any position may be text */
     int64_t seq, sentences; /* S, B */
     int64_t hidden, heads;
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
-    nn_dispatch *dispatch;             /* of the mixtures' rows; NULL: no block is one */
-    nn_expert_place experts;           /* this rank's place among them */
-    int64_t shards, pairs;             /* V and C of the fixed order; C a multiple of cp */
-    bool recompute;                    /* blocks save nothing, and backward repeats their forward */
+    const nn_mixture *mixture; /* of the blocks that are one, without cp; its dispatch and replay
+                                  are borrowed; NULL: no block is one */
+    nn_expert_place experts;   /* this rank's place among them */
+    mimo_comm *pushes;         /* of ranks that may write into each other's saved states: these lie
+                                  in buffers of them; NULL: of none */
+    int64_t shards, pairs;     /* V and C of the fixed order; C a multiple of cp */
+    bool recompute;            /* blocks save nothing, and backward repeats their forward */
 } language_desc;
+
+/** The sentences of one micro-batch. */
+typedef struct language_sentences {
+    const int64_t *ids, *labels; /* [B, S]; a label below 0 does not count */
+    int64_t present;             /* the first of them are samples, the others are none */
+} language_sentences;
 
 /** The ids and labels of one micro-batch, as this rank needs them: those of several are read before
  *  the first of them goes forward. */
@@ -63,7 +84,8 @@ typedef struct language_text {
 /** What a forward leaves for its backward. */
 typedef struct language_saved {
     int64_t chunk;
-    nn_room room; /* of all below */
+    nn_room room;        /* of all below */
+    mimo_buffer *buffer; /* whose memory it is; NULL: its own */
     nn_embedding_saved text, position;
     nn_stack_saved blocks;
     nn_norm_saved norm;
@@ -89,7 +111,8 @@ typedef struct language_model {
     int64_t *chunk_states; /* [chunks] how many of them are of a chunk */
     bool first, last; /* of the stages: chunk 0 is the model's first one, the last chunk its last */
     const mimo_partition *partition;
-    mimo_comm *cp;
+    mimo_comm *cp, *pushes;
+    language_words words;
     int64_t hidden, seq, image_tokens, sentences;
     int64_t pairs;          /* C */
     int64_t share, rows;    /* positions of this rank, S/cp, and rows, S/cp * B */
@@ -106,9 +129,16 @@ typedef struct language_model {
     nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
-/** Local. The caller zeroes *out before and calls language_destroy after, whatever the result. */
+/** Local; with `pushes` collective over these. The caller zeroes *out before and calls
+ *  language_destroy after, whatever the result. */
 mimo_status language_create(language_model *out, const language_desc *desc);
 void language_destroy(language_model *language);
+
+/** Whether a state is of the model's last chunk. */
+bool language_ends(const language_model *language, int64_t state);
+
+/** Visit the linear layers of this stage. */
+mimo_status language_visit(language_model *language, nn_lora_visit *visit);
 
 /** Tell the other cp ranks this one's positions: once, before the first forward. Collective over
  *  cp. */
@@ -131,7 +161,8 @@ nn_real *language_output(const language_model *language, int64_t state);
 /** Read the ids and labels of a micro-batch into `text`, until the next read into it. Local, and
  *  the one step before a forward that takes memory: the caller sees to it that all ranks agree on
  *  its status. */
-mimo_status language_read(language_model *language, language_text *text, const micro_batch *batch);
+mimo_status language_read(language_model *language, language_text *text,
+                          const language_sentences *sentences);
 
 /** Forward of the state's chunk, from the state's input and a text that was read. The last chunk
  *  adds its losses to those that language_losses returns. Collective over tp and cp. */

@@ -52,7 +52,9 @@ static mimo_status read_samples(model_pass *pass)
     for (int64_t i = 0; status == MIMO_OK && i < pass->desc.micro_batches; i++) {
         part own = part_at(pass, i);
         batch_fill_sentences(&model->batch, own.items, own.count);
-        status = language_read(&model->language, &pass->texts[i], &model->batch);
+        const language_sentences sentences = {model->batch.ids, model->batch.labels,
+                                              model->batch.present};
+        status = language_read(&model->language, &pass->texts[i], &sentences);
     }
     return mimo_comm_agree(model->topology->world, status);
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "train/pipeline/stage_lanes.h"
+#include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
 /* A spec that wants another number of ranks is the most common mistake: say it in the words of the
@@ -17,39 +18,56 @@ static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spe
     return MIMO_OK;
 }
 
+/* first[dp] is 1 + the first rank of each of the encoder's tp groups, or 0. */
+static mimo_status check_stage(const rank_topology *out, const topology_desc *desc, int64_t *first,
+                               int64_t rank)
+{
+    int64_t dp, stage, its_stage;
+    TRY(mimo_grid_coord(&dp, out->encoder, rank, "dp"));
+    TRY(mimo_grid_coord(&stage, out->llm, rank, "pp"));
+    if (first[dp] == 0)
+        first[dp] = 1 + rank;
+    TRY(mimo_grid_coord(&its_stage, out->llm, first[dp] - 1, "pp"));
+    CHECK(its_stage == stage, MIMO_ERR_GRID,
+          "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
+          ", which --llm %s puts on stages %" PRId64 " and %" PRId64
+          ": give pp behind dp, or a smaller tp",
+          desc->encoder, first[dp] - 1, rank, desc->llm, its_stage, stage);
+    return MIMO_OK;
+}
+
 /* Stages are at different steps, so no two of them may wait for each other inside the encoder. */
 static mimo_status check_stages(const rank_topology *out, const topology_desc *desc)
 {
-    int64_t rank = mimo_comm_rank(out->world), dp, stage, its_dp, its_stage;
+    int64_t *first;
     CHECK(mimo_grid_dim_size(out->encoder, "pp") == 1 &&
               mimo_grid_dim_size(out->encoder, "cp") == 1,
           MIMO_ERR_GRID, "--encoder %s: the encoder has neither stages nor cp", desc->encoder);
-    TRY(mimo_grid_coord(&dp, out->encoder, rank, "dp"));
-    TRY(mimo_grid_coord(&stage, out->llm, rank, "pp"));
-    for (int64_t other = 0; other < mimo_comm_size(out->world); other++) {
-        TRY(mimo_grid_coord(&its_dp, out->encoder, other, "dp"));
-        TRY(mimo_grid_coord(&its_stage, out->llm, other, "pp"));
-        CHECK(its_dp != dp || its_stage == stage, MIMO_ERR_GRID,
-              "--encoder %s: its tp joins ranks %" PRId64 " and %" PRId64
-              ", which --llm %s puts on stages %" PRId64 " and %" PRId64
-              ": give pp behind dp, or a smaller tp",
-              desc->encoder, rank, other, desc->llm, stage, its_stage);
-    }
-    return MIMO_OK;
+    TRY(memory_reserve(&first, mimo_grid_dim_size(out->encoder, "dp"), sizeof *first));
+    mimo_status status = MIMO_OK;
+    for (int64_t rank = 0; status == MIMO_OK && rank < mimo_comm_size(out->world); rank++)
+        status = check_stage(out, desc, first, rank);
+    memory_release(first);
+    return status;
+}
+
+/* A bridge of the caller's says by itself which grids it takes. */
+static mimo_status check_pairing(const rank_topology *out, const topology_desc *desc)
+{
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
+    return desc->bridge ? MIMO_OK : mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
 
 static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
 {
     int64_t ranks = mimo_comm_size(out->world);
-    mimo_pairing pairing = MIMO_PAIRING_INIT;
     TRY(parse_spec(&out->encoder, "--encoder", desc->encoder, ranks));
     TRY(parse_spec(&out->llm, "--llm", desc->llm, ranks));
     out->sp = desc->sp && mimo_grid_dim_size(out->llm, "tp") > 1;
     out->stages = (int)mimo_grid_dim_size(out->llm, "pp");
     if (desc->experts)
         TRY(expert_grid_add(&out->experts, out->llm, desc->experts, mimo_comm_rank(out->world)));
-    return out->stages > 1 ? check_stages(out, desc)
-                           : mimo_pairing_of(&pairing, out->encoder, out->llm);
+    return out->stages > 1 ? check_stages(out, desc) : check_pairing(out, desc);
 }
 
 static bool has_groups(const mimo_grid *grid, const char *dim)
@@ -62,7 +80,22 @@ static mimo_status create_groups(mimo_grid *grid, const char *dim)
     return has_groups(grid, dim) ? mimo_grid_create_group(grid, dim) : MIMO_OK;
 }
 
-static mimo_status connect_grids(rank_topology *out)
+static mimo_status create_bridge(rank_topology *out, const topology_desc *given)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.sp = out->sp;
+    desc.partition = &rule;
+    if (out->stages > 1)
+        desc.ctas = LANE_CTAS;
+    if (given->bridge)
+        desc = *given->bridge;
+    desc.src = out->encoder;
+    desc.dst = out->llm;
+    return mimo_bridge_create(&out->bridge, out->world, &desc);
+}
+
+static mimo_status connect_grids(rank_topology *out, const topology_desc *desc)
 {
     TRY(mimo_grid_connect(out->encoder, out->world));
     TRY(mimo_grid_connect(out->llm, out->world));
@@ -70,16 +103,7 @@ static mimo_status connect_grids(rank_topology *out)
     TRY(create_groups(out->llm, "tp"));
     TRY(create_groups(out->llm, "cp"));
     TRY(create_groups(out->llm, "pp"));
-
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    desc.src = out->encoder;
-    desc.dst = out->llm;
-    desc.partition = &rule;
-    if (out->stages > 1)
-        desc.ctas = LANE_CTAS;
-    rule.sp = out->sp;
-    TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
+    TRY(create_bridge(out, desc));
     TRY(mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm));
     return expert_grid_connect(&out->experts, out->gradient);
 }
@@ -116,13 +140,21 @@ static mimo_status find_place(rank_topology *out)
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
+mimo_status topology_check(mimo_comm *world, const topology_desc *desc)
+{
+    rank_topology parsed = {.world = world};
+    mimo_status status = parse_grids(&parsed, desc);
+    topology_destroy(&parsed);
+    return status;
+}
+
 /* What is local fails on one rank alone, if only for want of memory: all agree on it before the
  * next collective call. */
 mimo_status topology_create(rank_topology *out, mimo_comm *world, const topology_desc *desc)
 {
     out->world = world;
     TRY(mimo_comm_agree(world, parse_grids(out, desc)));
-    TRY(connect_grids(out));
+    TRY(connect_grids(out, desc));
     return mimo_comm_agree(world, find_place(out));
 }
 

@@ -36,7 +36,13 @@ typedef struct topology_desc {
     const char *encoder, *llm;
     bool sp;
     const char *experts; /* which ranks share the LLM's experts, "etp=2,ep=2"; NULL: it has none */
+    const mimo_bridge_desc *bridge; /* another bridge than that above, between the same grids: its
+                                       src and dst are not read; NULL: that one; not kept */
 } topology_desc;
+
+/** Whether `world` has room for such a topology: the errors of the next call that its grids have.
+ *  Local; the same answer on every rank. */
+mimo_status topology_check(mimo_comm *world, const topology_desc *desc);
 
 /** Build everything for `world`. Collective. The caller zeroes *out before and calls
  *  topology_destroy after, whatever the result. */

@@ -427,8 +427,10 @@ static mimo_status run_all(run_state *run)
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
     TRY(compute_place_open(&run->place, run->world, &place));
-    const topology_desc grids = {options->encoder, options->llm, options->sp,
-                                 options_expert_grid(options)};
+    const topology_desc grids = {.encoder = options->encoder,
+                                 .llm = options->llm,
+                                 .sp = options->sp,
+                                 .experts = options_expert_grid(options)};
     TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
