@@ -558,14 +558,14 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
     mimo_grid *src = NULL, *dst = NULL;
     mimo_op *op = NULL;
     oracle_tiles tiles = {0};
-    oracle_topology topology = {.world = mpi_test_comm(), .runtime = &runtime};
+    oracle_topology topology = {.ranks.world = mpi_test_comm(), .runtime = &runtime};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     nn_real rows[2 * EACH], got[EACH];
     MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&dst, llm, 0));
     desc.src = src, desc.dst = dst;
     desc.executor.algorithm = algorithm;
-    MPI_EXPECT_OK(mimo_bridge_create(&topology.bridge, topology.world, &desc));
+    MPI_EXPECT_OK(mimo_bridge_create(&topology.ranks.bridge, topology.ranks.world, &desc));
     int64_t samples = 2 / mimo_grid_dim_size(dst, "dp");
     oracle_tiles_desc sizes = {.tokens = TOKENS,
                                .hidden = HIDDEN,
@@ -588,7 +588,7 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
         MPI_EXPECT(same(got[i], 0), "%s, algorithm %d, element %d is %a", llm, (int)algorithm, i,
                    (double)got[i]);
     oracle_tiles_destroy(&tiles);
-    mimo_bridge_destroy(topology.bridge);
+    mimo_bridge_destroy(topology.ranks.bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
     nn_runtime_release(&runtime);

@@ -289,7 +289,7 @@ mimo_status case_compare(const oracle_topology *topology, const oracle_case *sha
 {
     synthetic_step steps[ADAMW_STEPS];
     case_run run = {.host = topology->host, .shape = *shape, .comparison = comparison};
-    run.lead = mimo_comm_rank(topology->world) == 0;
+    run.lead = mimo_comm_rank(topology->ranks.world) == 0;
     run.sizes = oracle_sizes(topology, shape, seed);
     run.sizes.balance = BALANCE;
     run.sizes.others_every = shape->micro_batches > 1 ? OTHERS_EVERY : 0;

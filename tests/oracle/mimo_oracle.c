@@ -35,7 +35,7 @@ static mimo_status create_topology(oracle_topology *out, const oracle_run *run)
 /* An interleaved schedule takes micro-batches by the number of stages. */
 static bool fits(const oracle_topology *topology, const oracle_case *shape)
 {
-    return topology->schedule.chunks == 1 || shape->micro_batches % topology->stages == 0;
+    return topology->schedule.chunks == 1 || shape->micro_batches % topology->ranks.stages == 0;
 }
 
 static mimo_status run_cases(const oracle_run *run, const oracle_case *cases,
@@ -45,7 +45,7 @@ static mimo_status run_cases(const oracle_run *run, const oracle_case *cases,
     mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK && !fits(&topology, &cases[0]) && !fits(&topology, &cases[1]))
         status = mimo_fail(MIMO_ERR_UNSUPPORTED, "no case has micro-batches by %d stages",
-                           (int)topology.stages);
+                           (int)topology.ranks.stages);
     for (int i = 0; i < ORACLE_CASES && status == MIMO_OK; i++)
         if (fits(&topology, &cases[i]))
             status = case_compare(&topology, &cases[i], run->options->seed, &comparisons[i]);
@@ -162,7 +162,7 @@ static int self_test(const oracle_run *run)
     oracle_topology topology = {0};
     mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK)
-        status = mimo_bridge_self_test(topology.bridge, run->options->seed);
+        status = mimo_bridge_self_test(topology.ranks.bridge, run->options->seed);
     int failed = count_ranks(status).failed;
     if (mimo_comm_rank(run->host) == 0 && failed > 0)
         printf("FAIL on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),
@@ -197,7 +197,7 @@ static int run_mode(oracle_run *run)
     mutation_switch_on(run->options->mutation);
     if (run->options->self_test)
         return self_test(run); /* the bridge alone, which takes pp as well */
-    if (oracle_spec_check(&run->options->spec) != MIMO_OK)
+    if (oracle_spec_check(&run->options->spec, run->host) != MIMO_OK)
         return stop(run, EXIT_USAGE, mimo_last_error());
     if (run->options->train == 0)
         return compare(run);

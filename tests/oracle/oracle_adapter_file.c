@@ -62,13 +62,13 @@ static mimo_status list_factors(factors *all)
 static mimo_status find_owners(factors *all)
 {
     const oracle_topology *topology = all->candidate->topology;
-    const mimo_grid *grids[ORACLE_STORES] = {topology->encoder, topology->llm};
+    const mimo_grid *grids[ORACLE_STORES] = {topology->ranks.encoder, topology->ranks.llm};
     mimo_grid *experts[ORACLE_STORES] = {NULL, NULL};
     if (topology->experts > 0)
-        MIMO_TRY(mimo_grid_view(&experts[1], topology->llm, NN_EXPERT_GRID));
+        MIMO_TRY(mimo_grid_view(&experts[1], topology->ranks.llm, NN_EXPERT_GRID));
     for (int store = 0; store < ORACLE_STORES; store++) {
         const nn_owners_desc desc = {.params = all->candidate->stores[store],
-                                     .comm = topology->world,
+                                     .comm = topology->ranks.world,
                                      .grid = grids[store],
                                      .experts = experts[store]};
         MIMO_TRY(nn_owners_init(&all->owners[store], &desc));
@@ -183,8 +183,8 @@ static int64_t tensor_of(const factors *all, int64_t i)
     const oracle_topology *topology = all->candidate->topology;
     if (!MIMO_MUTATED("expert-local-id") || param_of(all, i)->rule < NN_EXPERT_REPLICATED)
         return i;
-    return i - topology->shared.place.ep_rank *
-                   (topology->experts / topology->shared.place.ep_size) * FACTORS;
+    return i - topology->ranks.experts.place.ep_rank *
+                   (topology->experts / topology->ranks.experts.place.ep_size) * FACTORS;
 }
 
 static mimo_status load_own(const factors *all, const adapter_file *file)

@@ -8,6 +8,7 @@
 #include "core/mutation.h"
 #include "train/nn/params/nn_initial.h"
 
+#include "oracle_adapters.h"
 #include "oracle_mixtures.h"
 #include "oracle_steps.h"
 
@@ -31,12 +32,12 @@ void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool
 
 int64_t oracle_layers(const oracle_topology *topology)
 {
-    return topology->stages * topology->schedule.chunks > 2 ? 5 : 2;
+    return topology->ranks.stages * topology->schedule.chunks > 2 ? 5 : 2;
 }
 
 ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed)
 {
-    int64_t unit = mimo_comm_size(topology->world);
+    int64_t unit = mimo_comm_size(topology->ranks.world);
     ref_sizes sizes = synthetic_sizes(unit > topology->shards ? unit : topology->shards, seed);
     oracle_set_adapters(&sizes, topology, shape->micro_batches > 1);
     sizes.experts = topology->experts;
@@ -46,21 +47,86 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
     return sizes;
 }
 
+/* For the rows of all tp ranks, so that a mixture that does not cut them shows. */
+static mimo_status create_dispatch(oracle_candidate *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    const rank_topology *ranks = &out->topology->ranks;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    if (sizes->experts == 0)
+        return MIMO_OK;
+    desc.experts = sizes->experts;
+    desc.top_k = sizes->top_k;
+    desc.etp = ranks->experts.place.etp_size;
+    desc.max_tokens = sizes->seq / ranks->llm_cp * out->sentences;
+    desc.hidden = sizes->hidden;
+    return nn_dispatch_create(&out->dispatch, out->topology->runtime, ranks->experts.group, &desc);
+}
+
+/* Blocks are cut as evenly as it goes. With zero-copy rows and their gradients are written straight
+ * into the tiles of experts. */
+static mimo_status create_language(oracle_candidate *out, const int64_t *states)
+{
+    const ref_sizes *sizes = &out->sizes;
+    const oracle_topology *topology = out->topology;
+    const rank_topology *ranks = &topology->ranks;
+    oracle_adapters adapters;
+    out->forced = (nn_replay){oracle_replay_ids, out->replay};
+    const nn_mixture mixture = {.dispatch = out->dispatch,
+                                .inner = sizes->hidden,
+                                .balance = sizes->balance,
+                                .replay = out->replay ? &out->forced : NULL,
+                                .traced = out->replay != NULL};
+    const language_desc desc = {
+        .tp = ranks->llm_tp,
+        .cp = ranks->llm_cp_group,
+        .stage = ranks->stage,
+        .stages = ranks->stages,
+        .layout = &out->layout,
+        .states = states,
+        .runtime = topology->runtime,
+        .partition = ranks->partition,
+        .sp = ranks->sp,
+        .seed = sizes->seed,
+        .words = {sizes->text_vocabulary, sizes->vocabulary, sizes->image_id, -1},
+        .seq = sizes->seq,
+        .sentences = out->sentences,
+        .hidden = sizes->hidden,
+        .heads = sizes->heads,
+        .frozen = sizes->frozen,
+        .adapters = oracle_adapters_of(&adapters, sizes),
+        .mixture = out->dispatch ? &mixture : NULL,
+        .experts = ranks->experts.place,
+        .pushes = out->dispatch && topology->zero_copy ? ranks->experts.group : NULL,
+        .shards = topology->shards,
+        .pairs = topology->pairs};
+    MIMO_TRY(language_create(&out->llm, &desc));
+    return language_connect(&out->llm);
+}
+
 static mimo_status create_llm(oracle_candidate *out)
 {
+    const layer_layout_desc layout = {.layers = out->sizes.llm_layers,
+                                      .stages = out->topology->ranks.stages,
+                                      .chunks = out->topology->schedule.chunks};
     int64_t *states;
+    MIMO_TRY(create_dispatch(out));
+    MIMO_TRY(layer_layout_create(&out->layout, &layout));
     MIMO_TRY(oracle_pass_states(&states, &out->train, out->topology));
-    mimo_status status = oracle_llm_create(&out->llm, out->topology, &out->sizes, out->sentences,
-                                           states, out->replay);
+    mimo_status status = create_language(out, states);
     mimo_release(states);
-    return status;
+    MIMO_TRY(status);
+    MIMO_TRY(mimo_reserve(&out->texts, out->llm.states, sizeof *out->texts));
+    for (int64_t i = 0; i < out->llm.states; i++)
+        MIMO_TRY(language_text_create(&out->texts[i], &out->llm));
+    return oracle_positions_create(&out->positions, out->topology, &out->sizes, &out->llm);
 }
 
 static mimo_status create_modules(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
     oracle_adapters adapters;
-    encoder_desc encoder = {.tp = out->topology->encoder_tp,
+    encoder_desc encoder = {.tp = out->topology->ranks.encoder_tp,
                             .runtime = out->topology->runtime,
                             .seed = sizes->seed,
                             .states = out->places,
@@ -88,7 +154,7 @@ static mimo_status create_tiles(oracle_candidate *out)
                                     .hidden = out->sizes.hidden,
                                     .samples = {out->pictures, out->group * out->sentences},
                                     .group = out->group,
-                                    .consumes = out->topology->stage == 0,
+                                    .consumes = out->topology->ranks.stage == 0,
                                     .tensors = out->shape.tensors};
     MIMO_TRY(mimo_reserve(&out->tiles, out->places, sizeof *out->tiles));
     for (int64_t i = 0; i < out->places; i++)
@@ -157,10 +223,10 @@ static mimo_status reset_param(const oracle_candidate *candidate, nn_params *par
 /* Experts 0 and 1 have equal scores: the lower id must win. */
 static mimo_status make_twins(const oracle_candidate *candidate)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     nn_real *rows = candidate->on_host;
     int64_t hidden = candidate->sizes.hidden;
-    for (int64_t i = 0; i < llm->sizes.llm_layers && candidate->sizes.twins; i++) {
+    for (int64_t i = 0; i < candidate->sizes.llm_layers && candidate->sizes.twins; i++) {
         const nn_moe *moe = oracle_mixture_at(llm, i);
         if (!moe)
             continue;
@@ -278,9 +344,9 @@ static mimo_status choose_passes(oracle_candidate *out)
 static mimo_status create_passes(oracle_candidate *out)
 {
     const oracle_topology *topology = out->topology;
-    const stage_hops_desc hops = {.world = topology->world,
-                                  .grid = topology->llm,
-                                  .rows = out->llm.own * out->sentences,
+    const stage_hops_desc hops = {.world = topology->ranks.world,
+                                  .grid = topology->ranks.llm,
+                                  .rows = out->llm.own_rows,
                                   .width = out->sizes.hidden,
                                   .ring = topology->schedule.chunks > 1};
     const pipeline_work work = oracle_steps_of(out);
@@ -300,10 +366,10 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
     out->sizes = *sizes;
     out->shape = *shape;
     MIMO_TRY(choose_passes(out));
-    MIMO_TRY(mimo_bridge_samples(&out->first_picture, &out->pictures, topology->bridge, MIMO_SRC,
-                                 out->group * shape->micro_batch));
-    MIMO_TRY(mimo_pairing_samples(&out->first_sentence, &out->sentences, topology->llm,
-                                  mimo_comm_rank(topology->world), shape->micro_batch));
+    MIMO_TRY(mimo_bridge_samples(&out->first_picture, &out->pictures, topology->ranks.bridge,
+                                 MIMO_SRC, out->group * shape->micro_batch));
+    MIMO_TRY(mimo_pairing_samples(&out->first_sentence, &out->sentences, topology->ranks.llm,
+                                  mimo_comm_rank(topology->ranks.world), shape->micro_batch));
     MIMO_TRY(create_modules(out));
     MIMO_TRY(reserve_rooms(out));
     MIMO_TRY(create_passes(out));
@@ -325,7 +391,13 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     mimo_release(candidate->row_of);
     mimo_release(candidate->numbers);
     capture_release(&candidate->sent);
-    oracle_llm_destroy(&candidate->llm);
+    oracle_positions_destroy(&candidate->positions);
+    for (int64_t i = 0; i < candidate->llm.states && candidate->texts; i++)
+        language_text_destroy(&candidate->texts[i]);
+    mimo_release(candidate->texts);
+    language_destroy(&candidate->llm);
+    layer_layout_release(&candidate->layout);
+    nn_dispatch_destroy(candidate->dispatch);
     encoder_destroy(&candidate->encoder);
     memset(candidate, 0, sizeof *candidate);
 }
@@ -366,14 +438,14 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                           oracle_step_result *result)
 {
     const oracle_topology *topology = candidate->topology;
-    const nn_gradients gradients = {.gradient = topology->gradient,
-                                    .world = topology->world,
+    const nn_gradients gradients = {.gradient = topology->ranks.gradient,
+                                    .world = topology->ranks.world,
                                     .n = ORACLE_STORES,
                                     .stores = {candidate->stores[0], candidate->stores[1]},
-                                    .tp = {topology->encoder_tp, topology->tp},
-                                    .pp = {NULL, topology->pp},
-                                    .experts = {NULL, topology->shared.group}};
-    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->gradient));
+                                    .tp = {topology->ranks.encoder_tp, topology->ranks.llm_tp},
+                                    .pp = {NULL, topology->ranks.llm_pp},
+                                    .experts = {NULL, topology->ranks.experts.group}};
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->ranks.gradient));
     MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
@@ -386,7 +458,7 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
                                   oracle_capture *capture, oracle_step_result *result)
 {
-    mimo_gradient_reset(candidate->topology->gradient);
+    mimo_gradient_reset(candidate->topology->ranks.gradient);
     for (int store = 0; store < ORACLE_STORES; store++)
         MIMO_TRY(nn_params_zero_grad(candidate->stores[store]));
     MIMO_TRY(walk(candidate, &candidate->train, step, capture, NULL));

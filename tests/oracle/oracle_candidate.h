@@ -4,10 +4,12 @@
 #define ORACLE_ORACLE_CANDIDATE_H
 
 #include "train/model/encoder.h"
+#include "train/model/language.h"
 
 #include "capture.h"
-#include "oracle_llm.h"
 #include "oracle_pass.h"
+#include "oracle_positions.h"
+#include "oracle_replay.h"
 #include "oracle_tiles.h"
 #include "oracle_topology.h"
 #include "synthetic.h"
@@ -19,7 +21,12 @@ typedef struct oracle_candidate {
     ref_sizes sizes;
     oracle_case shape;
     vision_encoder encoder;
-    oracle_llm llm;
+    nn_dispatch *dispatch; /* of the LLM's mixtures; NULL: there are none */
+    nn_replay forced;      /* of their routers, from `replay` */
+    layer_layout layout;   /* of the LLM's blocks */
+    language_model llm;
+    language_text *texts;              /* [states of the LLM] */
+    oracle_positions positions;        /* of the image rows */
     nn_params *stores[ORACLE_STORES];  /* of the encoder and the LLM; borrowed */
     int64_t group, groups;             /* micro-batches that are encoded together; n of these */
     int64_t first_picture, pictures;   /* of a group: those that this rank encodes */

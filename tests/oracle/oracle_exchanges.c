@@ -40,9 +40,9 @@ static void add_balance(all_counts *counts, const oracle_candidate *candidate, i
     const oracle_topology *topology = candidate->topology;
     int64_t micro = candidate->sizes.balance > 0 ? candidate->shape.micro_batches * mixtures : 0;
     int64_t bytes = candidate->sentences * candidate->sizes.experts * (int64_t)sizeof(int64_t);
-    if (topology->tp)
+    if (topology->ranks.llm_tp)
         add(&counts->llm_tp, NN_EXCHANGE_SUM, micro, bytes);
-    if (topology->cp)
+    if (topology->ranks.llm_cp_group)
         add(&counts->llm_cp, NN_EXCHANGE_SUM, micro, bytes);
 }
 
@@ -54,33 +54,31 @@ static void add_mixtures(all_counts *counts, const oracle_candidate *candidate, 
     int64_t width = candidate->sizes.hidden * (int64_t)sizeof(nn_real);
     int64_t rows = candidate->llm.share * candidate->sentences, tp = topology->tp_size;
     int64_t micro = candidate->shape.micro_batches * mixtures;
-    int64_t part = (rows + tp - 1) / tp, first = part * topology->tp_rank;
+    int64_t part = (rows + tp - 1) / tp, first = part * topology->ranks.llm_tp_rank;
     int64_t own = first >= rows ? 0 : first + part <= rows ? part : rows - first;
     int64_t weights = candidate->sizes.top_k * (int64_t)sizeof(nn_real);
     for (int kind = NN_EXCHANGE_ROWS; kind <= NN_EXCHANGE_COMBINE; kind++) {
         add(&counts->experts, (nn_exchange_kind)kind, micro, own * width);
         add(&counts->experts, (nn_exchange_kind)kind, micro, own * (width + weights));
     }
-    if (topology->tp && !topology->sp)
+    if (topology->ranks.llm_tp && !topology->ranks.sp)
         add(&counts->llm_tp, NN_EXCHANGE_GATHER, 2 * micro, tp * part * width);
 }
 
 /* The blocks of this stage. */
-static int64_t layers_of(const oracle_llm *llm)
+static int64_t layers_of(const language_model *llm)
 {
-    int64_t layers = 0, first, end;
-    for (int64_t c = 0; c < llm->chunks; c++) {
-        oracle_llm_blocks(&first, &end, llm, c);
-        layers += end - first;
-    }
+    int64_t layers = 0;
+    for (int64_t c = 0; c < llm->chunks; c++)
+        layers += llm->blocks[c].count;
     return layers;
 }
 
-static int64_t mixtures_of(const oracle_llm *llm)
+static int64_t mixtures_of(const oracle_candidate *candidate)
 {
     int64_t mixtures = 0;
-    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
-        mixtures += oracle_mixture_at(llm, i) != NULL;
+    for (int64_t i = 0; i < candidate->sizes.llm_layers; i++)
+        mixtures += oracle_mixture_at(&candidate->llm, i) != NULL;
     return mixtures;
 }
 
@@ -94,29 +92,30 @@ static all_counts expected(const oracle_candidate *candidate)
             micro = candidate->shape.micro_batches;
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
-    bool last = topology->stage == topology->stages - 1;
-    int64_t layers = layers_of(&candidate->llm), mixtures = mixtures_of(&candidate->llm);
+    bool last = topology->ranks.stage == topology->ranks.stages - 1;
+    int64_t layers = layers_of(&candidate->llm), mixtures = mixtures_of(candidate);
     int64_t linears = 4 * layers - 2 * mixtures + last; /* and the head */
     bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
     add_mixtures(&counts, candidate, mixtures);
     add_balance(&counts, candidate, mixtures);
-    if (topology->encoder_tp)
+    if (topology->ranks.encoder_tp)
         add(&counts.encoder_tp, NN_EXCHANGE_SUM, candidate->groups * 4 * sizes->encoder_layers,
             pictures * width);
-    if (topology->sp) {
+    if (topology->ranks.sp) {
         add(&counts.llm_tp, NN_EXCHANGE_GATHER, micro * linears, rows * width);
         add(&counts.llm_tp, NN_EXCHANGE_SUM_SCATTER, micro * linears, rows * width);
-    } else if (topology->tp) {
+    } else if (topology->ranks.llm_tp) {
         add(&counts.llm_tp, NN_EXCHANGE_SUM, micro * linears, rows * width);
     }
-    if (topology->cp) { /* keys and values of this rank's heads, of all cp ranks */
-        int64_t keys = mimo_comm_size(topology->cp) * rows * 2 * width / topology->tp_size;
+    if (topology->ranks.llm_cp_group) { /* keys and values of this rank's heads, of all cp ranks */
+        int64_t keys =
+            mimo_comm_size(topology->ranks.llm_cp_group) * rows * 2 * width / topology->tp_size;
         add(&counts.llm_cp, NN_EXCHANGE_GATHER, micro * layers, keys);
         add(&counts.llm_cp, fixed ? NN_EXCHANGE_SUM_SCATTER : NN_EXCHANGE_SUM, micro * layers,
             keys);
     }
-    if (topology->tp && last)
+    if (topology->ranks.llm_tp && last)
         add_loss(&counts.loss, micro, rows, fixed);
     return counts;
 }
@@ -134,7 +133,8 @@ void oracle_exchanges_reset(oracle_candidate *candidate)
 static void capture_walk(const oracle_candidate *candidate, oracle_capture *capture)
 {
     const oracle_topology *topology = candidate->topology;
-    int64_t outer = (topology->stage == 0) + (topology->stage == topology->stages - 1);
+    int64_t outer =
+        (topology->ranks.stage == 0) + (topology->ranks.stage == topology->ranks.stages - 1);
     int64_t hops = 2 * (2 * candidate->llm.chunks - outer) * candidate->shape.micro_batches;
     bool printed = false;
     MIMO_KEEP_FIRST(capture->status, oracle_pass_was_printed(&printed, &candidate->train));

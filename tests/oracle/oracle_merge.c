@@ -4,11 +4,8 @@
 
 static mimo_status visit_linears(oracle_candidate *candidate, nn_lora_visit *visit)
 {
-    oracle_llm *llm = &candidate->llm;
     MIMO_TRY(encoder_visit(&candidate->encoder, visit));
-    for (int64_t c = 0; c < llm->chunks; c++)
-        MIMO_TRY(nn_stack_visit(&llm->blocks[c], visit));
-    return llm->last ? nn_linear_visit(&llm->head, visit) : MIMO_OK;
+    return language_visit(&candidate->llm, visit);
 }
 
 static mimo_status hash_values(uint64_t *hash, const oracle_candidate *candidate)

@@ -6,41 +6,41 @@
 #include "core/check.h"
 
 /* Block i of a chunk; NULL: it is no mixture. */
-static const nn_moe *mixture_in(const oracle_llm *llm, int64_t chunk, int64_t i)
+static const nn_moe *mixture_in(const language_model *llm, int64_t chunk, int64_t i)
 {
     const nn_stack *blocks = &llm->blocks[chunk];
     return blocks->kinds[i] == &nn_block_mixed ? &((const nn_block *)blocks->layers[i])->moe : NULL;
 }
 
-static nn_moe_saved *state_of(const oracle_llm_saved *saved, int64_t i)
+static nn_moe_saved *state_of(const language_saved *saved, int64_t i)
 {
     return &((nn_block_saved *)saved->blocks.blocks[i])->moe;
 }
 
-const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block)
+const nn_moe *oracle_mixture_at(const language_model *llm, int64_t block)
 {
-    int64_t first, end;
     for (int64_t c = 0; c < llm->chunks; c++) {
-        oracle_llm_blocks(&first, &end, llm, c);
-        if (first <= block && block < end)
-            return mixture_in(llm, c, block - first);
+        int64_t i = block - llm->first_block[c];
+        if (i >= 0 && i < llm->blocks[c].count)
+            return mixture_in(llm, c, i);
     }
     return NULL;
 }
 
-int64_t oracle_mixtures_rows(const oracle_llm *llm)
+int64_t oracle_mixtures_rows(const language_model *llm)
 {
     int64_t most = 0;
-    for (int64_t i = 0; i < llm->sizes.llm_layers; i++) {
-        const nn_moe *moe = oracle_mixture_at(llm, i);
-        most = moe && moe->capacity > most ? moe->capacity : most;
-    }
+    for (int64_t c = 0; c < llm->chunks; c++)
+        for (int64_t i = 0; i < llm->blocks[c].count; i++) {
+            const nn_moe *moe = mixture_in(llm, c, i);
+            most = moe && moe->capacity > most ? moe->capacity : most;
+        }
     return most;
 }
 
-int64_t oracle_mixtures_elements(const oracle_llm *llm)
+int64_t oracle_mixtures_elements(const language_model *llm)
 {
-    return oracle_mixtures_rows(llm) * llm->sizes.hidden; /* experts are H wide inside */
+    return oracle_mixtures_rows(llm) * llm->hidden; /* experts are H wide inside */
 }
 
 /* ------------------------------------------- begin ------------------------------------------- */
@@ -48,27 +48,27 @@ int64_t oracle_mixtures_elements(const oracle_llm *llm)
 /* The tokens of the rows that this rank's blocks have. */
 static void number_rows(int64_t *numbers, const oracle_candidate *candidate)
 {
-    const oracle_llm *llm = &candidate->llm;
-    int64_t before = llm->topology->sp ? llm->topology->tp_rank * llm->own : 0;
-    for (int64_t i = 0; i < llm->own * llm->batch; i++)
-        numbers[i] = oracle_replay_token(candidate->replay, before * llm->batch + i, llm->batch);
+    const language_model *llm = &candidate->llm;
+    const rank_topology *ranks = &candidate->topology->ranks;
+    int64_t before = ranks->sp ? ranks->llm_tp_rank * llm->own_rows : 0;
+    for (int64_t i = 0; i < llm->own_rows; i++)
+        numbers[i] = oracle_replay_token(candidate->replay, before + i, llm->sentences);
 }
 
 mimo_status oracle_mixtures_begin(oracle_candidate *candidate, int64_t m, int64_t state)
 {
-    const oracle_llm *llm = &candidate->llm;
-    int64_t rows = llm->own * llm->batch;
+    const language_model *llm = &candidate->llm;
     if (!candidate->replay)
         return MIMO_OK;
     candidate->replay->first = m * candidate->shape.micro_batch + candidate->first_sentence;
-    candidate->replay->position = llm->share_positions;
+    candidate->replay->position = llm->positions;
     candidate->replay->positions = llm->share;
     number_rows(candidate->row_of, candidate);
-    const oracle_llm_saved *saved = &llm->saved[state];
+    const language_saved *saved = &llm->saved[state];
     for (int64_t i = 0; i < saved->blocks.count; i++)
         if (mixture_in(llm, saved->chunk, i))
-            MIMO_TRY(nn_runtime_write(llm->topology->runtime, state_of(saved, i)->numbers,
-                                      candidate->row_of, rows * (int64_t)sizeof(int64_t)));
+            MIMO_TRY(nn_runtime_write(llm->runtime, state_of(saved, i)->numbers, candidate->row_of,
+                                      llm->own_rows * (int64_t)sizeof(int64_t)));
     return MIMO_OK;
 }
 
@@ -229,7 +229,7 @@ static void capture_experts(const mixture_view *it)
     const nn_moe_saved *state = it->state;
     int64_t hidden = it->moe->hidden, inner = experts->inner;
     const int32_t *ends = experts->ends; /* on the host, of the forward before */
-    const nn_expert_place *place = &it->candidate->topology->shared.place;
+    const nn_expert_place *place = &it->candidate->topology->ranks.experts.place;
     const expert_columns parts[] = {{"expert_rows", state->expert_x, hidden, 0, hidden},
                                     {"expert_weights", state->weights, 1, 0, 1},
                                     {"hidden", state->experts.activated, inner * place->etp_size,
@@ -253,20 +253,15 @@ static void capture_result(const mixture_view *it)
 
 void oracle_mixtures_capture(oracle_candidate *candidate, int64_t state)
 {
-    const oracle_llm *llm = &candidate->llm;
-    const oracle_llm_saved *saved = &llm->saved[state];
-    int64_t first, end;
-    oracle_llm_blocks(&first, &end, llm, saved->chunk);
-    for (int64_t block = first; block < end; block++) {
-        const nn_moe *moe = mixture_in(llm, saved->chunk, block - first);
+    const language_model *llm = &candidate->llm;
+    const language_saved *saved = &llm->saved[state];
+    for (int64_t i = 0; i < saved->blocks.count; i++) {
+        const nn_moe *moe = mixture_in(llm, saved->chunk, i);
         if (!moe)
             continue;
-        const mixture_view it = {candidate,
-                                 candidate->capture,
-                                 &candidate->sent,
-                                 block,
-                                 moe,
-                                 state_of(saved, block - first)};
+        const mixture_view it = {
+            candidate, candidate->capture, &candidate->sent, llm->first_block[saved->chunk] + i,
+            moe,       state_of(saved, i)};
         capture_router(&it);
         capture_experts(&it);
         capture_result(&it);

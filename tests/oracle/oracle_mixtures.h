@@ -6,11 +6,11 @@
 #include "oracle_candidate.h"
 
 /* The mixture of a block of the model; NULL: it has none, or is another stage's. */
-const nn_moe *oracle_mixture_at(const oracle_llm *llm, int64_t block);
+const nn_moe *oracle_mixture_at(const language_model *llm, int64_t block);
 
 /* Elements of the widest tile of a mixture's experts, and its rows; 0 without mixtures. */
-int64_t oracle_mixtures_elements(const oracle_llm *llm);
-int64_t oracle_mixtures_rows(const oracle_llm *llm);
+int64_t oracle_mixtures_elements(const language_model *llm);
+int64_t oracle_mixtures_rows(const language_model *llm);
 
 /* Before the forward of micro-batch m: where its rows stand, for the replay, and their tokens,
  * which go to the experts beside them. Where nothing is replayed it does nothing. */

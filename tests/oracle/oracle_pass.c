@@ -10,7 +10,7 @@
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
                                int64_t micro_batches, bool backward, int64_t places)
 {
-    const schedule_need need = {.stages = topology->stages,
+    const schedule_need need = {.stages = topology->ranks.stages,
                                 .micro_batches = micro_batches,
                                 .backward = backward,
                                 .places = places};
@@ -22,7 +22,7 @@ mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
 {
     int64_t chunks = topology->schedule.chunks;
     MIMO_TRY(mimo_reserve(states, chunks, sizeof **states));
-    pipeline_count_states(*states, chunks, pass->schedule, topology->stage);
+    pipeline_count_states(*states, chunks, pass->schedule, topology->ranks.stage);
     return MIMO_OK;
 }
 
@@ -30,10 +30,10 @@ mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology
                                const int64_t *states, int64_t places, stage_hops *hops,
                                const pipeline_work *work)
 {
-    const pipeline_desc desc = {.world = topology->world,
+    const pipeline_desc desc = {.world = topology->ranks.world,
                                 .schedule = out->schedule,
                                 .sizes = out->sizes,
-                                .stage = topology->stage,
+                                .stage = topology->ranks.stage,
                                 .states = states,
                                 .places = places,
                                 .hops = hops,

@@ -17,6 +17,7 @@ typedef struct tile_rows {
     int64_t local, length;    /* positions on this rank, and all of them */
     const int64_t *positions; /* [local]; NULL: all */
     bool sample_major;        /* [batch, local], not [local, batch] */
+    bool images;              /* rows of image tokens alone */
 } tile_rows;
 
 typedef struct tile_columns {
@@ -50,8 +51,11 @@ static void capture_here(const oracle_candidate *candidate, oracle_capture *capt
         int64_t b = rows->sample_major ? i / rows->local : i % rows->batch;
         int64_t sample = sample_at(candidate, rows, b);
         int64_t position = rows->positions ? rows->positions[s] : s;
+        int64_t row = sample * rows->length + position;
         bool exists = sample >= 0 && sample < candidate->shape.samples;
-        candidate->row_of[i] = exists ? sample * rows->length + position : -1;
+        if (exists && rows->images)
+            exists = candidate->step->ids[row] == candidate->sizes.image_id;
+        candidate->row_of[i] = exists ? row : -1;
     }
     capture_block block = {name,          candidate->row_of, count,
                            columns.first, columns.count,     candidate->on_host};
@@ -125,9 +129,9 @@ static void capture_losses(const oracle_candidate *candidate, const tile_rows *r
 static void capture_logits(const oracle_candidate *candidate, const char *name, int64_t m,
                            int64_t state)
 {
-    const oracle_llm *llm = &candidate->llm;
-    tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
-    tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
+    const language_model *llm = &candidate->llm;
+    tile_columns logits = {candidate->topology->ranks.llm_tp_rank * llm->head.out, llm->head.out};
+    tile_rows share = llm_rows(candidate, m, llm->share, llm->positions);
     capture_tile(candidate, candidate->capture, name, &share, logits, llm->saved[state].logits);
 }
 
@@ -137,33 +141,55 @@ static nn_real *image_rows(const oracle_candidate *candidate, const pipeline_tas
     return oracle_tiles_part(&candidate->tiles[task->place], task->part);
 }
 
+/* Text rows, which are sample-major, of the positions that this rank keeps. */
+static void capture_text(const oracle_candidate *candidate, const pipeline_task *task)
+{
+    const language_model *llm = &candidate->llm;
+    const language_text *text = &candidate->texts[task->state];
+    int64_t first = task->index * candidate->shape.micro_batch + candidate->first_sentence;
+    int64_t count = 0, bytes = text->count * llm->hidden * (int64_t)sizeof(nn_real);
+    MIMO_KEEP_FIRST(candidate->capture->status,
+                    nn_runtime_read(candidate->topology->runtime, candidate->on_host,
+                                    llm->saved[task->state].text_rows, bytes));
+    for (int64_t b = 0; b < llm->sentences; b++)
+        for (int64_t s = 0; s < llm->own; s++) {
+            int64_t row = (first + b) * llm->seq + llm->own_positions[s];
+            bool exists = first + b < candidate->shape.samples;
+            if (candidate->step->ids[row] != candidate->sizes.image_id)
+                candidate->row_of[count++] = exists ? row : -1;
+        }
+    capture_block block = {"llm.merged", candidate->row_of, count, 0,
+                           llm->hidden,  candidate->on_host};
+    capture_add(candidate->capture, &block);
+}
+
 /* What comes before the blocks. */
 static void capture_first(const oracle_candidate *candidate, const pipeline_task *task)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     oracle_capture *capture = candidate->capture;
     tile_columns all = {0, candidate->sizes.hidden};
     tile_rows image = llm_rows(candidate, task->index, candidate->sizes.image_tokens, NULL);
     tile_rows whole = llm_rows(candidate, task->index, candidate->sizes.seq, NULL);
     tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
-    image.sample_major = llm->topology->sample_major;
+    image.sample_major = candidate->topology->sample_major;
+    whole.images = true;
     capture_tile(candidate, capture, "bridge.rows", &image, all, image_rows(candidate, task));
-    capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
-    capture_tile(candidate, capture, "llm.input", &own, all, oracle_llm_input(llm, task->state));
+    capture_tile(candidate, capture, "llm.merged", &whole, all, candidate->positions.whole);
+    capture_text(candidate, task);
+    capture_tile(candidate, capture, "llm.input", &own, all, language_input(llm, task->state));
 }
 
 static void capture_blocks(oracle_candidate *candidate, const pipeline_task *task)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     tile_columns all = {0, candidate->sizes.hidden};
     tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
     char name[32];
-    int64_t first, end;
-    oracle_llm_blocks(&first, &end, llm, task->chunk);
-    for (int64_t i = first; i < end; i++) {
-        snprintf(name, sizeof name, "llm.block%d", (int)i);
+    for (int64_t i = 0; i < llm->blocks[task->chunk].count; i++) {
+        snprintf(name, sizeof name, "llm.block%d", (int)(llm->first_block[task->chunk] + i));
         capture_tile(candidate, candidate->capture, name, &own, all,
-                     llm->saved[task->state].blocks.x[i - first + 1]);
+                     llm->saved[task->state].blocks.x[i + 1]);
     }
     oracle_mixtures_capture(candidate, task->state);
 }
@@ -171,10 +197,10 @@ static void capture_blocks(oracle_candidate *candidate, const pipeline_task *tas
 /* What comes behind them. */
 static void capture_last(const oracle_candidate *candidate, const pipeline_task *task)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     tile_columns all = {0, candidate->sizes.hidden};
     tile_rows own = llm_rows(candidate, task->index, llm->own, llm->own_positions);
-    tile_rows share = llm_rows(candidate, task->index, llm->share, llm->share_positions);
+    tile_rows share = llm_rows(candidate, task->index, llm->share, llm->positions);
     capture_tile(candidate, candidate->capture, "llm.norm", &own, all,
                  llm->saved[task->state].normed);
     capture_logits(candidate, "llm.logits", task->index, task->state);
@@ -183,16 +209,16 @@ static void capture_last(const oracle_candidate *candidate, const pipeline_task 
 
 static void capture_llm(oracle_candidate *candidate, const pipeline_task *task)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     if (candidate->logits) {
-        if (oracle_llm_ends(llm, task->state))
+        if (language_ends(llm, task->state))
             capture_logits(candidate, candidate->logits, task->index, task->state);
         return;
     }
-    if (oracle_llm_begins(llm, task->state))
+    if (task->first)
         capture_first(candidate, task);
     capture_blocks(candidate, task);
-    if (oracle_llm_ends(llm, task->state))
+    if (language_ends(llm, task->state))
         capture_last(candidate, task);
 }
 
@@ -255,27 +281,32 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
  * nothing. */
 static mimo_status add_losses(oracle_candidate *candidate, int64_t state)
 {
-    const oracle_llm *llm = &candidate->llm;
+    const language_model *llm = &candidate->llm;
     double sum = 0;
-    int64_t tokens = llm->share * llm->batch;
-    if (oracle_llm_ends(llm, state))
-        MIMO_TRY(nn_loss_read(&candidate->llm.loss, &sum, &tokens));
+    int64_t tokens = llm->rows;
+    if (language_ends(llm, state))
+        MIMO_TRY(language_losses(&candidate->llm, &sum, &tokens));
     else if (llm->last || !MIMO_MUTATED("loss-on-every-stage"))
         return MIMO_OK;
-    return mimo_gradient_add(candidate->topology->gradient, sum, tokens);
+    return mimo_gradient_add(candidate->topology->ranks.gradient, sum, tokens);
 }
 
 static mimo_status forward(oracle_candidate *candidate, const pipeline_task *task)
 {
-    oracle_llm *llm = &candidate->llm;
+    language_model *llm = &candidate->llm;
     int64_t slot = task->index * candidate->shape.micro_batch + candidate->first_sentence;
     int64_t first = slot * candidate->sizes.seq;
     if (task->first)
         MIMO_TRY(oracle_tiles_take(&candidate->tiles[task->place], task->part));
+    const language_sentences sentences = {candidate->step->ids + first,
+                                          candidate->step->labels + first, llm->sentences};
+    language_text *text = &candidate->texts[task->state];
     MIMO_TRY(oracle_mixtures_begin(candidate, task->index, task->state));
-    MIMO_TRY(oracle_llm_read(llm, task->state, candidate->step->ids + first,
-                             candidate->step->labels + first));
-    MIMO_TRY(oracle_llm_forward(llm, task->state, image_rows(candidate, task)));
+    MIMO_TRY(language_read(llm, text, &sentences));
+    if (task->first)
+        MIMO_TRY(oracle_positions_put(&candidate->positions, task->state,
+                                      image_rows(candidate, task), sentences.ids));
+    MIMO_TRY(language_forward(llm, text, task->state));
     if (candidate->capture)
         capture_llm(candidate, task);
     return add_losses(candidate, task->state);
@@ -283,17 +314,20 @@ static mimo_status forward(oracle_candidate *candidate, const pipeline_task *tas
 
 static mimo_status backward_input(oracle_candidate *candidate, const pipeline_task *task)
 {
-    return oracle_llm_backward_input(&candidate->llm, task->state, image_rows(candidate, task));
+    MIMO_TRY(language_backward_input(&candidate->llm, task->state));
+    return task->first ? oracle_positions_back(&candidate->positions, task->state,
+                                               image_rows(candidate, task))
+                       : MIMO_OK;
 }
 
 /* Stage p does this half p micro-batches later than the other one: behind the last of these stand
  * the last p + 1 of this half. */
 static mimo_status backward_params(oracle_candidate *candidate, const pipeline_task *task)
 {
-    int64_t behind = candidate->shape.micro_batches - 1 - candidate->topology->stage;
+    int64_t behind = candidate->shape.micro_batches - 1 - candidate->topology->ranks.stage;
     if (task->index >= behind && MIMO_MUTATED("input-counts-as-last"))
         return MIMO_OK;
-    return oracle_llm_backward_params(&candidate->llm, task->state);
+    return language_backward_params(&candidate->llm, &candidate->texts[task->state], task->state);
 }
 
 static mimo_status backward(oracle_candidate *candidate, const pipeline_task *task)
@@ -350,7 +384,7 @@ static nn_real *gradient(const oracle_candidate *candidate, const pipeline_task 
     int64_t state = task->state;
     if (MIMO_MUTATED("saved-of-last"))
         state = candidate->llm.states - 1;
-    return oracle_llm_input(&candidate->llm, state);
+    return language_input(&candidate->llm, state);
 }
 
 static nn_real *input(void *context, const pipeline_task *task)
@@ -361,13 +395,13 @@ static nn_real *input(void *context, const pipeline_task *task)
         return gradient(candidate, task);
     if (MIMO_MUTATED("hop-of-next-micro-batch"))
         state = (state + 1) % candidate->llm.states;
-    return oracle_llm_input(&candidate->llm, state);
+    return language_input(&candidate->llm, state);
 }
 
 static nn_real *output(void *context, const pipeline_task *task)
 {
     const oracle_candidate *candidate = context;
-    return oracle_llm_output(&candidate->llm, task->state);
+    return language_output(&candidate->llm, task->state);
 }
 
 pipeline_work oracle_steps_of(oracle_candidate *candidate)

@@ -41,7 +41,8 @@ static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topolo
     int64_t count = ROOMS * parts_of(out);
     if (!topology->zero_copy)
         return nn_runtime_reserve(out->runtime, &out->room, count, sizeof *out->room);
-    MIMO_TRY(mimo_buffer_create(&out->buffer, topology->world, count * (int64_t)sizeof *out->room));
+    MIMO_TRY(mimo_buffer_create(&out->buffer, topology->ranks.world,
+                                count * (int64_t)sizeof *out->room));
     out->room = mimo_buffer_data(out->buffer);
     return MIMO_OK;
 }
@@ -61,7 +62,7 @@ mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topolo
                                 const oracle_tiles_desc *desc)
 {
     out->desc = *desc;
-    out->bridge = topology->bridge;
+    out->bridge = topology->ranks.bridge;
     out->runtime = topology->runtime;
     out->sample_major = topology->sample_major;
     out->width[0] = desc->tensors == 1 ? desc->hidden : desc->hidden / 4;

@@ -1,15 +1,14 @@
-/* The two grids over the same ranks, the communicators of the layers, and the library's objects
- * between the modules. */
+/* What a run is told, and the trainer's topology that this describes. Its bridge knows nothing of
+ * cp and sp: each of the LLM's ranks gets all image rows of its sentences. */
 #ifndef ORACLE_ORACLE_TOPOLOGY_H
 #define ORACLE_ORACLE_TOPOLOGY_H
 
 #include <mimo/mimo.h>
 
 #include "train/device/compute_place.h"
-#include "train/model/expert_grid.h"
+#include "train/model/topology.h"
 #include "train/pipeline/schedule_choice.h"
 #include "executors.h"
-#include "train/nn/params/nn_params.h"
 
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
@@ -24,31 +23,23 @@ typedef struct oracle_spec {
 } oracle_spec;
 
 typedef struct oracle_topology {
-    mimo_comm *host;  /* borrowed: all ranks, for host memory */
-    mimo_comm *world; /* borrowed: all ranks, for tensors in the memory of the computation */
+    rank_topology ranks;       /* its world has tensors in the memory of the computation */
+    mimo_comm *host;           /* borrowed: all ranks, for host memory */
     const nn_runtime *runtime; /* borrowed: where the computation runs */
-    bool sp;                   /* only set where the LLM's tp > 1 */
     int adapters;              /* of the spec, as the next three */
     const char *adapted;
     int64_t shards, pairs;
     int64_t experts, top_k;
-    expert_grid shared; /* which ranks share the experts; zeros: there are none */
-    bool zero_copy;     /* tiles of the bridge lie in a buffer */
-    mimo_grid *encoder, *llm;
-    mimo_comm *encoder_tp, *tp, *cp, *pp; /* all but the first are the LLM's; NULL: of size 1 */
-    int64_t tp_rank, tp_size;             /* of the LLM */
-    int64_t stage, stages;                /* of the LLM */
+    bool zero_copy;  /* tiles of the bridge lie in a buffer */
+    int64_t tp_size; /* of the LLM */
     schedule_choice schedule;
     bool sample_major; /* image rows in the LLM's tile: groups of micro-batches need that */
-    mimo_bridge *bridge;
-    mimo_partition *partition;
-    mimo_gradient *gradient;
 } oracle_topology;
 
-/* An error where a grid does not parse, or has several ranks along a dimension that its model is
- * not split over: those ranks would have no samples, and others would wait for them. Local, and the
- * same on every rank. */
-mimo_status oracle_spec_check(const oracle_spec *spec);
+/* An error where there is no such topology of `world`, or a grid has several ranks along a
+ * dimension that its model is not split over: those ranks would have no samples, and others would
+ * wait for them. Local, and the same on every rank. */
+mimo_status oracle_spec_check(const oracle_spec *spec, mimo_comm *world);
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,

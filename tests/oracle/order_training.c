@@ -30,7 +30,7 @@ static mimo_status find_copies(int64_t *copies, bool *first, const oracle_topolo
         int64_t place;
         for (int c = 0; cut[c]; c++)
             is_cut = is_cut || strcmp(dim.name, cut[c]) == 0;
-        MIMO_TRY(mimo_grid_coord(&place, grid, mimo_comm_rank(topology->world), dim.name));
+        MIMO_TRY(mimo_grid_coord(&place, grid, mimo_comm_rank(topology->ranks.world), dim.name));
         *first = *first && (place == 0 || is_cut);
         *copies *= is_cut ? 1 : dim.size;
     }
@@ -77,9 +77,9 @@ static mimo_status hash_module(uint64_t *hash, const oracle_topology *topology,
     mimo_grid *view;
     MIMO_TRY(hash_store(&others, &experts, params, part));
     MIMO_TRY(add_hash(hash, topology, others, grid, over_tp));
-    if (topology->experts == 0 || grid != topology->llm)
+    if (topology->experts == 0 || grid != topology->ranks.llm)
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_view(&view, topology->llm, NN_EXPERT_GRID));
+    MIMO_TRY(mimo_grid_view(&view, topology->ranks.llm, NN_EXPERT_GRID));
     return add_hash(hash, topology, experts, view, over_all);
 }
 
@@ -87,8 +87,8 @@ static mimo_status hash_all(uint64_t *hash, const oracle_candidate *candidate, n
 {
     const oracle_topology *topology = candidate->topology;
     *hash = 0;
-    MIMO_TRY(hash_module(hash, topology, candidate->stores[0], topology->encoder, part));
-    return hash_module(hash, topology, candidate->stores[1], topology->llm, part);
+    MIMO_TRY(hash_module(hash, topology, candidate->stores[0], topology->ranks.encoder, part));
+    return hash_module(hash, topology, candidate->stores[1], topology->ranks.llm, part);
 }
 
 static uint64_t bits_of(double value)
