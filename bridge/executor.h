@@ -1,5 +1,5 @@
-/* An executor: one way to move the tensors of a bridge's calls, as a table. executors.h says which
- * executors there are. */
+/* An executor: one way to move the tensors of a bridge's calls, as a table. bridge_executors.h says
+ * which executors there are. */
 #ifndef MIMO_BRIDGE_EXECUTOR_H
 #define MIMO_BRIDGE_EXECUTOR_H
 
