@@ -6,6 +6,7 @@
 #include "core/memory.h"
 #include "device/profile.h"
 #include "dispatch/dispatch_desc.h"
+#include "dispatch/dispatch_end.h"
 #include "dispatch/dispatch_executor.h"
 #include "dispatch/dispatch_op.h"
 

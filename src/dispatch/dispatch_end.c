@@ -1,7 +1,8 @@
 /* The end of a dispatch, whether the caller, a route or an operation was the last to need it. */
+#include "dispatch/dispatch_end.h"
+
 #include "comm/comm_backend.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_types.h"
 
 void mimo_dispatch_release(mimo_dispatch *dispatch)
 {

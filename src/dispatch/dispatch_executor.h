@@ -29,7 +29,7 @@ typedef struct mimo_dispatch_executor {
      * the route knew stays: its moves may be in flight. */
     mimo_status (*set_prepare)(mimo_route *route, const mimo_route_desc *desc);
     /* The steps that set the route: all ranks agree, and its moves have ended. The last one calls
-     * mimo_route_take. */
+     * mimo_route_take (route_state.h). */
     const mimo_mover_step *set;
     /* Where the rows of this rank's experts end, and the rows that all tiles need. Of a route that
      * was set. */

@@ -6,6 +6,7 @@
 #include "core/memory.h"
 #include "dispatch/dispatch_executor.h"
 #include "dispatch/dispatch_views.h"
+#include "dispatch/route_state.h"
 
 /* ------------------------------------- its life ------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "device/profile.h"
 #include "dispatch/dispatch_executor.h"
+#include "dispatch/route_state.h"
 #include "move/op_types.h"
 
 /* Without a route this rank can't make the call. */

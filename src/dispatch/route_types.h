@@ -1,4 +1,4 @@
-/* What all executors know of a route, and what becomes of it. */
+/* What all executors know of a route. */
 #ifndef MIMO_DISPATCH_ROUTE_TYPES_H
 #define MIMO_DISPATCH_ROUTE_TYPES_H
 
@@ -33,20 +33,5 @@ struct mimo_route {
                        the route: whether a set has ended differs between ranks */
     bool destroyed; /* by the caller; the last of these operations releases it */
 };
-
-/* Release a route that the caller has destroyed, where no operation needs it (route.c). */
-void mimo_route_release_unused(mimo_route *route);
-
-/* The caller has waited for an operation that sets the route (route.c). */
-void mimo_route_end_set(mimo_route *route);
-
-/* MIMO_ERR_STATE where an operation that sets the route was not waited for (route.c). */
-mimo_status mimo_route_check_settled(const mimo_route *route);
-
-/* The same where it was never set, and the error of one that overflowed (route.c). */
-mimo_status mimo_route_check_set(const mimo_route *route);
-
-/* The route is set, with these sizes. The error of one that overflowed (route.c). */
-mimo_status mimo_route_take(mimo_route *route, const mimo_route_sizes *sizes);
 
 #endif

@@ -10,6 +10,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "dispatch/messages/dispatch_call.h"
+#include "dispatch/route_state.h"
 
 /* Bytes of a rank's record. */
 static int64_t record_bytes(const mimo_dispatch *dispatch)

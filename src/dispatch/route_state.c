@@ -5,7 +5,9 @@
 #include "core/descriptor.h"
 #include "core/memory.h"
 #include "device/profile.h"
+#include "dispatch/dispatch_end.h"
 #include "dispatch/dispatch_executor.h"
+#include "dispatch/route_state.h"
 
 MIMO_DEFINE_INIT(mimo_route_counts, MIMO_ROUTE_COUNTS_INIT)
 
