@@ -310,6 +310,7 @@ static void print_dispatches(void)
     FIELD(mimo_route_desc, id_dtype);
     FIELD(mimo_route_desc, tokens);
     FIELD(mimo_route_desc, capacity);
+    FIELD(mimo_route_desc, memory);
     STRUCT(mimo_dispatch_counts);
     FIELD(mimo_dispatch_counts, size);
     FIELD(mimo_dispatch_counts, routes);
