@@ -17,13 +17,17 @@ static mimo_status read_costs(void *into, const option_row *row, const char *tex
     return status == MIMO_OK ? MIMO_OK : mimo_fail_prefix(status, "--");
 }
 
+/* "1f1b|interleaved|...", in the order of the values, behind a bar. */
+#define BAR_WORD(name, value, word, what) "|" word
+static const char kinds[] = MIMO_SCHEDULE_KIND_LIST(BAR_WORD);
+#undef BAR_WORD
+
 #define OPTION_INTO plan_schedule_request
 
 static const option_row rows[] = {
     OPTION_INT("pp", "N", desc.stages, 1, INT64_MAX, "Stages of the pipeline"),
     OPTION_INT("micro-batches", "M", desc.micro_batches, 1, INT64_MAX, "Micro-batches of a step"),
-    OPTION_CHOICE("kind", desc.kind, "1f1b|interleaved|zero-bubble|forward",
-                  "The order of the LLM's steps (1f1b)"),
+    OPTION_CHOICE("kind", desc.kind, &kinds[1], "The order of the LLM's steps (1f1b)"),
     OPTION_INT("vpp", "V", desc.chunks, 1, INT64_MAX, "Chunks of a stage (1)"),
     OPTION_INT("encoder-group", "G", desc.encoder_group, 0, INT64_MAX,
                "Micro-batches that the encoder takes at once (1); M: three phases; 0: no encoder"),

@@ -75,11 +75,17 @@ MIMO_API void mimo_step_costs_init(mimo_step_costs *out, size_t size);
 
 /* ----------------------------------------- schedules ---------------------------------------- */
 
+/** One row for each kind of schedule: X(name, value, word, what it is). */
+#define MIMO_SCHEDULE_KIND_LIST(X)                                                     \
+    X(1F1B, 0, "1f1b", "a forward, a backward in turn, after a warmup")                \
+    X(INTERLEAVED, 1, "interleaved", "1F1B over V chunks; M is a multiple of pp")      \
+    X(ZERO_BUBBLE, 2, "zero-bubble", "1F1B, I and W for B; stage p holds W back by p") \
+    X(FORWARD, 3, "forward", "F alone: evaluation, generation")
+
 typedef enum mimo_schedule_kind {
-    MIMO_SCHEDULE_1F1B = 0,        /* a forward, a backward in turn, after a warmup */
-    MIMO_SCHEDULE_INTERLEAVED = 1, /* the same over V chunks; M is a multiple of pp */
-    MIMO_SCHEDULE_ZERO_BUBBLE = 2, /* 1F1B with I and W in place of B; stage p holds W back by p */
-    MIMO_SCHEDULE_FORWARD = 3,     /* F alone: evaluation, generation */
+#define MIMO_SCHEDULE_KIND_ENUM(name, value, word, what) MIMO_SCHEDULE_##name = (value),
+    MIMO_SCHEDULE_KIND_LIST(MIMO_SCHEDULE_KIND_ENUM)
+#undef MIMO_SCHEDULE_KIND_ENUM
 } mimo_schedule_kind;
 
 typedef struct mimo_schedule_desc {

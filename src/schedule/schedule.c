@@ -13,10 +13,9 @@ MIMO_DEFINE_INIT(mimo_schedule_desc, MIMO_SCHEDULE_DESC_INIT)
 /* ----------------------------------------- descriptor --------------------------------------- */
 
 static const char *const kind_names[] = {
-    [MIMO_SCHEDULE_1F1B] = "1F1B",
-    [MIMO_SCHEDULE_INTERLEAVED] = "interleaved",
-    [MIMO_SCHEDULE_ZERO_BUBBLE] = "zero bubble",
-    [MIMO_SCHEDULE_FORWARD] = "forward only",
+#define ROW(name, value, word, what) [value] = (word),
+    MIMO_SCHEDULE_KIND_LIST(ROW)
+#undef ROW
 };
 
 static mimo_status check_sizes(const mimo_schedule_desc *desc)

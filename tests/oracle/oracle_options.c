@@ -51,25 +51,6 @@ static mimo_status read_experts(void *into, const option_row *row, const char *t
     return MIMO_OK;
 }
 
-static const int kinds[] = {MIMO_SCHEDULE_1F1B, MIMO_SCHEDULE_ZERO_BUBBLE,
-                            MIMO_SCHEDULE_INTERLEAVED, MIMO_SCHEDULE_1F1B};
-
-static mimo_status read_schedule(void *into, const option_row *row, const char *text)
-{
-    static const char interleaved[] = "interleaved:";
-    oracle_options *options = into;
-    schedule_choice *out = &options->spec.schedule;
-    options->three_phases = strcmp(text, "three-phases") == 0;
-    if (strncmp(text, interleaved, strlen(interleaved)) == 0) {
-        out->kind = MIMO_SCHEDULE_INTERLEAVED;
-        return option_read_int(&out->chunks, "--schedule interleaved", text + strlen(interleaved),
-                               2, MOST_CHUNKS);
-    }
-    MIMO_TRY(option_read(into, row, text));
-    out->chunks = out->kind == MIMO_SCHEDULE_INTERLEAVED ? 2 : 1;
-    return MIMO_OK;
-}
-
 static mimo_status read_mutation(void *into, const option_row *row, const char *text)
 {
     MIMO_TRY(option_read(into, row, text));
@@ -94,11 +75,11 @@ static const option_row rows[] = {
     OPTION_TEXT("expert-grid", "SPEC", spec.expert_grid,
                 "Which ranks share them, such as etp=2,ep=4 (default: etp=1,ep=1)"),
     OPTION_CHOICE(
-        "schedule", spec.schedule.kind, "1f1b|zero-bubble|interleaved[:V]|three-phases",
+        "schedule", schedule.word, OPTION_SCHEDULE_WORDS,
         "Of the stages of --llm ...,pp=2 (default 1f1b). interleaved has V chunks a stage "
         "(default 2), in the second case alone; three-phases is 1f1b with all of the "
         "encoder's work before and behind",
-        .values = kinds, .read = read_schedule),
+        .high = MOST_CHUNKS, .read = option_read_schedule),
     OPTION_INT("encoder-group", "G", spec.schedule.group, 1, INT_MAX,
                "Micro-batches that are encoded together (default: 1)"),
     OPTION_INT("encoder-alive", "L", spec.schedule.alive, 1, INT_MAX,
@@ -141,7 +122,9 @@ static mimo_status check_together(void *into)
     bool is_run = !o->list_mutations && !o->list_order_mutations && !o->runs;
     MIMO_CHECK(!is_run || (o->spec.encoder && o->spec.llm), MIMO_ERR_ARGUMENT,
                "--encoder and --llm are needed; see --help");
-    if (!o->three_phases)
+    schedule->kind = option_schedule_kind(&o->schedule);
+    schedule->chunks = o->schedule.chunks;
+    if (o->schedule.word != OPTION_THREE_PHASES)
         return MIMO_OK;
     MIMO_CHECK(schedule->group == 0 && schedule->alive == 0, MIMO_ERR_ARGUMENT,
                "--schedule three-phases encodes all micro-batches as one group: --encoder-group "

@@ -3,13 +3,15 @@
 #define ORACLE_ORACLE_OPTIONS_H
 
 #include "oracle_topology.h"
+#include "tools/options/option_schedule.h"
 #include "tools/options/option_table.h"
 
 typedef struct oracle_options {
     option_asked asked; /* --help and so on, in place of a run: see option_answer */
     oracle_spec spec;
-    mimo_memory memory;   /* where tensors lie */
-    const char *mutation; /* NULL: none */
+    option_schedule schedule; /* as it was given; spec has what follows */
+    mimo_memory memory;       /* where tensors lie */
+    const char *mutation;     /* NULL: none */
     const char *log;
     const char *runs; /* a file of runs (oracle_runs.h); NULL: one run */
     uint64_t seed;
@@ -18,7 +20,6 @@ typedef struct oracle_options {
     bool self_test;        /* instead of the comparison: mimo_bridge_self_test */
     bool fast;             /* with --same-bits: its run in the fast order */
     bool sgd;              /* with --same-bits: its run by SGD, not by AdamW */
-    bool three_phases;     /* a schedule that says how the encoder's groups are */
     bool json, list_mutations, list_order_mutations;
 } oracle_options;
 

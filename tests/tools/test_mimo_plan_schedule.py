@@ -186,7 +186,7 @@ def bad_schedules():
     expect_error("schedule: encoder_alive 1: stage 0 needs 2 groups before the first one is done", *SMALL,
                  "--alive", "1")
     expect_error("schedule: encoder_group 5 of 4 micro-batches", *SMALL, "--encoder-group", "5")
-    expect_error("schedule: 1F1B has 1 chunk a stage, not 2", *SMALL, "--vpp", "2")
+    expect_error("schedule: 1f1b has 1 chunk a stage, not 2", *SMALL, "--vpp", "2")
     expect_error("schedule: all costs are 0", *SMALL, "--encoder-group", "0", "--cost",
                  "f=0,b=0,i=0,w=0,e=0,eb=0")
 

@@ -457,8 +457,8 @@ Test(schedule, sizes_that_are_refused)
     refused(desc_of(MIMO_SCHEDULE_1F1B, 0, 4), "schedule: 4 micro-batches over pp=0 with 1 chunks");
     refused(desc_of(MIMO_SCHEDULE_1F1B, 2, 0), "schedule: 0 micro-batches over pp=2");
     refused(with_chunks(desc, 0), "over pp=2 with 0 chunks");
-    refused(with_chunks(desc, 2), "schedule: 1F1B has 1 chunk a stage, not 2");
-    refused(with_chunks(desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 2, 4), 3), "zero bubble has 1 chunk");
+    refused(with_chunks(desc, 2), "schedule: 1f1b has 1 chunk a stage, not 2");
+    refused(with_chunks(desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 2, 4), 3), "zero-bubble has 1 chunk");
     refused(with_chunks(desc_of(MIMO_SCHEDULE_INTERLEAVED, 4, 6), 2),
             "schedule: 6 micro-batches over pp=4 with 2 chunks");
     refused(with_encoder(desc, 5, 0), "schedule: encoder_group 5 of 4 micro-batches");
@@ -468,7 +468,7 @@ Test(schedule, sizes_that_are_refused)
     refused(desc, "schedule: there is no kind 4");
     desc = desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 2, 4);
     desc.overlap = true;
-    refused(desc, "overlap pairs a forward with a whole backward, which zero bubble has not");
+    refused(desc, "overlap pairs a forward with a whole backward, which zero-bubble has not");
 }
 
 Test(schedule, limit_that_is_too_small)

@@ -35,7 +35,7 @@ static const struct options defaults = {
     .steps = 2000,
     .global_batch = 16,
     .micro_batches = 1,
-    .chunks = 1,
+    .schedule = {OPTION_1F1B, 1},
     .encoder_alive = -1,
     .costs = MIMO_STEP_COSTS_INIT,
     .seed = 1,
@@ -92,21 +92,6 @@ static mimo_status read_same_bits(void *into, const option_row *row, const char 
     TRY(option_read(o, row, text));
     CHECK(is_power_of_two(o->shards) && is_power_of_two(o->pairs), MIMO_ERR_ARGUMENT,
           "--same-bits needs powers of two, not \"%s\"", text);
-    return MIMO_OK;
-}
-
-/* "interleaved" may have a number of chunks behind it. */
-static mimo_status read_schedule(void *into, const option_row *row, const char *text)
-{
-    static const char interleaved[] = "interleaved:";
-    struct options *o = into;
-    if (strncmp(text, interleaved, strlen(interleaved)) == 0) {
-        o->schedule = OPTIONS_INTERLEAVED;
-        return option_read_int(&o->chunks, "--schedule interleaved", text + strlen(interleaved), 2,
-                               MOST_LAYERS);
-    }
-    TRY(option_read(o, row, text));
-    o->chunks = o->schedule == OPTIONS_INTERLEAVED ? 2 : 1;
     return MIMO_OK;
 }
 
@@ -173,13 +158,13 @@ static const option_row rows[] = {
         "Cut the batch into at most M parts, one after another: B/M samples each, rounded up, and "
         "the last what is left (default 1)"),
     OPTION_CHOICE(
-        "schedule", schedule, "1f1b|zero-bubble|interleaved[:V]|three-phases",
+        "schedule", schedule.word, OPTION_SCHEDULE_WORDS,
         "In which order the stages of a pipeline take the micro-batches (default 1f1b). "
         "zero-bubble computes gradients of weights where a stage would wait; interleaved cuts the "
         "LLM into V chunks a stage (default 2), and M is a multiple of pp; three-phases is 1f1b "
         "with all of the encoder's work before and behind it. The same bits",
-        .read = read_schedule),
-    OPTION_INT("schedule interleaved", NULL, chunks, 1, MOST_LAYERS, NULL),
+        .high = MOST_LAYERS, .read = option_read_schedule),
+    OPTION_INT("schedule interleaved", NULL, schedule.chunks, 1, MOST_LAYERS, NULL),
     OPTION_INT("encoder-group", "G", encoder_group, 1, MOST,
                "Micro-batches that are encoded together, at most M (default 1)"),
     OPTION_INT(
@@ -395,7 +380,8 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
           "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
           o->encoder_group, o->micro_batches);
-    CHECK(o->schedule != OPTIONS_THREE_PHASES || (o->encoder_group == 0 && o->encoder_alive < 0),
+    CHECK(o->schedule.word != OPTION_THREE_PHASES ||
+              (o->encoder_group == 0 && o->encoder_alive < 0),
           MIMO_ERR_ARGUMENT,
           "--schedule three-phases encodes all micro-batches as one group: %s does not go with it",
           o->encoder_group > 0 ? "--encoder-group" : "--encoder-alive");

@@ -14,6 +14,7 @@
 #include <mimo/dtype.h>
 #include <mimo/schedule.h>
 
+#include "tools/options/option_schedule.h"
 #include "tools/options/option_table.h"
 
 /* The most steps of a run, resumed ones included. */
@@ -32,14 +33,6 @@ enum options_hashes {
     OPTIONS_HASHES,
     OPTIONS_TENSOR_HASHES,
     OPTIONS_HASHES_NOT_GIVEN
-};
-
-/* --schedule */
-enum options_schedule {
-    OPTIONS_1F1B,
-    OPTIONS_ZERO_BUBBLE,
-    OPTIONS_INTERLEAVED,
-    OPTIONS_THREE_PHASES
 };
 
 /* Texts belong to argv, or are constants. */
@@ -62,13 +55,12 @@ struct options {
 
     int64_t steps;
     int64_t global_batch;
-    int64_t micro_batches;          /* at most global_batch */
-    enum options_schedule schedule; /* of the LLM's stages */
-    int64_t chunks;                 /* of each stage: interleaved has several */
-    int64_t encoder_group;          /* micro-batches; 0: not given */
-    int64_t encoder_alive;          /* groups; 0: no limit; -1: not given */
-    const char *cost;               /* what steps take; NULL: not given */
-    mimo_step_costs costs;          /* the same, over the library's */
+    int64_t micro_batches;    /* at most global_batch */
+    option_schedule schedule; /* of the LLM's stages */
+    int64_t encoder_group;    /* micro-batches; 0: not given */
+    int64_t encoder_alive;    /* groups; 0: no limit; -1: not given */
+    const char *cost;         /* what steps take; NULL: not given */
+    mimo_step_costs costs;    /* the same, over the library's */
     uint64_t seed;
     double lr;
     double decay;           /* of AdamW */

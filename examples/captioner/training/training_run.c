@@ -55,20 +55,14 @@ typedef struct run_state {
 /* `micro_batches` of a step: fewer than were asked for, where these would be empty. */
 static schedule_choice choose_schedule(const struct options *options, int64_t micro_batches)
 {
-    static const mimo_schedule_kind kinds[] = {
-        [OPTIONS_1F1B] = MIMO_SCHEDULE_1F1B,
-        [OPTIONS_ZERO_BUBBLE] = MIMO_SCHEDULE_ZERO_BUBBLE,
-        [OPTIONS_INTERLEAVED] = MIMO_SCHEDULE_INTERLEAVED,
-        [OPTIONS_THREE_PHASES] = MIMO_SCHEDULE_1F1B,
-    };
-    schedule_choice choice = {.kind = kinds[options->schedule],
-                              .chunks = options->chunks,
+    schedule_choice choice = {.kind = option_schedule_kind(&options->schedule),
+                              .chunks = options->schedule.chunks,
                               .group = options->encoder_group,
                               .alive = options->encoder_alive,
                               .costs = options->cost ? &options->costs : NULL};
     if (options->encoder_alive <= 0)
         choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
-    if (options->schedule == OPTIONS_THREE_PHASES || choice.group > micro_batches)
+    if (options->schedule.word == OPTION_THREE_PHASES || choice.group > micro_batches)
         choice.group = micro_batches;
     return choice;
 }
