@@ -7,6 +7,9 @@
 #include "mpi_callers.h"
 #include "mpi_test.h"
 
+/* Deprecated functions work as before. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 static int wrong; /* in the child */
 
 static void expect_refused(mimo_status status, const char *what)

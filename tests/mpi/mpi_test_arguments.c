@@ -11,6 +11,9 @@
 #include "mpi_test.h"
 #include "test_memory.h"
 
+/* Deprecated functions work as before. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 #define WRONG(call, status, words)       \
     do {                                 \
         MPI_EXPECT_STATUS(call, status); \

@@ -11,6 +11,9 @@
 #include "test_memory.h"
 #include "same_bits.h"
 
+/* Deprecated functions work as before. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 enum { HIDDEN = 3 };
 
 typedef struct tile_case {

@@ -11,6 +11,9 @@
 #include "guarded.h"
 #include "reference_grid.h"
 
+/* Deprecated functions work as before. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 /* A number that S must be a multiple of. */
 static int64_t divisor(const layout_case *layout)
 {
