@@ -220,8 +220,8 @@ static mimo_status find_needed(const cJSON **out, const cJSON *object, const cha
     return MIMO_OK;
 }
 
-/* Keys that change what an adapter computes, or what else has one. This program computes what it is
- * for one value of each: `only`. */
+/* Keys that change what an adapter computes, or what has one. This program computes what it is for
+ * one value of each: `only`. */
 static const struct {
     const char *key, *only;
 } only_values[] = {
