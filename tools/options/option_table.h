@@ -104,12 +104,15 @@ struct option_row {
                         .help = __VA_ARGS__                                                \
     }
 /* An enum, or a bool with two words. */
-#define OPTION_CHOICE(word, field, choices, ...)                                          \
-    {                                                                                     \
-        OPTION_IS_CHOICE, .name = (word), .shown = (choices), .words = (choices),         \
-                          .at = offsetof(OPTION_INTO, field),                             \
-                          .bytes = sizeof(((OPTION_INTO *)0)->field), .help = __VA_ARGS__ \
+#define OPTION_CHOICE(word, field, choices, ...)                                           \
+    {                                                                                      \
+        OPTION_IS_CHOICE, .name = (word), .shown = (choices), .words = (choices),          \
+                          .at = offsetof(OPTION_INTO, field),                              \
+                          .bytes = OPTION_CHOICE_BYTES(sizeof(((OPTION_INTO *)0)->field)), \
+                          .help = __VA_ARGS__                                              \
     }
+#define OPTION_CHOICE_BYTES(bytes) \
+    ((bytes) + 0 * sizeof(char[(bytes) == sizeof(int) || (bytes) == sizeof(bool) ? 1 : -1]))
 /* unsigned, a bit for each word; words with commas, or none. */
 #define OPTION_SET(word, value, field, choices, ...)                         \
     {                                                                        \
