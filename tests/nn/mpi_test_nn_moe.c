@@ -388,11 +388,55 @@ static void expect_balance(const layer_bed *it, const whole_moe *whole)
     expect_near("balance", it, sum, wanted, 0);
 }
 
-/* Forward of both, backward of the second one first, in parts, and their gradients at the end. */
-static void run_parts(layer_bed *it, const whole_moe *whole, tile tiles[MICRO])
+/* Both forward, with two moves in flight at a time and work of the other one meanwhile. */
+static void forward_parts(layer_bed *it, const nn_moe_input in[MICRO], tile tiles[MICRO])
 {
     const nn_moe *moe = &it->moe;
     nn_moe_saved *a = &it->saved[0], *b = &it->saved[1];
+    mimo_op *of_a, *of_b;
+    MPI_EXPECT_OK(nn_moe_before(moe, a, &in[0]));
+    MPI_EXPECT_OK(nn_moe_dispatch_start(&of_a, moe, a));
+    MPI_EXPECT_OK(nn_moe_before(moe, b, &in[1]));
+    MPI_EXPECT_OK(nn_moe_dispatch_start(&of_b, moe, b));
+    MPI_EXPECT_OK(mimo_op_wait(&of_a));
+    MPI_EXPECT_OK(nn_moe_experts(moe, a));
+    MPI_EXPECT_OK(nn_moe_combine_start(&of_a, moe, a, tiles[0].y));
+    MPI_EXPECT_OK(nn_moe_shared(moe, b, tiles[1].y));
+    MPI_EXPECT_OK(mimo_op_wait(&of_b));
+    MPI_EXPECT_OK(nn_moe_experts(moe, b));
+    MPI_EXPECT_OK(nn_moe_combine_start(&of_b, moe, b, tiles[1].y));
+    MPI_EXPECT_OK(nn_moe_shared(moe, a, tiles[0].y));
+    MPI_EXPECT_OK(mimo_op_wait(&of_a));
+    MPI_EXPECT_OK(mimo_op_wait(&of_b));
+    MPI_EXPECT_OK(nn_moe_behind(moe, a, tiles[0].y));
+    MPI_EXPECT_OK(nn_moe_behind(moe, b, tiles[1].y));
+}
+
+/* The same backward, the second one first. */
+static void backward_parts(layer_bed *it, tile tiles[MICRO])
+{
+    const nn_moe *moe = &it->moe;
+    nn_moe_saved *a = &it->saved[0], *b = &it->saved[1];
+    mimo_op *of_a, *of_b;
+    MPI_EXPECT_OK(nn_moe_backward_combine_start(&of_b, moe, b, tiles[1].dy));
+    MPI_EXPECT_OK(nn_moe_backward_combine_start(&of_a, moe, a, tiles[0].dy));
+    MPI_EXPECT_OK(nn_moe_backward_shared(moe, a, tiles[0].dx, tiles[0].dy));
+    MPI_EXPECT_OK(mimo_op_wait(&of_b));
+    MPI_EXPECT_OK(nn_moe_backward_experts(moe, b));
+    MPI_EXPECT_OK(nn_moe_backward_dispatch_start(&of_b, moe, b, tiles[1].dx));
+    MPI_EXPECT_OK(mimo_op_wait(&of_a));
+    MPI_EXPECT_OK(nn_moe_backward_experts(moe, a));
+    MPI_EXPECT_OK(nn_moe_backward_dispatch_start(&of_a, moe, a, tiles[0].dx));
+    MPI_EXPECT_OK(nn_moe_backward_shared(moe, b, tiles[1].dx, tiles[1].dy));
+    MPI_EXPECT_OK(mimo_op_wait(&of_a));
+    MPI_EXPECT_OK(mimo_op_wait(&of_b));
+    MPI_EXPECT_OK(nn_moe_backward_before(moe, b, tiles[1].dx));
+    MPI_EXPECT_OK(nn_moe_backward_before(moe, a, tiles[0].dx));
+}
+
+/* Both in flight, part by part, and the gradients of their parameters at the end. */
+static void run_parts(layer_bed *it, const whole_moe *whole, tile tiles[MICRO])
+{
     for (int m = 0; m < MICRO; m++) {
         tile *t = &tiles[m];
         *t = tile_of(it, whole, m);
@@ -402,18 +446,11 @@ static void run_parts(layer_bed *it, const whole_moe *whole, tile tiles[MICRO])
         t->dx = nn_test_room(TOKENS * H);
     }
     const nn_moe_input in[MICRO] = {input_of(&tiles[0]), input_of(&tiles[1])};
-    MPI_EXPECT_OK(nn_moe_pre_dispatch(moe, a, &in[0]));
-    MPI_EXPECT_OK(nn_moe_dispatch(moe, a));
-    MPI_EXPECT_OK(nn_moe_forward(moe, b, tiles[1].y, &in[1]));
-    MPI_EXPECT_OK(nn_moe_mlp(moe, a));
-    MPI_EXPECT_OK(nn_moe_combine(moe, a, tiles[0].y));
+    forward_parts(it, in, tiles);
     expect_balance(it, whole);
-    MPI_EXPECT_OK(nn_moe_backward_combine(moe, b, tiles[1].dy));
-    MPI_EXPECT_OK(nn_moe_backward_input(moe, a, tiles[0].dx, tiles[0].dy));
-    MPI_EXPECT_OK(nn_moe_backward_mlp(moe, b));
-    MPI_EXPECT_OK(nn_moe_backward_dispatch(moe, b, tiles[1].dx));
+    backward_parts(it, tiles);
     for (int m = 0; m < MICRO; m++)
-        MPI_EXPECT_OK(nn_moe_backward_params(moe, &it->saved[m]));
+        MPI_EXPECT_OK(nn_moe_backward_params(&it->moe, &it->saved[m]));
 }
 
 /* The count of all tokens, on one tp rank as on any other. */
@@ -549,7 +586,7 @@ MPI_TEST(nn_moe, rows_past_the_capacity)
     const nn_moe_input four = {x, 4, 1, NULL};
     MPI_EXPECT_STATUS(nn_moe_forward(&it.moe, &it.saved[0], y, &four), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 0 needs 24 rows for its experts, its tile has 2");
-    MPI_EXPECT_STATUS(nn_moe_backward_combine(&it.moe, &it.saved[0], y), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(nn_moe_backward_input(&it.moe, &it.saved[0], x, y), MIMO_ERR_STATE);
     close_bed(&it);
 }
 

@@ -121,18 +121,20 @@ static void count_move(const nn_dispatch *it, nn_exchange_kind kind, const nn_di
     move->counts->bytes[kind] += move->tokens * width * (int64_t)sizeof *move->rows;
 }
 
-mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+mimo_status nn_dispatch_rows_start(mimo_op **out, const nn_dispatch *dispatch,
+                                   const nn_dispatch_move *move)
 {
     const move_views views = views_of(dispatch, move);
     count_move(dispatch, NN_EXCHANGE_ROWS, move);
-    return mimo_dispatch_rows(move->route, views.experts, views.tokens, views.n,
-                              dispatch->runtime->stream);
+    return mimo_dispatch_rows_start(out, move->route, views.experts, views.tokens, views.n,
+                                    dispatch->runtime->stream);
 }
 
-mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move)
+mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch,
+                                      const nn_dispatch_move *move)
 {
     const move_views views = views_of(dispatch, move);
     count_move(dispatch, NN_EXCHANGE_COMBINE, move);
-    return mimo_dispatch_combine(move->route, views.tokens, views.experts, views.n,
-                                 dispatch->runtime->stream);
+    return mimo_dispatch_combine_start(out, move->route, views.tokens, views.experts, views.n,
+                                       dispatch->runtime->stream);
 }

@@ -42,9 +42,12 @@ typedef struct nn_dispatch_move {
     nn_exchange_counts *counts;     /* of the layer's store; NULL: uncounted */
 } nn_dispatch_move;
 
-/** To the experts, from the tokens; and their sums back. `values` NULL: rows alone. Numbers are not
- *  counted. Collective. */
-mimo_status nn_dispatch_rows(const nn_dispatch *dispatch, const nn_dispatch_move *move);
-mimo_status nn_dispatch_combine(const nn_dispatch *dispatch, const nn_dispatch_move *move);
+/** Begin a move to the experts, from the tokens; and one of their sums back. mimo_op_wait ends it,
+ *  and until then its tensors are the operation's. `values` NULL: rows alone. Numbers are not
+ *  counted. Collective, in one order on all ranks. Errors: as mimo_dispatch_rows_start. */
+mimo_status nn_dispatch_rows_start(mimo_op **out, const nn_dispatch *dispatch,
+                                   const nn_dispatch_move *move);
+mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch,
+                                      const nn_dispatch_move *move);
 
 #endif

@@ -112,12 +112,9 @@ static mimo_status init_shared(nn_moe *made, nn_params *params, mimo_comm *tp,
 static mimo_status init_parts(nn_moe *made, nn_params *params, mimo_comm *tp,
                               const nn_moe_desc *desc)
 {
-    int64_t ranks = nn_comm_size(tp);
     MIMO_TRY(init_router(made, params, tp, desc));
     MIMO_TRY(init_experts(made, params, desc));
     MIMO_TRY(init_shared(made, params, tp, desc));
-    MIMO_TRY(nn_runtime_reserve(made->runtime, &made->gathered,
-                                ranks * made->max_own * made->hidden, sizeof *made->gathered));
     return nn_runtime_reserve(made->runtime, &made->d_routed, made->max_own * made->hidden,
                               sizeof *made->d_routed);
 }
@@ -170,7 +167,6 @@ void nn_moe_release(nn_moe *layer)
     nn_router_release(&layer->router);
     nn_experts_release(&layer->experts);
     nn_mlp_release(&layer->shared);
-    nn_runtime_free(layer->runtime, layer->gathered);
     nn_runtime_free(layer->runtime, layer->d_routed);
     memset(layer, 0, sizeof *layer);
 }
@@ -178,6 +174,23 @@ void nn_moe_release(nn_moe *layer)
 static bool has_shared(const nn_moe *layer)
 {
     return layer->shared.max_rows > 0;
+}
+
+/* Whether a combine writes to a tile of its own: one that tp gathers, or that is added to what the
+ * shared expert gives. */
+static bool combines_apart(const nn_moe *layer)
+{
+    return layer->cut || has_shared(layer);
+}
+
+static mimo_status place_combined(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    int64_t rows, elements;
+    if (!combines_apart(layer))
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&rows, nn_exchange_size(&layer->tp), layer->max_own));
+    MIMO_TRY(mimo_mul(&elements, rows, layer->hidden));
+    return nn_room_take(room, &saved->combined, elements, sizeof *saved->combined);
 }
 
 static mimo_status place_trace(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
@@ -205,6 +218,7 @@ mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room
     MIMO_TRY(nn_room_take(room, &saved->weights, layer->capacity, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_choices, choices, sizeof(nn_real)));
+    MIMO_TRY(place_combined(saved, layer, room));
     if (layer->traced)
         MIMO_TRY(place_trace(saved, layer, room));
     return room->base ? nn_dispatch_add_route(&saved->route, layer->dispatch) : MIMO_OK;
@@ -256,9 +270,9 @@ static int64_t own_element(const nn_moe *layer, const nn_moe_saved *saved)
 static nn_real *combined(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
 {
     if (layer->cut)
-        return layer->gathered +
+        return saved->combined +
                nn_exchange_rank(&layer->tp) * rows_of_part(layer, saved) * layer->hidden;
-    return has_shared(layer) ? layer->gathered : to;
+    return has_shared(layer) ? saved->combined : to;
 }
 
 /* From what was combined to all rows in `to`. With a shared expert `to` has its part already. */
@@ -268,17 +282,33 @@ static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_rea
     int64_t count = saved->rows * layer->hidden;
     int64_t part = rows_of_part(layer, saved) * layer->hidden * (int64_t)sizeof *to;
     if (layer->cut)
-        MIMO_TRY(nn_exchange_gather(&layer->tp, layer->gathered, combined(layer, saved, to), part));
+        MIMO_TRY(nn_exchange_gather(&layer->tp, saved->combined, combined(layer, saved, to), part));
     if (has_shared(layer))
-        return runtime->ops->add(runtime, to, layer->gathered, count);
+        return runtime->ops->add(runtime, to, saved->combined, count);
     if (!layer->cut)
         return MIMO_OK;
-    return runtime->device->copy(to, layer->gathered, count * (int64_t)sizeof *to, runtime->stream);
+    return runtime->device->copy(to, saved->combined, count * (int64_t)sizeof *to, runtime->stream);
+}
+
+/* What the four moves of a micro-batch have in common. */
+static nn_dispatch_move move_of(const nn_moe *layer, const nn_moe_saved *saved)
+{
+    return (nn_dispatch_move){.route = saved->route,
+                              .counts = layer->counts,
+                              .tokens = saved->own.count,
+                              .capacity = layer->capacity};
+}
+
+/* The parts of the plain calls one behind the other: a move ends before the next part begins. */
+static mimo_status end_move(mimo_status begun, mimo_op **move)
+{
+    MIMO_TRY(begun);
+    return mimo_op_wait(move);
 }
 
 /* ------------------------------------------ forward ------------------------------------------ */
 
-mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input)
+mimo_status nn_moe_before(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input)
 {
     int64_t most = layer->cut ? layer->max_rows : layer->max_own;
     saved->experts.stage = NN_STAGE_NONE;
@@ -291,47 +321,49 @@ mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved, const 
                              &saved->own);
 }
 
-mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved)
+mimo_status nn_moe_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved)
 {
-    const nn_dispatch_move move = {
-        .route = saved->route,
-        .counts = layer->counts,
-        .tokens = saved->own.count,
-        .capacity = layer->capacity,
-        .token_rows = (nn_real *)saved->x + own_element(layer, saved), /* only read */
-        .values = saved->router.weights,
-        .rows = saved->expert_x,
-        .row_values = saved->weights,
-        .numbers = layer->traced ? saved->numbers + own_row(layer, saved) : NULL,
-        .row_numbers = saved->row_numbers};
+    nn_dispatch_move move = move_of(layer, saved);
+    move.token_rows = (nn_real *)saved->x + own_element(layer, saved); /* only read */
+    move.values = saved->router.weights;
+    move.rows = saved->expert_x;
+    move.row_values = saved->weights;
+    move.numbers = layer->traced ? saved->numbers + own_row(layer, saved) : NULL;
+    move.row_numbers = saved->row_numbers;
     MIMO_TRY(nn_dispatch_set(layer->dispatch, saved->route, saved->router.ids, saved->own.count,
                              layer->capacity));
-    return nn_dispatch_rows(layer->dispatch, &move);
+    return nn_dispatch_rows_start(out, layer->dispatch, &move);
 }
 
-mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved)
+mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
+{
+    if (!has_shared(layer))
+        return MIMO_OK;
+    return nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch);
+}
+
+mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
     nn_expert_rows rows = {.x = saved->expert_x, .weights = saved->weights};
     MIMO_TRY(mimo_route_ends(&rows.ends, saved->route));
     return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
 }
 
-mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
+mimo_status nn_moe_combine_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                 nn_real *y)
 {
-    const nn_dispatch_move move = {.route = saved->route,
-                                   .counts = layer->counts,
-                                   .tokens = saved->own.count,
-                                   .capacity = layer->capacity,
-                                   .token_rows = combined(layer, saved, y),
-                                   .rows = saved->out};
-    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
-    if (has_shared(layer))
-        MIMO_TRY(
-            nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch));
+    nn_dispatch_move move = move_of(layer, saved);
+    move.token_rows = combined(layer, saved, y);
+    move.rows = saved->out;
+    return nn_dispatch_combine_start(out, layer->dispatch, &move);
+}
+
+mimo_status nn_moe_behind(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
+{
+    const nn_runtime *runtime = layer->runtime;
     MIMO_TRY(finish(layer, saved, y));
     if (!layer->traced)
         return MIMO_OK;
-    const nn_runtime *runtime = layer->runtime;
     return runtime->device->copy(saved->y, y, saved->rows * layer->hidden * (int64_t)sizeof *y,
                                  runtime->stream);
 }
@@ -339,68 +371,95 @@ mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
                            const nn_moe_input *input)
 {
-    MIMO_TRY(nn_moe_pre_dispatch(layer, saved, input));
-    MIMO_TRY(nn_moe_dispatch(layer, saved));
-    MIMO_TRY(nn_moe_mlp(layer, saved));
-    return nn_moe_combine(layer, saved, y);
+    mimo_op *move = NULL;
+    MIMO_TRY(nn_moe_before(layer, saved, input));
+    MIMO_TRY(end_move(nn_moe_dispatch_start(&move, layer, saved), &move));
+    MIMO_TRY(nn_moe_shared(layer, saved, y));
+    MIMO_TRY(nn_moe_experts(layer, saved));
+    MIMO_TRY(end_move(nn_moe_combine_start(&move, layer, saved, y), &move));
+    return nn_moe_behind(layer, saved, y);
 }
 
 /* ------------------------------------------ backward ----------------------------------------- */
 
-mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy)
+mimo_status nn_moe_backward_combine_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                          nn_real *dy)
 {
-    const nn_dispatch_move move = {.route = saved->route,
-                                   .counts = layer->counts,
-                                   .tokens = saved->own.count,
-                                   .capacity = layer->capacity,
-                                   .token_rows = dy + own_element(layer, saved),
-                                   .rows = saved->d_out};
+    nn_dispatch_move move = move_of(layer, saved);
     MIMO_CHECK(saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "moe: backward before forward");
-    saved->dy = dy;
-    return nn_dispatch_rows(layer->dispatch, &move);
+    move.token_rows = dy + own_element(layer, saved);
+    move.rows = saved->d_out;
+    return nn_dispatch_rows_start(out, layer->dispatch, &move);
 }
 
-mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved)
+mimo_status nn_moe_backward_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
     return nn_experts_backward_input(&layer->experts, &saved->experts, saved->out, saved->d_weights,
                                      saved->d_out);
 }
 
-mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx)
+mimo_status nn_moe_backward_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                   nn_real *dy)
+{
+    return has_shared(layer) ? nn_mlp_backward_input(&layer->shared, &saved->shared, dx, dy)
+                             : MIMO_OK;
+}
+
+mimo_status nn_moe_backward_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                           nn_real *dx)
+{
+    nn_dispatch_move move = move_of(layer, saved);
+    move.token_rows = combined(layer, saved, dx);
+    move.values = saved->d_choices;
+    move.rows = saved->out;
+    move.row_values = saved->d_weights;
+    return nn_dispatch_combine_start(out, layer->dispatch, &move);
+}
+
+mimo_status nn_moe_backward_before(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx)
 {
     const nn_runtime *runtime = layer->runtime;
-    const nn_dispatch_move move = {.route = saved->route,
-                                   .counts = layer->counts,
-                                   .tokens = saved->own.count,
-                                   .capacity = layer->capacity,
-                                   .token_rows = combined(layer, saved, dx),
-                                   .values = saved->d_choices,
-                                   .rows = saved->out,
-                                   .row_values = saved->d_weights};
-    MIMO_TRY(nn_dispatch_combine(layer->dispatch, &move));
     MIMO_TRY(nn_router_backward_input(&layer->router, &saved->router, layer->d_routed,
                                       saved->d_choices));
-    MIMO_TRY(runtime->ops->add(runtime, move.token_rows, layer->d_routed,
+    MIMO_TRY(runtime->ops->add(runtime, combined(layer, saved, dx), layer->d_routed,
                                saved->own.count * layer->hidden));
-    if (has_shared(layer))
-        MIMO_TRY(nn_mlp_backward_input(&layer->shared, &saved->shared, dx, saved->dy));
     return finish(layer, saved, dx);
 }
 
 mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
                                   nn_real *dy)
 {
-    MIMO_TRY(nn_moe_backward_combine(layer, saved, dy));
-    MIMO_TRY(nn_moe_backward_mlp(layer, saved));
-    return nn_moe_backward_dispatch(layer, saved, dx);
+    mimo_op *move = NULL;
+    MIMO_TRY(end_move(nn_moe_backward_combine_start(&move, layer, saved, dy), &move));
+    MIMO_TRY(nn_moe_backward_experts(layer, saved));
+    MIMO_TRY(nn_moe_backward_shared(layer, saved, dx, dy));
+    MIMO_TRY(end_move(nn_moe_backward_dispatch_start(&move, layer, saved, dx), &move));
+    return nn_moe_backward_before(layer, saved, dx);
+}
+
+/* ------------------------------------- gradients of parameters -------------------------------- */
+
+mimo_status nn_moe_params_of_experts(const nn_moe *layer, nn_moe_saved *saved)
+{
+    return nn_experts_backward_params(&layer->experts, &saved->experts);
+}
+
+mimo_status nn_moe_params_of_shared(const nn_moe *layer, nn_moe_saved *saved)
+{
+    return has_shared(layer) ? nn_mlp_backward_params(&layer->shared, &saved->shared) : MIMO_OK;
+}
+
+mimo_status nn_moe_params_of_router(const nn_moe *layer, nn_moe_saved *saved)
+{
+    return nn_router_backward_params(&layer->router, &saved->router);
 }
 
 mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved)
 {
-    MIMO_TRY(nn_experts_backward_params(&layer->experts, &saved->experts));
-    MIMO_TRY(nn_router_backward_params(&layer->router, &saved->router));
-    return has_shared(layer) ? nn_mlp_backward_params(&layer->shared, &saved->shared) : MIMO_OK;
+    MIMO_TRY(nn_moe_params_of_experts(layer, saved));
+    MIMO_TRY(nn_moe_params_of_shared(layer, saved));
+    return nn_moe_params_of_router(layer, saved);
 }
 
 mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit)

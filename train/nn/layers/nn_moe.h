@@ -12,12 +12,20 @@
  * and y, and dx in backward, are gathered over tp. Under sequence parallelism they are cut already.
  * Uncut, every gradient of an expert would be tp times too large. Masked rows go to no expert.
  *
- * Forward and backward are each made of parts, between which other work may run:
+ * Forward and backward are each made of parts. Between them parts of another micro-batch may run:
  *
- *   pre_dispatch   choose experts                  backward_combine    gradients of y to experts
- *   dispatch       rows and weights to experts     backward_mlp        the experts
- *   mlp            the experts                     backward_dispatch   back to dx
- *   combine        sums back, shared expert        backward_params     gradients of parameters
+ *                    forward                        backward
+ *   before           choose experts                 of the choices; gather over tp; dx is whole
+ *   dispatch_start   rows and weights to experts    (combine) gradients of these rows back
+ *   shared           the shared expert              the same
+ *   experts          this rank's experts            the same
+ *   combine_start    sums back                      (dispatch) gradients of y to the experts
+ *   behind           gather over tp; y is whole     nothing
+ *
+ * Forward runs down the table, backward up. A start leaves a move in flight; the part that reads
+ * what it brings comes after mimo_op_wait. `shared` may run anywhere between `before` and `behind`.
+ * What a move or another part reads or writes lies in the saved state, so moves of several
+ * micro-batches can be in flight.
  *
  * All ranks of a group make the calls of a layer in the same order. A rank without rows calls as
  * well.
@@ -69,8 +77,7 @@ typedef struct nn_moe {
     int64_t hidden, top_k;
     int64_t max_rows;          /* of the caller's tile */
     int64_t max_own, capacity; /* rows of this rank's tokens, and of its experts */
-    nn_real *gathered;         /* workspace [tp * max_own, H] */
-    nn_real *d_routed;         /* workspace [max_own, H]: of the router's input */
+    nn_real *d_routed; /* workspace of backward_before [max_own, H]: of the router's input */
 } nn_moe;
 
 typedef struct nn_moe_saved {
@@ -79,13 +86,15 @@ typedef struct nn_moe_saved {
     nn_mlp_saved shared;
     mimo_route *route;         /* the dispatch's */
     const nn_real *x;          /* borrowed until backward_params */
-    nn_real *dy;               /* lent */
     int64_t rows, batch;       /* of the caller's tile */
     nn_row_range own;          /* of these, this rank's tokens */
     nn_real *expert_x, *d_out; /* [capacity, H]: rows of the experts, and the gradient of theirs */
     nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
     nn_real *weights, *d_weights; /* [capacity]: of the experts' rows */
     nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
+    /* What a combine writes where tp gathers it or a shared expert adds to it, [tp * max_own, H];
+     * otherwise NULL, and it writes to y or dx. */
+    nn_real *combined;
     /* A traced mixture alone. The caller numbers the rows of its tile before dispatch; the numbers
      * go to the experts beside the rows. y stays here, as the caller may overwrite its own. */
     int64_t *numbers, *row_numbers; /* [max_rows], [capacity] */
@@ -113,24 +122,37 @@ typedef struct nn_moe_input {
                               runtime's memory; NULL: none is */
 } nn_moe_input;
 
-/** y [rows, H]. The parts are collective over tp, or over the ranks of the dispatch, as the table
- *  above says of their work. */
+/** y [rows, H]: all parts, each move waited for. The parts are collective over tp, or over the
+ *  ranks of the dispatch, as the table above says of their work. All parts get one y. It is the
+ *  layer's from the first of them that gets it until `behind` is over. */
 mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
                            const nn_moe_input *input);
-mimo_status nn_moe_pre_dispatch(const nn_moe *layer, nn_moe_saved *saved,
-                                const nn_moe_input *input);
-mimo_status nn_moe_dispatch(const nn_moe *layer, nn_moe_saved *saved);
-mimo_status nn_moe_mlp(const nn_moe *layer, nn_moe_saved *saved);
-mimo_status nn_moe_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
+mimo_status nn_moe_before(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input);
+mimo_status nn_moe_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
+mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_combine_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                 nn_real *y);
+mimo_status nn_moe_behind(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
 
-/** dx [rows, H] from dy [rows, H], which is lent until backward_params. */
+/** dx [rows, H] from dy [rows, H], which is lent until backward_params. All parts get one dx and
+ *  one dy. dx is the layer's from the first part that gets it until `before` is over. */
 mimo_status nn_moe_backward_input(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
                                   nn_real *dy);
-mimo_status nn_moe_backward_combine(const nn_moe *layer, nn_moe_saved *saved, nn_real *dy);
-mimo_status nn_moe_backward_mlp(const nn_moe *layer, nn_moe_saved *saved);
-mimo_status nn_moe_backward_dispatch(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx);
-/** Local. */
+mimo_status nn_moe_backward_combine_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                          nn_real *dy);
+mimo_status nn_moe_backward_experts(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_backward_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
+                                   nn_real *dy);
+mimo_status nn_moe_backward_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved,
+                                           nn_real *dx);
+mimo_status nn_moe_backward_before(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx);
+
+/** Local: all parameters, or those of one part. */
 mimo_status nn_moe_backward_params(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_params_of_experts(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_params_of_shared(const nn_moe *layer, nn_moe_saved *saved);
+mimo_status nn_moe_params_of_router(const nn_moe *layer, nn_moe_saved *saved);
 
 /** Visit the adapters of this rank's experts and of the shared one. */
 mimo_status nn_moe_visit(nn_moe *layer, nn_lora_visit *visit);
