@@ -6,6 +6,7 @@
 #include "train/nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
+#include "walk_by_parts.h"
 
 enum { S = 6, B = 2, HIDDEN = 8, HEADS = 2, INNER = 12, V = 10, N = S * B };
 enum { BLOCKS = 2, MICRO_BATCHES = 3, MOST_PARAMETERS = 48, MOST_ELEMENTS = 3 * HIDDEN * HIDDEN };
@@ -328,23 +329,16 @@ static mimo_status write_double(const doubling *d, nn_real *to, const nn_real *f
     return runtime->ops->add(runtime, to, from, d->elements);
 }
 
-static mimo_status doubling_forward(const void *layer, void *saved, nn_real *y, const nn_real *x,
-                                    const nn_sequence *sequence)
-{
-    (void)saved, (void)sequence;
-    return write_double(layer, y, x);
-}
-
-static mimo_status doubling_backward_input(const void *layer, void *saved, nn_real *dx, nn_real *dy)
+static mimo_status doubling_forward(const void *layer, void *saved, nn_block_call *call)
 {
     (void)saved;
-    return write_double(layer, dx, dy);
+    return write_double(layer, call->y, call->x);
 }
 
-static mimo_status doubling_backward_params(const void *layer, void *saved)
+static mimo_status doubling_backward_input(const void *layer, void *saved, nn_block_call *call)
 {
-    (void)layer, (void)saved;
-    return MIMO_OK;
+    (void)saved;
+    return write_double(layer, call->dx, call->dy);
 }
 
 static mimo_status doubling_visit(void *layer, nn_lora_visit *visit)
@@ -353,15 +347,14 @@ static mimo_status doubling_visit(void *layer, nn_lora_visit *visit)
     return MIMO_OK;
 }
 
+static const nn_block_work doubling_work = {doubling_forward, doubling_backward_input, NULL};
 static const nn_block_kind doubling_kind = {.layer_size = sizeof(doubling),
                                             .saved_size = 1,
                                             .init = doubling_init,
                                             .release = doubling_release,
                                             .saved_place = doubling_place,
-                                            .forward = doubling_forward,
-                                            .backward_input = doubling_backward_input,
-                                            .backward_params = doubling_backward_params,
-                                            .visit = doubling_visit};
+                                            .visit = doubling_visit,
+                                            .parts = {[NN_PART_EXPERTS] = &doubling_work}};
 
 static void expect_double(const nn_real *room, const nn_real *of, const char *what)
 {
@@ -481,6 +474,209 @@ Test(nn_saved, halves_one_behind_the_other_are_whole_blocks)
             nn_params_destroy(params[halves]);
         }
     }
+}
+
+/* ------------------------------------------- parts ------------------------------------------- */
+
+enum { IN_TURN = 2, KINDS = 3 };
+
+/* A stack with two micro-batches, and what they give. */
+typedef struct parts_bed {
+    nn_params *params;
+    nn_sequence sequence;
+    nn_stack stack;
+    nn_stack_saved saved[IN_TURN];
+    nn_room rooms[IN_TURN];
+} parts_bed;
+
+typedef struct parts_results {
+    nn_real y[IN_TURN][N * HIDDEN], dx[IN_TURN][N * HIDDEN];
+    nn_real grads[MOST_PARAMETERS][MOST_ELEMENTS];
+} parts_results;
+
+static void open_parts(parts_bed *it, const nn_block_kind *const *kinds, int64_t in_flight)
+{
+    static const nn_lora_selection adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
+    nn_sequence_desc shape = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
+    nn_stack_desc desc = {.name = "block",
+                          .count = KINDS,
+                          .kinds = kinds,
+                          .recompute = in_flight > 0,
+                          .in_flight = in_flight,
+                          .block = small_block()};
+    *it = (parts_bed){.params = nn_test_store(0, 1)};
+    desc.block.adapters = &adapters;
+    NN_OK(nn_sequence_init(&it->sequence, &shape));
+    NN_OK(nn_stack_init(&it->stack, it->params, NULL, &desc));
+    NN_OK(nn_params_seal(it->params));
+    cr_assert_leq(nn_params_count(it->params), MOST_PARAMETERS);
+    for (int m = 0; m < IN_TURN; m++) {
+        NN_OK(nn_stack_saved_init(&it->saved[m], &it->stack));
+        NN_TEST_PLACE(it->rooms[m], nn_stack_saved_place(&it->saved[m], &it->stack, &it->rooms[m]));
+    }
+}
+
+static void close_parts(parts_bed *it)
+{
+    for (int m = 0; m < IN_TURN; m++) {
+        nn_stack_saved_release(&it->saved[m]);
+        nn_room_release(&it->rooms[m]);
+    }
+    nn_stack_release(&it->stack);
+    nn_sequence_release(&it->sequence);
+    nn_params_destroy(it->params);
+}
+
+static part_walk begin_forward(parts_bed *it, int m)
+{
+    nn_real numbers[N * HIDDEN];
+    nn_test_fill(numbers, N * HIDDEN, m == 0 ? "x" : "another x");
+    nn_test_write(it->saved[m].x[0], numbers, N * HIDDEN);
+    NN_OK(nn_stack_begin(&it->stack, &it->saved[m], &it->sequence));
+    return (part_walk){&it->stack, &it->saved[m], true, NULL};
+}
+
+/* The output has been read. The gradient comes in its place. */
+static part_walk begin_backward(parts_results *out, parts_bed *it, int m)
+{
+    nn_real numbers[N * HIDDEN], *last = it->saved[m].x[KINDS];
+    nn_test_read(out->y[m], last, N * HIDDEN);
+    nn_test_fill(numbers, N * HIDDEN, m == 0 ? "dy" : "another dy");
+    nn_test_write(last, numbers, N * HIDDEN);
+    return (part_walk){&it->stack, &it->saved[m], false, NULL};
+}
+
+static void read_parts(parts_results *out, parts_bed *it)
+{
+    for (int m = 0; m < IN_TURN; m++)
+        nn_test_read(out->dx[m], it->saved[m].x[0], N * HIDDEN);
+    for (int i = 0; i < nn_params_count(it->params); i++)
+        NN_OK(nn_params_read(it->params, i, NN_GRAD, out->grads[i]));
+}
+
+static void run_one_by_one(parts_results *out, parts_bed *it)
+{
+    NN_OK(nn_params_zero_grad(it->params));
+    for (int m = 0; m < IN_TURN; m++) {
+        begin_forward(it, m);
+        NN_OK(nn_stack_forward(&it->stack, &it->saved[m], &it->sequence));
+        begin_backward(out, it, m);
+        NN_OK(nn_stack_backward_input(&it->stack, &it->saved[m]));
+        NN_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+    }
+    read_parts(out, it);
+}
+
+/* Both forward in turn, and both backward. */
+static void run_side_by_side(parts_results *out, parts_bed *it)
+{
+    NN_OK(nn_params_zero_grad(it->params));
+    part_walk a = begin_forward(it, 0), b = begin_forward(it, 1);
+    NN_OK(walk_in_turn(&a, &b));
+    a = begin_backward(out, it, 0), b = begin_backward(out, it, 1);
+    NN_OK(walk_in_turn(&a, &b));
+    for (int m = 0; m < IN_TURN; m++)
+        NN_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+    read_parts(out, it);
+}
+
+/* Forward of the second one beside backward of the first one. */
+static void run_one_behind(parts_results *out, parts_bed *it)
+{
+    NN_OK(nn_params_zero_grad(it->params));
+    begin_forward(it, 0);
+    NN_OK(nn_stack_forward(&it->stack, &it->saved[0], &it->sequence));
+    part_walk a = begin_backward(out, it, 0), b = begin_forward(it, 1);
+    NN_OK(walk_in_turn(&a, &b));
+    NN_OK(nn_stack_backward_params(&it->stack, &it->saved[0]));
+    begin_backward(out, it, 1);
+    NN_OK(nn_stack_backward_input(&it->stack, &it->saved[1]));
+    NN_OK(nn_stack_backward_params(&it->stack, &it->saved[1]));
+    read_parts(out, it);
+}
+
+static const nn_block_kind *const stacks_by_parts[][KINDS] = {
+    {&nn_block_dense, &doubling_kind, &nn_block_dense},
+    {&nn_block_attention, &nn_block_attention, &nn_block_attention},
+    {&nn_block_mlp, &nn_block_mlp, &nn_block_mlp},
+    {&nn_block_mlp, &nn_block_dense, &nn_block_attention},
+};
+enum { STACKS = sizeof stacks_by_parts / sizeof *stacks_by_parts };
+
+/* Layers of both share what lives within one part; all else is each micro-batch's own. */
+Test(nn_saved, parts_in_turn_give_the_bits_of_one_by_one)
+{
+    static parts_results expected, got;
+    for (int i = 0; i < STACKS; i++)
+        for (int64_t in_flight = 0; in_flight <= IN_TURN; in_flight += IN_TURN) {
+            parts_bed it;
+            open_parts(&it, stacks_by_parts[i], in_flight);
+            memset(&expected, 0, sizeof expected);
+            run_one_by_one(&expected, &it);
+            memset(&got, 0, sizeof got);
+            run_side_by_side(&got, &it);
+            EXPECT_BITS(bits_of(&got, &expected, sizeof got, sizeof(nn_real), 0),
+                        "side by side, stack %d, recompute for %d", i, (int)in_flight);
+            memset(&got, 0, sizeof got);
+            run_one_behind(&got, &it);
+            EXPECT_BITS(bits_of(&got, &expected, sizeof got, sizeof(nn_real), 0),
+                        "one behind, stack %d, recompute for %d", i, (int)in_flight);
+            close_parts(&it);
+        }
+}
+
+/* One part out of turn; and afterwards the walk goes on. */
+static void expect_no_turn(parts_bed *it, nn_stack_node at, const char *words)
+{
+    mimo_op *move;
+    NN_FAILS(nn_stack_run(&move, &it->stack, &it->saved[0], at), MIMO_ERR_STATE, words);
+}
+
+Test(nn_saved, parts_come_in_order)
+{
+    const nn_stack_node first = {NN_PASS_FORWARD, 0, NN_PART_BEFORE};
+    parts_bed it;
+    mimo_op *move;
+    open_parts(&it, stacks_by_parts[0], 0);
+    expect_no_turn(&it, first, "forward of no sequence");
+    expect_no_turn(&it, (nn_stack_node){NN_PASS_INPUT, 0, NN_PART_BEFORE}, "before forward");
+    begin_forward(&it, 0);
+    expect_no_turn(&it, (nn_stack_node){NN_PASS_FORWARD, 0, NN_PART_EXPERTS},
+                   "forward of block 0: part experts needs part before, which has not begun");
+    expect_no_turn(&it, (nn_stack_node){NN_PASS_FORWARD, 2, NN_PART_BEFORE},
+                   "forward of block 2, where it is the turn of forward of block 0");
+    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[0], first));
+    cr_assert_null(move);
+    expect_no_turn(&it, first, "part before a second time");
+    NN_FAILS(nn_stack_backward_input(&it.stack, &it.saved[0]), MIMO_ERR_STATE, "before forward");
+    NN_FAILS(nn_stack_run(&move, &it.stack, &it.saved[0], (nn_stack_node){NN_PASS_FORWARD, 3, 0}),
+             MIMO_ERR_ARGUMENT, "part 0 of block 3 of 3");
+    NN_OK(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
+    expect_no_turn(&it, (nn_stack_node){NN_PASS_AGAIN, 2, NN_PART_BEFORE},
+                   "forward again of block 2, where it is the turn of the input's half");
+    expect_no_turn(&it, (nn_stack_node){NN_PASS_INPUT, 2, NN_PART_BEFORE},
+                   "part before needs part experts");
+    NN_OK(nn_stack_backward_input(&it.stack, &it.saved[0]));
+    close_parts(&it);
+}
+
+/* With recompute a micro-batch has no state of its own between its blocks. */
+Test(nn_saved, recompute_has_room_for_some_in_flight)
+{
+    const nn_stack_node first = {NN_PASS_FORWARD, 0, NN_PART_BEFORE};
+    parts_bed it;
+    mimo_op *move;
+    open_parts(&it, stacks_by_parts[0], 1);
+    begin_forward(&it, 0);
+    begin_forward(&it, 1);
+    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[0], first));
+    NN_FAILS(nn_stack_run(&move, &it.stack, &it.saved[1], first), MIMO_ERR_STATE,
+             "room for parts of 1 micro-batches, and all are taken");
+    nn_stack_abandon(&it.saved[0]);
+    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[1], first));
+    NN_OK(nn_stack_forward(&it.stack, &it.saved[1], &it.sequence));
+    NN_OK(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
+    close_parts(&it);
 }
 
 /* ------------------------------------------- memory ------------------------------------------ */

@@ -114,6 +114,8 @@ static mimo_status place_second_half(nn_block_saved *saved, const nn_block *bloc
     MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
     MIMO_TRY(block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room)
                           : nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+    if (block->mixed)
+        MIMO_TRY(nn_room_take(room, &saved->d_normed, elements, sizeof(nn_real)));
     return nn_room_take(room, &saved->normed2, elements, sizeof(nn_real));
 }
 
@@ -128,90 +130,9 @@ mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, n
     return nn_room_take(room, &saved->middle, block->max_rows * block->hidden, sizeof(nn_real));
 }
 
-/* The stage of what comes last. */
-static nn_stage *stage_of(const nn_block *block, nn_block_saved *saved)
+int64_t nn_block_rows(const nn_block *block, const nn_sequence *sequence)
 {
-    if (!has_mlp(block))
-        return &saved->attention.out.stage;
-    return block->mixed ? &saved->moe.experts.stage : &saved->mlp.down.stage;
-}
-
-/* ------------------------------------------ forward ----------------------------------------- */
-
-static mimo_status first_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
-                                 const nn_real *x, const nn_sequence *sequence)
-{
-    int64_t rows = sequence->rows * sequence->batch / block->share;
-    MIMO_TRY(nn_norm_forward(&block->norm1, &saved->norm1, saved->normed1, x, rows));
-    MIMO_TRY(
-        nn_attention_forward(&block->attention, &saved->attention, y, saved->normed1, sequence));
-    return block->runtime->ops->add(block->runtime, y, x, rows * block->hidden);
-}
-
-static mimo_status second_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
-                                  const nn_real *x, const nn_sequence *sequence)
-{
-    int64_t rows = sequence->rows * sequence->batch / block->share;
-    const nn_moe_input input = {saved->normed2, rows, sequence->batch, sequence->masked};
-    MIMO_TRY(nn_norm_forward(&block->norm2, &saved->norm2, saved->normed2, x, rows));
-    MIMO_TRY(block->mixed ? nn_moe_forward(&block->moe, &saved->moe, y, &input)
-                          : nn_mlp_forward(&block->mlp, &saved->mlp, y, saved->normed2, rows,
-                                           sequence->batch));
-    return block->runtime->ops->add(block->runtime, y, x, rows * block->hidden);
-}
-
-mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
-                             const nn_real *x, const nn_sequence *sequence)
-{
-    MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
-    *stage_of(block, saved) = NN_STAGE_NONE;
-    if (block->half == NN_BLOCK_ATTENTION)
-        return first_forward(block, saved, y, x, sequence);
-    if (block->half == NN_BLOCK_MLP)
-        return second_forward(block, saved, y, x, sequence);
-    MIMO_TRY(first_forward(block, saved, saved->middle, x, sequence));
-    return second_forward(block, saved, y, saved->middle, sequence);
-}
-
-/* ------------------------------------------ backward ---------------------------------------- */
-
-static mimo_status first_backward(const nn_block *block, nn_block_saved *saved, nn_real *dx,
-                                  nn_real *dy)
-{
-    MIMO_TRY(
-        nn_attention_backward_input(&block->attention, &saved->attention, block->d_normed, dy));
-    return nn_norm_backward_input(&block->norm1, &saved->norm1, dx, block->d_normed, dy);
-}
-
-static mimo_status second_backward(const nn_block *block, nn_block_saved *saved, nn_real *dx,
-                                   nn_real *dy)
-{
-    nn_real *d_normed = block->d_normed;
-    MIMO_TRY(block->mixed ? nn_moe_backward_input(&block->moe, &saved->moe, d_normed, dy)
-                          : nn_mlp_backward_input(&block->mlp, &saved->mlp, d_normed, dy));
-    return nn_norm_backward_input(&block->norm2, &saved->norm2, dx, d_normed, dy);
-}
-
-mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
-                                    nn_real *dy)
-{
-    MIMO_CHECK(*stage_of(block, saved) >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
-               "block: backward before forward");
-    if (block->half == NN_BLOCK_ATTENTION)
-        return first_backward(block, saved, dx, dy);
-    if (block->half == NN_BLOCK_MLP)
-        return second_backward(block, saved, dx, dy);
-    MIMO_TRY(second_backward(block, saved, saved->middle, dy));
-    return first_backward(block, saved, dx, saved->middle);
-}
-
-mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved)
-{
-    if (has_mlp(block))
-        MIMO_TRY(block->mixed ? nn_moe_backward_params(&block->moe, &saved->moe)
-                              : nn_mlp_backward_params(&block->mlp, &saved->mlp));
-    return has_attention(block) ? nn_attention_backward_params(&block->attention, &saved->attention)
-                                : MIMO_OK;
+    return sequence->rows * sequence->batch / block->share;
 }
 
 mimo_status nn_block_visit(nn_block *block, nn_lora_visit *visit)

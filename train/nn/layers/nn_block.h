@@ -2,7 +2,9 @@
  * MLP may be a mixture of experts. A block may also be one of its halves alone: models of other
  * patterns have both in any order, and two halves one behind the other give the bits of a whole
  * block. The sequence makes it an encoder's or an LLM's (causal or not, cp or not). Parameters:
- * NAME.norm1.*, NAME.attention.*, NAME.norm2.*, NAME.mlp.*, of a half its own. */
+ * NAME.norm1.*, NAME.attention.*, NAME.norm2.*, NAME.mlp.*, of a half its own.
+ *
+ * Here is what a block has. What it does, part by part, is a row of nn_block_kind.h. */
 #ifndef MIMO_NN_NN_BLOCK_H
 #define MIMO_NN_NN_BLOCK_H
 
@@ -35,7 +37,7 @@ typedef struct nn_block {
     nn_block_half half;       /* the other one is zeroed */
     int64_t hidden, max_rows; /* max_rows: of all samples */
     int64_t share;            /* under sp a rank has a share-th of the rows; otherwise 1 */
-    nn_real *d_normed;        /* [max_rows, H], workspace of backward */
+    nn_real *d_normed;        /* [max_rows, H], workspace of a half's backward */
 } nn_block;
 
 typedef struct nn_block_saved {
@@ -44,7 +46,8 @@ typedef struct nn_block_saved {
     nn_mlp_saved mlp;
     nn_moe_saved moe;
     nn_real *normed1, *normed2; /* [max_rows, H] */
-    nn_real *middle; /* a, of a whole block; in backward its gradient, which is attention's dy */
+    nn_real *d_normed; /* [max_rows, H]: of a mixture, whose parts write it one after the other */
+    nn_real *middle;   /* a, of a whole block; in backward its gradient, which is attention's dy */
 } nn_block_saved;
 
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
@@ -54,16 +57,8 @@ void nn_block_release(nn_block *block);
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
 mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room);
 
-/** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
- *  rows. Collective over tp and the sequence's cp. */
-mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
-                             const nn_real *x, const nn_sequence *sequence);
-
-/** dx may be x: so gradients take the place of a model's activations, from its end on. x is the
- *  caller's again after this call, dy after nn_block_backward_params. */
-mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
-                                    nn_real *dy);
-mimo_status nn_block_backward_params(const nn_block *block, nn_block_saved *saved);
+/** The rows of this rank's tiles. */
+int64_t nn_block_rows(const nn_block *block, const nn_sequence *sequence);
 
 /** Visit the adapters. */
 mimo_status nn_block_visit(nn_block *block, nn_lora_visit *visit);

@@ -54,27 +54,37 @@ static void release_states(void **states, int64_t count)
 }
 
 /* One state is in use at a time, so all begin at the same place. */
-static mimo_status place_again(nn_stack *stack)
+static mimo_status place_again(nn_stack *stack, nn_stack_again *again)
 {
     nn_room *room = &stack->room;
-    MIMO_TRY(nn_room_take(room, &stack->output, stack->elements, sizeof *stack->output));
+    MIMO_TRY(nn_room_take(room, &again->output, stack->elements, sizeof *again->output));
     int64_t begin = room->used, end = begin;
     for (int64_t i = 0; i < stack->count; i++) {
         room->used = begin;
-        MIMO_TRY(stack->kinds[i]->saved_place(stack->again[i], stack->layers[i], room));
+        MIMO_TRY(stack->kinds[i]->saved_place(again->states[i], stack->layers[i], room));
         end = room->used > end ? room->used : end;
     }
     room->used = end;
     return MIMO_OK;
 }
 
-static mimo_status reserve_again(nn_stack *made, const nn_params *params)
+static mimo_status place_all_again(nn_stack *stack)
+{
+    for (int64_t i = 0; i < stack->in_flight; i++)
+        MIMO_TRY(place_again(stack, &stack->again[i]));
+    return MIMO_OK;
+}
+
+static mimo_status reserve_again(nn_stack *made, const nn_params *params, int64_t in_flight)
 {
     int64_t count;
-    MIMO_TRY(reserve_states(&made->again, &count, made));
-    MIMO_TRY(place_again(made));
+    MIMO_TRY(mimo_reserve(&made->again, in_flight, sizeof *made->again));
+    made->in_flight = in_flight; /* from here on release finds them */
+    for (int64_t i = 0; i < in_flight; i++)
+        MIMO_TRY(reserve_states(&made->again[i].states, &count, made));
+    MIMO_TRY(place_all_again(made));
     MIMO_TRY(nn_room_reserve(&made->room, nn_params_runtime(params)));
-    return place_again(made);
+    return place_all_again(made);
 }
 
 mimo_status nn_stack_init(nn_stack *stack, nn_params *params, mimo_comm *tp,
@@ -83,7 +93,7 @@ mimo_status nn_stack_init(nn_stack *stack, nn_params *params, mimo_comm *tp,
     nn_stack made = {0};
     mimo_status status = add_blocks(&made, params, tp, desc);
     if (status == MIMO_OK && desc->recompute)
-        status = reserve_again(&made, params);
+        status = reserve_again(&made, params, desc->in_flight > 1 ? desc->in_flight : 1);
     if (status != MIMO_OK) {
         nn_stack_release(&made);
         return status;
@@ -94,7 +104,9 @@ mimo_status nn_stack_init(nn_stack *stack, nn_params *params, mimo_comm *tp,
 
 void nn_stack_release(nn_stack *stack)
 {
-    release_states(stack->again, stack->count);
+    for (int64_t i = 0; i < stack->in_flight; i++)
+        release_states(stack->again[i].states, stack->count);
+    mimo_release(stack->again);
     nn_room_release(&stack->room);
     for (int64_t i = 0; i < stack->count; i++) {
         stack->kinds[i]->release(stack->layers[i]);
@@ -121,7 +133,7 @@ mimo_status nn_stack_saved_init(nn_stack_saved *saved, const nn_stack *stack)
 
 mimo_status nn_stack_saved_place(nn_stack_saved *saved, const nn_stack *stack, nn_room *room)
 {
-    saved->sequence = NULL;
+    nn_stack_abandon(saved);
     for (int64_t i = 0; i <= stack->count; i++)
         MIMO_TRY(nn_room_take(room, &saved->x[i], stack->elements, sizeof *saved->x[i]));
     for (int64_t i = 0; i < saved->count; i++)
@@ -136,43 +148,209 @@ void nn_stack_saved_release(nn_stack_saved *saved)
     memset(saved, 0, sizeof *saved);
 }
 
-mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
-                             const nn_sequence *sequence)
+/* -------------------------------------------- parts ------------------------------------------ */
+
+static unsigned parts_of(const nn_stack *stack, int64_t block)
 {
-    nn_real **x = saved->x;
-    void **states = stack->again ? stack->again : saved->blocks;
+    unsigned parts = 0;
+    for (int p = 0; p < NN_PARTS; p++)
+        if (stack->kinds[block]->parts[p])
+            parts |= 1u << p;
+    return parts;
+}
+
+static void give_back(nn_stack_saved *saved)
+{
+    if (saved->again)
+        saved->again->user = NULL;
+    saved->again = NULL;
+}
+
+void nn_stack_abandon(nn_stack_saved *saved)
+{
+    give_back(saved);
     saved->sequence = NULL;
-    for (int64_t i = 0; i < stack->count; i++)
-        MIMO_TRY(stack->kinds[i]->forward(stack->layers[i], states[i], x[i + 1], x[i], sequence));
-    saved->sequence = sequence;
+}
+
+/* Room for the block whose parts begin, or go on. */
+static mimo_status take_again(const nn_stack *stack, nn_stack_saved *saved)
+{
+    for (int64_t i = 0; i < stack->in_flight && !saved->again; i++)
+        if (!stack->again[i].user)
+            saved->again = &stack->again[i];
+    MIMO_CHECK(saved->again, MIMO_ERR_STATE,
+               "stack: recompute has room for parts of %" PRId64
+               " micro-batches, and all are taken",
+               stack->in_flight);
+    saved->again->user = saved;
     return MIMO_OK;
 }
 
-/* By now x[i + 1] holds its gradient, so the output of this forward goes to a place of its own. */
-static mimo_status backward_again(const nn_stack *stack, const nn_stack_saved *saved, int64_t i)
+/* The last block of forward is the first one of backward. */
+static void turn_back(const nn_stack *stack, nn_stack_saved *saved)
 {
-    const nn_block_kind *kind = stack->kinds[i];
-    const void *layer = stack->layers[i];
-    void *state = stack->again[i];
-    nn_real *x = saved->x[i], *dy = saved->x[i + 1];
-    MIMO_TRY(kind->forward(layer, state, stack->output, x, saved->sequence));
-    MIMO_TRY(kind->backward_input(layer, state, x, dy));
-    return kind->backward_params(layer, state);
+    saved->pass = stack->again ? NN_PASS_AGAIN : NN_PASS_INPUT;
+    saved->block = stack->count - 1;
 }
 
-static mimo_status backward_block(const nn_stack *stack, const nn_stack_saved *saved, int64_t i)
+/* A pass through a block is over. */
+static void go_on(const nn_stack *stack, nn_stack_saved *saved)
 {
+    saved->done = 0;
+    if (saved->pass == NN_PASS_FORWARD) {
+        give_back(saved);
+        if (++saved->block == stack->count)
+            turn_back(stack, saved);
+        return;
+    }
+    if (stack->again && saved->pass != NN_PASS_PARAMS) {
+        saved->pass = saved->pass == NN_PASS_AGAIN ? NN_PASS_INPUT : NN_PASS_PARAMS;
+        return;
+    }
+    give_back(saved);
+    saved->pass = stack->again ? NN_PASS_AGAIN : NN_PASS_INPUT;
+    if (saved->block-- == 0)
+        saved->sequence = NULL;
+}
+
+mimo_status nn_stack_begin(const nn_stack *stack, nn_stack_saved *saved,
+                           const nn_sequence *sequence)
+{
+    nn_stack_abandon(saved);
+    MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "stack: NULL sequence");
+    saved->sequence = sequence;
+    saved->pass = NN_PASS_FORWARD;
+    saved->block = 0;
+    saved->done = 0;
+    if (stack->count == 0)
+        turn_back(stack, saved);
+    return MIMO_OK;
+}
+
+bool nn_stack_next(nn_stack_node *out, const nn_stack *stack, const nn_stack_saved *saved)
+{
+    if (!saved->sequence || saved->block < 0)
+        return false;
+    unsigned left = parts_of(stack, saved->block) & ~saved->done;
+    for (int i = 0; i < NN_PARTS; i++) {
+        nn_block_part part = nn_part_in_order(saved->pass, i);
+        if (!(left & 1u << part))
+            continue;
+        *out = (nn_stack_node){saved->pass, saved->block, part};
+        return true;
+    }
+    return false;
+}
+
+static const char *name_of(nn_pass pass)
+{
+    static const char *const names[] = {
+        [NN_PASS_FORWARD] = "forward",
+        [NN_PASS_AGAIN] = "forward again",
+        [NN_PASS_INPUT] = "the input's half of backward",
+        [NN_PASS_PARAMS] = "the parameters' half of backward",
+    };
+    return names[pass];
+}
+
+/* Whether it is this part's turn. */
+static mimo_status check_turn(const nn_stack *stack, const nn_stack_saved *saved, nn_stack_node at)
+{
+    MIMO_CHECK(saved->sequence, MIMO_ERR_STATE, "stack: %s",
+               at.pass == NN_PASS_FORWARD ? "forward of no sequence" : "backward before forward");
+    MIMO_CHECK(at.pass == saved->pass && at.block == saved->block, MIMO_ERR_STATE,
+               "stack: %s of block %" PRId64 ", where it is the turn of %s of block %" PRId64,
+               name_of(at.pass), at.block, name_of(saved->pass), saved->block);
+    unsigned parts = parts_of(stack, at.block);
+    unsigned missing = nn_part_needs(at.pass, at.part) & parts & ~saved->done;
+    for (int p = 0; p < NN_PARTS; p++)
+        MIMO_CHECK(!(missing & 1u << p), MIMO_ERR_STATE,
+                   "stack: %s of block %" PRId64 ": part %s needs part %s, which has not begun",
+                   name_of(at.pass), at.block, nn_part_name(at.part),
+                   nn_part_name((nn_block_part)p));
+    MIMO_CHECK(!(saved->done & 1u << at.part), MIMO_ERR_STATE,
+               "stack: %s of block %" PRId64 ": part %s a second time", name_of(at.pass), at.block,
+               nn_part_name(at.part));
+    return MIMO_OK;
+}
+
+/* In backward x[i] becomes its gradient, so the output of a repeated forward goes elsewhere. */
+static nn_block_call call_of(const nn_stack_saved *saved, nn_stack_node at)
+{
+    nn_real *before = saved->x[at.block], *behind = saved->x[at.block + 1];
+    if (!nn_pass_is_forward(at.pass))
+        return (nn_block_call){.pass = at.pass, .dx = before, .dy = behind};
+    return (nn_block_call){.pass = at.pass,
+                           .x = before,
+                           .y = at.pass == NN_PASS_AGAIN ? saved->again->output : behind,
+                           .sequence = saved->sequence};
+}
+
+static mimo_status run(mimo_op **move, const nn_stack *stack, nn_stack_saved *saved,
+                       nn_stack_node at)
+{
+    void **states = stack->again ? saved->again->states : saved->blocks;
+    nn_block_call call = call_of(saved, at);
+    MIMO_TRY(nn_block_run(stack->kinds[at.block], at.part, stack->layers[at.block],
+                          states[at.block], &call));
+    *move = call.move;
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_run(mimo_op **move, const nn_stack *stack, nn_stack_saved *saved,
+                         nn_stack_node at)
+{
+    *move = NULL;
+    MIMO_CHECK(at.block >= 0 && at.block < stack->count && (unsigned)at.part < NN_PARTS,
+               MIMO_ERR_ARGUMENT, "stack: part %d of block %" PRId64 " of %" PRId64, (int)at.part,
+               at.block, stack->count);
+    if (at.pass == NN_PASS_PARAMS && !stack->again)
+        return run(move, stack, saved, at);
+    if (!stack->kinds[at.block]->parts[at.part])
+        return MIMO_OK;
+    MIMO_TRY(check_turn(stack, saved, at));
     if (stack->again)
-        return backward_again(stack, saved, i);
-    return stack->kinds[i]->backward_input(stack->layers[i], saved->blocks[i], saved->x[i],
-                                           saved->x[i + 1]);
+        MIMO_TRY(take_again(stack, saved));
+    mimo_status status = run(move, stack, saved, at);
+    if (status != MIMO_OK) {
+        nn_stack_abandon(saved);
+        return status;
+    }
+    saved->done |= 1u << at.part;
+    if (saved->done == parts_of(stack, at.block))
+        go_on(stack, saved);
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ plain walks --------------------------------------- */
+
+static mimo_status run_to_its_end(const nn_stack *stack, nn_stack_saved *saved, nn_stack_node at)
+{
+    mimo_op *move;
+    MIMO_TRY(nn_stack_run(&move, stack, saved, at));
+    mimo_status status = mimo_op_wait(&move);
+    if (status != MIMO_OK)
+        nn_stack_abandon(saved);
+    return status;
+}
+
+mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
+                             const nn_sequence *sequence)
+{
+    nn_stack_node at;
+    MIMO_TRY(nn_stack_begin(stack, saved, sequence));
+    while (nn_stack_next(&at, stack, saved) && at.pass == NN_PASS_FORWARD)
+        MIMO_TRY(run_to_its_end(stack, saved, at));
+    return MIMO_OK;
 }
 
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved)
 {
-    MIMO_CHECK(saved->sequence, MIMO_ERR_STATE, "stack: backward before forward");
-    for (int64_t i = stack->count; i-- > 0;)
-        MIMO_TRY(backward_block(stack, saved, i));
+    nn_stack_node at;
+    MIMO_CHECK(saved->sequence && saved->pass != NN_PASS_FORWARD, MIMO_ERR_STATE,
+               "stack: backward before forward");
+    while (nn_stack_next(&at, stack, saved))
+        MIMO_TRY(run_to_its_end(stack, saved, at));
     saved->sequence = NULL;
     return MIMO_OK;
 }
@@ -181,7 +359,9 @@ mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *save
 {
     int64_t first = MIMO_MUTATED("dw-of-layer0-dropped") ? 1 : 0;
     for (int64_t i = saved->count; i-- > first;)
-        MIMO_TRY(stack->kinds[i]->backward_params(stack->layers[i], saved->blocks[i]));
+        for (int p = NN_PARTS; p-- > 0;)
+            MIMO_TRY(
+                run_to_its_end(stack, saved, (nn_stack_node){NN_PASS_PARAMS, i, (nn_block_part)p}));
     return MIMO_OK;
 }
 
