@@ -1,6 +1,7 @@
 /* In the fixed order of additions a mixture of experts has the same bits on every number of ranks:
  * outputs, gradients of the input, those of all parameters after the step, and their norm, for
- * every ep and tp and for one and two micro-batches. */
+ * every ep and tp and for one and two micro-batches. And in either order two micro-batches whose
+ * parts run in turn, with moves in flight, have the bits of one after the other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "mpi_test.h"
 #include "train/nn/nn.h"
 #include "train/nn/params/nn_initial.h"
+#include "walk_by_parts.h"
 
 enum {
     TOKENS = 48,
@@ -69,10 +71,10 @@ static void open_grids(layer_bed *it, mimo_comm *world)
     it->first = rank / s->tp * it->rows;
 }
 
-static void open_layer(layer_bed *it)
+static void open_store(layer_bed *it, nn_order order)
 {
     const shape *s = it->shape;
-    const nn_runtime_desc runtime = {.order = NN_ORDER_FIXED};
+    const nn_runtime_desc runtime = {.order = order};
     MPI_EXPECT_OK(nn_runtime_init(&it->runtime, &runtime));
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
@@ -87,6 +89,12 @@ static void open_layer(layer_bed *it)
     sizes.experts = EXPERTS, sizes.top_k = CHOICES;
     sizes.max_tokens = nn_moe_own_rows(TOKENS, s->tp), sizes.hidden = H;
     MPI_EXPECT_OK(nn_dispatch_create(&it->dispatch, &it->runtime, it->group, &sizes));
+    MPI_EXPECT_OK(nn_params_create(&it->params, &store));
+}
+
+static void open_layer(layer_bed *it)
+{
+    open_store(it, NN_ORDER_FIXED);
     const nn_mixture mixture = {
         .dispatch = it->dispatch, .inner = F, .shared = F, .scores = NN_SCORES_ALL, .balance = 0.1};
     const nn_moe_desc desc = {.name = "moe",
@@ -96,7 +104,6 @@ static void open_layer(layer_bed *it)
                               .max_batch = TOKENS,
                               .std = 0.5,
                               .out_std = 0.5};
-    MPI_EXPECT_OK(nn_params_create(&it->params, &store));
     MPI_EXPECT_OK(nn_moe_init(&it->moe, it->params, it->tp, &desc));
     MPI_EXPECT_OK(nn_params_seal(it->params));
     MPI_EXPECT_OK(nn_moe_saved_place(&it->saved, &it->moe, &it->room));
@@ -205,4 +212,195 @@ MPI_TEST(nn_moe_bits, do_not_depend_on_ranks)
     close_bed(&one);
     mimo_comm_destroy(self);
     free(whole);
+}
+
+/* ------------------------------------------- parts ------------------------------------------- */
+
+enum { BLOCKS = 3, IN_TURN = 2, S = 12, B = TOKENS / S, HEADS = 2, LORA = 2 };
+
+/* A stack with mixtures, and two micro-batches. */
+typedef struct parts_bed {
+    layer_bed on;
+    nn_sequence sequence;
+    nn_stack stack;
+    nn_stack_saved saved[IN_TURN];
+    nn_room rooms[IN_TURN];
+} parts_bed;
+
+typedef struct parts_results {
+    float y[IN_TURN][TOKENS * H], dx[IN_TURN][TOKENS * H], grads[1 << 16];
+} parts_results;
+
+/* How a stack of both kinds runs. */
+typedef struct parts_case {
+    nn_order order;
+    int64_t shared, in_flight; /* in_flight 0: without recompute */
+    bool adapted, sp;
+} parts_case;
+
+static void open_parts(parts_bed *it, const parts_case *c)
+{
+    static const nn_block_kind *const kinds[BLOCKS] = {&nn_block_mixed, &nn_block_dense,
+                                                       &nn_block_mixed};
+    static const nn_lora_selection adapters = {.adapter = {.rank = LORA, .alpha = 3, .b_std = 0.3}};
+    open_grids(&it->on, mpi_test_comm());
+    open_store(&it->on, c->order);
+    const nn_mixture mixture = {.dispatch = it->on.dispatch,
+                                .inner = F,
+                                .shared = c->shared,
+                                .scores = NN_SCORES_ALL,
+                                .balance = 0.1};
+    const nn_sequence_desc sequence = {NULL, true, S, B, NULL, &it->on.runtime, 1};
+    const nn_stack_desc stack = {.name = "block",
+                                 .count = BLOCKS,
+                                 .kinds = kinds,
+                                 .recompute = c->in_flight > 0,
+                                 .in_flight = c->in_flight,
+                                 .block = {.hidden = H,
+                                           .heads = HEADS,
+                                           .inner = F,
+                                           .max_rows = S,
+                                           .max_batch = B,
+                                           .std = 0.3,
+                                           .out_std = 0.3,
+                                           .sp = c->sp,
+                                           .adapters = c->adapted ? &adapters : NULL,
+                                           .mixture = &mixture}};
+    MPI_EXPECT_OK(nn_sequence_init(&it->sequence, &sequence));
+    MPI_EXPECT_OK(nn_stack_init(&it->stack, it->on.params, it->on.tp, &stack));
+    MPI_EXPECT_OK(nn_params_seal(it->on.params));
+    for (int m = 0; m < IN_TURN; m++) {
+        nn_room *room = &it->rooms[m];
+        MPI_EXPECT_OK(nn_stack_saved_init(&it->saved[m], &it->stack));
+        MPI_EXPECT_OK(nn_stack_saved_place(&it->saved[m], &it->stack, room));
+        MPI_EXPECT_OK(nn_room_reserve(room, &it->on.runtime));
+        MPI_EXPECT_OK(nn_stack_saved_place(&it->saved[m], &it->stack, room));
+    }
+}
+
+static void close_parts(parts_bed *it)
+{
+    for (int m = 0; m < IN_TURN; m++) {
+        nn_stack_saved_release(&it->saved[m]);
+        nn_room_release(&it->rooms[m]);
+    }
+    nn_stack_release(&it->stack);
+    nn_sequence_release(&it->sequence);
+    close_bed(&it->on);
+}
+
+static int64_t elements_of(const parts_bed *it, const parts_case *c)
+{
+    return TOKENS * H / (c->sp ? it->on.shape->tp : 1);
+}
+
+static part_walk begin_forward(parts_bed *it, int m)
+{
+    const layer_bed *on = &it->on;
+    int64_t first = on->first * H + (m + 1) * TOKENS * H; /* other rows on each dp rank */
+    for (int64_t i = 0; i < TOKENS * H; i++)
+        it->saved[m].x[0][i] = (float)nn_normal(1, "x", first + i);
+    MPI_EXPECT_OK(nn_stack_begin(&it->stack, &it->saved[m], &it->sequence));
+    return (part_walk){&it->stack, &it->saved[m], true, NULL};
+}
+
+/* The output is read, and the gradient comes in its place. */
+static part_walk begin_backward(parts_results *out, parts_bed *it, const parts_case *c, int m)
+{
+    float *last = it->saved[m].x[BLOCKS];
+    memcpy(out->y[m], last, (size_t)elements_of(it, c) * sizeof *last);
+    for (int64_t i = 0; i < TOKENS * H; i++)
+        last[i] = (float)nn_normal(2, "dy", (m + 1) * TOKENS * H + i);
+    return (part_walk){&it->stack, &it->saved[m], false, NULL};
+}
+
+static void read_results(parts_results *out, const parts_bed *it, const parts_case *c)
+{
+    size_t used = 0;
+    for (int m = 0; m < IN_TURN; m++)
+        memcpy(out->dx[m], it->saved[m].x[0], (size_t)elements_of(it, c) * sizeof *out->dx[m]);
+    for (int i = 0; i < nn_params_count(it->on.params); i++) {
+        const nn_param *param = nn_params_at(it->on.params, i);
+        size_t count = param->held ? (size_t)param->count : 0;
+        MPI_EXPECT(used + count <= sizeof out->grads / sizeof *out->grads, "%zu elements", used);
+        if (count > 0)
+            MPI_EXPECT_OK(nn_params_read(it->on.params, i, NN_GRAD, out->grads + used));
+        used += count;
+    }
+}
+
+static void backward_of(parts_bed *it, int m)
+{
+    MPI_EXPECT_OK(nn_stack_backward_input(&it->stack, &it->saved[m]));
+    MPI_EXPECT_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+}
+
+static void run_one_by_one(parts_results *out, parts_bed *it, const parts_case *c)
+{
+    for (int m = 0; m < IN_TURN; m++) {
+        begin_forward(it, m);
+        MPI_EXPECT_OK(nn_stack_forward(&it->stack, &it->saved[m], &it->sequence));
+        begin_backward(out, it, c, m);
+        backward_of(it, m);
+    }
+}
+
+/* Both forward in turn, and both backward. */
+static void run_side_by_side(parts_results *out, parts_bed *it, const parts_case *c)
+{
+    part_walk a = begin_forward(it, 0), b = begin_forward(it, 1);
+    MPI_EXPECT_OK(walk_in_turn(&a, &b));
+    a = begin_backward(out, it, c, 0), b = begin_backward(out, it, c, 1);
+    MPI_EXPECT_OK(walk_in_turn(&a, &b));
+    for (int m = 0; m < IN_TURN; m++)
+        MPI_EXPECT_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+}
+
+/* Forward of the second one beside backward of the first one. */
+static void run_one_behind(parts_results *out, parts_bed *it, const parts_case *c)
+{
+    begin_forward(it, 0);
+    MPI_EXPECT_OK(nn_stack_forward(&it->stack, &it->saved[0], &it->sequence));
+    part_walk a = begin_backward(out, it, c, 0), b = begin_forward(it, 1);
+    MPI_EXPECT_OK(walk_in_turn(&a, &b));
+    MPI_EXPECT_OK(nn_stack_backward_params(&it->stack, &it->saved[0]));
+    begin_backward(out, it, c, 1);
+    backward_of(it, 1);
+}
+
+static void expect_in_turn(const shape *s, const parts_case *c)
+{
+    static void (*const orders[])(parts_results *, parts_bed *, const parts_case *) = {
+        run_one_by_one, run_side_by_side, run_one_behind};
+    parts_results *got[3];
+    parts_bed it = {.on = {.shape = s}};
+    open_parts(&it, c);
+    for (int i = 0; i < 3; i++) {
+        got[i] = calloc(1, sizeof *got[i]);
+        MPI_EXPECT_OK(nn_params_zero_grad(it.on.params));
+        orders[i](got[i], &it, c);
+        MPI_EXPECT_OK(nn_params_settle(it.on.params, 1));
+        read_results(got[i], &it, c);
+        MPI_EXPECT(memcmp(got[i], got[0], sizeof *got[i]) == 0,
+                   "%s: tp=%d, ep=%d, order %d, shared %d, adapters %d, sp %d, recompute for %d",
+                   i == 1 ? "side by side" : "one behind", s->tp, s->ep, (int)c->order,
+                   (int)c->shared, c->adapted, c->sp, (int)c->in_flight);
+    }
+    close_parts(&it);
+    for (int i = 0; i < 3; i++)
+        free(got[i]);
+}
+
+MPI_TEST(nn_moe_bits, parts_in_turn)
+{
+    static const parts_case cases[] = {
+        {NN_ORDER_FAST, F, 0, true, false},         {NN_ORDER_FAST, 0, 0, false, false},
+        {NN_ORDER_FAST, F, IN_TURN, true, false},   {NN_ORDER_FAST, F, 0, false, true},
+        {NN_ORDER_FIXED, 0, IN_TURN, false, false},
+    };
+    int size = mpi_test_size();
+    for (int tp = 1; tp <= 2 && tp <= size; tp++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            if (!cases[i].sp || tp > 1)
+                expect_in_turn(&(shape){tp, size, 1}, &cases[i]);
 }

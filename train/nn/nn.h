@@ -46,11 +46,20 @@
  *                                                 with MIMO_MUTATIONS); of norm and embedding only
  *                                                 read by the call
  *   saved state   forward         parameters      this micro-batch's alone
- *   layer         init            release         all micro-batches': workspace for one call
+ *   layer         init            release         all micro-batches': workspace for one call, or
+ *                                                 for one part of a block
+ *   a move's      its start       its wait        the move's; all of it lies in the saved state, x,
+ *   tensors                                       y, dx or dy
  *
  *  - Forward may run without a backward. A forward with a used saved state begins again.
  *  - A layer without parameters, or without a gradient of its input, has one half. Norm does both
  *    in the input's half: that costs less than another reading of x and dy.
+ *  - A block is a row of parts (nn_block_kind.h), and a stack runs them one by one (nn_stack.h).
+ *    Parts of several micro-batches may run in turn. Parts compute one after the other, in the
+ *    order of the runtime's stream; only moves of rows to experts and back run beside them. So a
+ *    workspace that one part writes and reads to its end stays in the layer, once for all
+ *    micro-batches. What another part reads later, or a move writes or reads, lies in the saved
+ *    state.
  *  - Bits: gradients of a parameter add up in the order of the calls that add to it. So where these
  *    ascend by micro-batch for each parameter, any interleaving of micro-batches gives the bits of
  *    one after the other. In the fixed order of additions every interleaving does.
