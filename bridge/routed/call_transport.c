@@ -7,8 +7,8 @@ bool mimo_call_pushes(const mimo_op *op)
     return mimo_routed_of(bridge)->can_push && mimo_bridge_pushes(bridge, op->call.backward);
 }
 
-/* Of the shortest row that AUTO stages, and of what all row lengths must be multiples of, in bytes.
- * By docs/gpu.md: such rows move in bulk, and copies are long enough. */
+/* Bytes: the shortest row that AUTO stages; the unit of every row length. By docs/gpu.md such rows
+ * move in bulk, and their copies are long enough. */
 enum { STAGED_ROW = 128, STAGED_UNIT = 16 };
 
 /* A rank's peers make the same choice, because rows are as long there. How tensors are aligned can

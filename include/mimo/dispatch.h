@@ -6,9 +6,9 @@
  *   rows     token rows -> expert rows. Each expert gets a copy of the row of each of its pairs
  *   combine  expert rows -> token rows. A token gets the sum of the rows of its pairs
  *
- * Each is the other's gradient: forward is rows, then the experts, then combine; backward is
- * combine's (rows), the experts', then rows' (combine). A combine does not weight. The weights of
- * the pairs travel with the rows, and experts multiply their activations by them.
+ * Each is the other's gradient: the gradient of a combine is a `rows` move, and the gradient of
+ * `rows` is a combine. A combine does not weight. The weights of the pairs travel with the rows,
+ * and experts multiply their activations by them.
  *
  *   dispatch  what stays: experts, ranks, sizes
  *   route     what one batch chose. It serves forward, backward and recomputation, and is then set
@@ -49,7 +49,7 @@
  * without it, ranks that mix these up wait until a deadline.
  *
  * Errors are those of all ranks of the group. Other groups, which have copies of the experts (edp),
- * do not know of them, and may wait in their next call of all: mimo_comm_abort ends that.
+ * do not know of them, and may wait in their next world-wide call: mimo_comm_abort ends that.
  *
  * All of this header is experimental: it declares nothing where MIMO_EXPERIMENTAL is not defined.
  */

@@ -176,7 +176,7 @@ typedef struct mimo_comm_backend {
                                    const mimo_broadcast *broadcast, mimo_stream stream);
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
-    /* These three: of several ranks, and of sizes > 0. */
+    /* The next three are called with at least two ranks and a size above 0. */
     mimo_status (*reduce_scatter_start)(mimo_request **out, mimo_comm *comm,
                                         const mimo_block_reduction *reduction, mimo_stream stream);
     mimo_status (*scatter_start)(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,

@@ -188,8 +188,8 @@ static void note_first_chunk(placing *own, const mimo_schedule_step *step, int64
     }
 }
 
-/* What stage p did changes what these do next: itself, the stages that take what an LLM step made,
- * and all where stage 0 moved on, or a group was encoded. */
+/* After a step of stage p these stages must be asked again: p itself; the stages that receive what
+ * an LLM step made; all stages if p is 0 or an encoder group ended. */
 static void forget_choices(placing *own, int64_t p, const mimo_schedule_step *step)
 {
     const mimo_schedule *schedule = own->schedule;

@@ -132,7 +132,7 @@ class Survival(Checks):
 
     def best(self):
         """A learning rate that is far too high: the run ends with the model of the step that was best. Its
-        checkpoint is that of a run of so many steps: also what a step changes without a gradient, the biases of
+        checkpoint is that of a run of that many steps: also what a step changes without a gradient, the biases of
         routers, and the moments."""
         high = ["--lr", "0.5", "--resume", self.path("whole.st")]
         done = self.captioner.launch(2, *self.flags("best", "--steps", str(STEPS + 12), "--evaluate-every", "4", *high))
