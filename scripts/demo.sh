@@ -46,7 +46,7 @@ sort_arguments() {
         word=$1
         shift
         case $word in
-        --help | --version) exec "$captioner" "$word" ;;
+        --help | --usage | --version) exec "$captioner" "$word" ;;
         *=* | --sp | --lora-rslora | --adapter-other-base | --same-bits | --log-hashes | --recompute | --balance) ;; # may stand without a value
         --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
         esac

@@ -232,10 +232,10 @@ class Adapters(Checks):
     def flags_of_the_demo(self):
         """scripts/demo.sh knows which flags may stand without a value."""
         printed = self.captioner.launch(1, "--help").stdout
-        flags = set(re.findall(r"^ {6}(--[a-z-]+)(?![a-z=-])", printed, re.M))
+        flags = set(re.findall(r"^ {2}(?: {4}|-., )(--[a-z-]+)(?![a-z=-])", printed, re.M))
         with open(DEMO, encoding="utf-8") as script:
             known = re.search(r"^ +\*=\* \| (.*)\) ;; # may stand without a value$", script.read(), re.M)
-        known = set(known[1].split(" | ")) | {"--help", "--version"}
+        known = set(known[1].split(" | ")) | {"--help", "--usage", "--version"}
         self.expect(flags == known, f"{sorted(flags)} of the captioner, {sorted(known)} of the demo")
 
     def few_targets(self):
