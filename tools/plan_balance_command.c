@@ -6,8 +6,11 @@
 
 #define OPTION_INTO plan_balance_request
 
+/* Each lane takes memory and a line. A number with a digit too many is refused. */
+enum { MOST_LANES = 1 << 20 };
+
 static const option_row rows[] = {
-    OPTION_INT("lanes", "N", desc.lanes, 1, INT64_MAX, "Lanes: dp of the encoder"),
+    OPTION_INT("lanes", "N", desc.lanes, 1, MOST_LANES, "Lanes: dp of the encoder"),
     OPTION_INT(
         "hidden", "H", hidden, 1, INT64_MAX,
         "An item of r rows costs r * (r + 6 H), as a transformer block of this size does (r)"),

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/check.h"
+#include "core/checked.h"
 #include "plan_schedule.h"
 #include "schedule/step_costs.h"
 
@@ -47,12 +47,29 @@ static const option_row rows[] = {
     PLAN_OUTPUT("print-csv", output, "Print the LLM's steps as such a table"),
 };
 
+/* Forwards of all stages. A list of them all takes half a gigabyte and a minute. */
+enum { MOST_FORWARDS = 1 << 22 };
+
+/* A number with a digit too many is refused here, not by the memory of the machine. */
+static mimo_status check_size(const mimo_schedule_desc *desc)
+{
+    int64_t forwards;
+    MIMO_TRY(mimo_mul(&forwards, desc->stages, desc->micro_batches));
+    MIMO_TRY(mimo_mul(&forwards, forwards, desc->chunks));
+    MIMO_CHECK(forwards <= MOST_FORWARDS, MIMO_ERR_ARGUMENT,
+               "%" PRId64 " micro-batches over pp=%" PRId64 " with %" PRId64 " chunks have %" PRId64
+               " forwards, and a list may have %d",
+               desc->micro_batches, desc->stages, desc->chunks, forwards, MOST_FORWARDS);
+    return MIMO_OK;
+}
+
 static mimo_status check_complete(void *into)
 {
     const plan_schedule_request *request = into;
     const plan_needed needed[] = {{"--pp", request->desc.stages == 0},
                                   {"--micro-batches", request->desc.micro_batches == 0}};
-    return plan_complete("mimo-plan schedule", needed, sizeof needed / sizeof *needed);
+    MIMO_TRY(plan_complete("mimo-plan schedule", needed, sizeof needed / sizeof *needed));
+    return check_size(&request->desc);
 }
 
 /* ----------------------------------------- command ------------------------------------------ */

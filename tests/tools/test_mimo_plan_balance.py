@@ -124,6 +124,7 @@ def documented():
 def bad_input():
     expect_error("--lanes is missing; see 'mimo-plan balance --help'", "-")
     expect_error("FILE is missing; see 'mimo-plan balance --help'", "--lanes", "2")
+    expect_error("--lanes must be from 1 to 1048576, not 2147483648", "--lanes", "2147483648", "-")
     expect_error("argument 'b' is one too many: the file is a", "--lanes", "2", "a", "b")
     expect_error("--json and --svg: one output at a time", "--lanes", "2", "--json", "--svg", "-")
     for line in ("x", "1 2 3 4", "1.5", "3 0 5x", "99999999999999999999"):

@@ -171,6 +171,8 @@ def bad_usage():
     expect_error("--pp is missing; see 'mimo-plan schedule --help'", "--micro-batches", "4")
     expect_error("--micro-batches is missing; see 'mimo-plan schedule --help'", "--pp", "4")
     expect_error("--pp must be at least 1, not 0", "--pp", "0", "--micro-batches", "4")
+    expect_error("4294967296 micro-batches over pp=2 with 1 chunks have 8589934592 forwards, and a list may have 4194304",
+                 "--pp", "2", "--micro-batches", "4294967296")
     expect_error("--kind must be one of 1f1b|interleaved|zero-bubble|forward, not \"2f2b\"", *SMALL,
                  "--kind", "2f2b")
     expect_error("--svg and --json: one output at a time", *SMALL, "--svg", "--json")
