@@ -60,7 +60,8 @@ def balanced_steps(comm):
     mb.communicator._default = comm
     with process_groups(comm):
         for (language, sp), balance in ((LANGUAGES[1], scattered), (LANGUAGES[3], {
-                "audio": lambda patches: patches, "vision": {"cost": 2, "home": "dst", "runs": "any"}})):
+                "audio": {"cost": lambda patches: patches, "runs": "any"},
+                "vision": {"cost": 2, "home": "dst", "runs": "any"}})):
             train(comm, upstream, {**ENCODERS, "language": language}, sp, {"vision": (0, 1, 6), "audio": range(8)},
                   fused=True, balance=balance)
         grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
@@ -68,7 +69,8 @@ def balanced_steps(comm):
                balance={"vision": 4})
         raises(ValueError, "balance of images needs", model_of, upstream, grids, False, fused=True,
                balance={"images": 4})
-        model, data = model_of(upstream, grids, False, fused=True, balance=scattered), Data(0, {})
+        data = Data(0, {"audio": range(BATCH)})
+        model = model_of(upstream, grids, False, fused=True, balance=scattered | {"audio": 4})
         inputs = inputs_of(grids, data, comm.rank, ("vision",))
         if comm.rank == 3:
             del inputs["modality_inputs"]["vision"]
