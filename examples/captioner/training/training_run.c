@@ -14,6 +14,7 @@
 #include "captioner/support/progress.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
+#include "captioner/training/bridge_share.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/expert_loads.h"
@@ -48,7 +49,8 @@ typedef struct run_state {
     double *held_out; /* the same of held-out samples; NAN after steps without a look at them */
     best_state best;  /* where --evaluate-every is given */
     expert_loads loads;
-    lane_rows lanes; /* of all steps of this run */
+    lane_rows lanes;    /* of all steps of this run */
+    bridge_share share; /* likewise */
     final_report report;
 } run_state;
 
@@ -310,6 +312,7 @@ static mimo_status step_by_step(run_state *run)
         if (step >= run->options->steps - LOAD_STEPS)
             expert_loads_add(&run->loads, run->trainer.loads);
         lane_loads_add(&run->lanes, &run->trainer.lanes);
+        bridge_share_add(&run->share, &run->trainer.pass, end - start);
         TRY(look_at_held_out(run, step + 1));
         TRY(log_step(run, step + 1, &result, end - start, &logged));
         TRY(save_points_pass(&run->saves, step + 1, logged));
@@ -379,6 +382,14 @@ static mimo_status draw_pictures(const run_state *run)
     return mimo_comm_agree(run->world, status);
 }
 
+static mimo_status report_bridge(const run_state *run)
+{
+    mimo_status status = MIMO_OK;
+    if (run->lead)
+        status = bridge_share_print(&run->share, &run->trainer.pass, run->options, stdout);
+    return mimo_comm_agree(run->world, status);
+}
+
 static mimo_status report_schedule(run_state *run)
 {
     if (run->topology.stages == 1 || steps_of_run(run) == 0)
@@ -400,6 +411,7 @@ static mimo_status finish(run_state *run)
         if (options->balance)
             lane_loads_print(&run->lanes, stdout);
     }
+    TRY(report_bridge(run));
     TRY(draw_pictures(run));
     TRY(report_schedule(run));
     if (run->lead && options->log)
