@@ -258,6 +258,7 @@ PROTOTYPES = {
     "mimo_partition_destroy": "v:p",
     "mimo_partition_rows": "S:ppil",
     "mimo_partition_index": "S:ppil",
+    "mimo_partition_positions": "S:ppil",
     "mimo_partition_shard": "S:pippp",
     "mimo_partition_adjoint": "S:pipppp",
     "mimo_partition_pad": "S:ppll",
