@@ -363,19 +363,6 @@ MIMO_API mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const v
                                               int64_t count, mimo_dtype dtype, mimo_reduce op,
                                               mimo_stream stream);
 
-/**
- * Copy to each rank its part of what rank `root` has. On root `from` holds size * bytes bytes, in
- * rank order. All other ranks pass NULL; anything else is MIMO_ERR_ARGUMENT. to[bytes] gets this
- * rank's part. On root `to` may be where that part lies in `from`; any other overlap is
- * MIMO_ERR_ARGUMENT.
- *
- * Collective; blocking on the host, enqueued with a stream. Sizes past 2^31 work. Errors:
- * MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW (size * bytes), MIMO_ERR_MISMATCH, MIMO_ERR_COMM,
- * MIMO_ERR_MEMORY.
- */
-MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes,
-                                       int root, mimo_stream stream);
-
 /** A gather of host bytes that was begun. */
 typedef struct mimo_host_gather mimo_host_gather;
 

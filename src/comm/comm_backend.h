@@ -71,15 +71,6 @@ typedef struct mimo_block_reduction {
     bool guarded;
 } mimo_block_reduction;
 
-/* Bytes from root to each rank. */
-typedef struct mimo_scatter {
-    void *to;         /* to[bytes]; on root it may be its own part of `from` */
-    const void *from; /* on root: from[size * bytes], in rank order; NULL elsewhere */
-    int64_t bytes;
-    int root;
-    bool guarded;
-} mimo_scatter;
-
 /* Bytes from each rank to each rank. */
 typedef struct mimo_alltoall {
     void *to;         /* to[size * bytes], in rank order; it does not overlap `from` */
@@ -176,11 +167,9 @@ typedef struct mimo_comm_backend {
                                    const mimo_broadcast *broadcast, mimo_stream stream);
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
-    /* The next three are called with at least two ranks and a size above 0. */
+    /* The next two are called with at least two ranks and a size above 0. */
     mimo_status (*reduce_scatter_start)(mimo_request **out, mimo_comm *comm,
                                         const mimo_block_reduction *reduction, mimo_stream stream);
-    mimo_status (*scatter_start)(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
-                                 mimo_stream stream);
     mimo_status (*alltoall_start)(mimo_request **out, mimo_comm *comm,
                                   const mimo_alltoall *alltoall, mimo_stream stream);
 

@@ -20,7 +20,7 @@
 #include "comm/mpi/mpi_request.h"
 #include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_operators.h"
-#include "comm/mpi/mpi_scatter.h"
+#include "comm/mpi/mpi_reduce_scatter.h"
 #include "comm/mpi/mpi_split.h"
 #include "comm/mpi/mpi_types.h"
 #include "comm/places.h"
@@ -202,16 +202,6 @@ static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
     return hand_over_rows(
         out, request, comm->size * reduction->count * (int64_t)mimo_dtype_size(reduction->dtype),
         started);
-}
-
-static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
-                                 mimo_stream stream)
-{
-    mimo_request *request;
-    (void)stream;
-    MIMO_TRY(take(&request, comm, 1, mimo_mpi_scatter_bytes(comm, scatter)));
-    return hand_over_rows(out, request, comm->size * scatter->bytes,
-                          mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
 }
 
 static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
@@ -424,7 +414,6 @@ static const mimo_comm_backend mpi_backend = {
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,
     .reduce_scatter_start = reduce_scatter_start,
-    .scatter_start = scatter_start,
     .alltoall_start = alltoall_start,
     .exchange_create = exchange_create,
     .exchange_bind = mimo_mpi_exchange_bind,

@@ -86,7 +86,6 @@ static const mimo_comm_backend nccl_backend = {
     .broadcast_start = mimo_nccl_broadcast_start,
     .allgather_start = mimo_nccl_allgather_start,
     .reduce_scatter_start = mimo_nccl_reduce_scatter_start,
-    .scatter_start = mimo_nccl_scatter_start,
     .alltoall_start = mimo_nccl_alltoall_start,
     .most_bases = MIMO_PUSH_MOST_BASES,
     .exchange_create = mimo_nccl_exchange_create,
