@@ -6,7 +6,7 @@ Skipped where Megatron-LM is missing (megatron_import.py). It prints the version
 import contextlib
 import importlib
 import importlib.metadata
-from functools import partial
+import sys
 from types import SimpleNamespace
 from unittest import mock
 
@@ -203,6 +203,8 @@ def train(comm, upstream, language, encoders, count, alive, none=None, **more):
     made = Pipelined(comm, upstream, language, dict(zip(SPECIAL, encoders)), **more)
     data = [Data(seed, none or {}, BATCH) for seed in range(count)]
     what, off = made.off(made.call(data, alive), made.in_one_piece(data))
+    groups = list(made.model._hops.of.values())
+    assert len(set(groups)) == len(groups) in (2, 4) and all(group.size() == 2 for group in groups)
     made.model.destroy()
     if comm.rank == 0:
         print(f"# {made.theirs.versions}: language {language}, encoders {' '.join(encoders)}, {count} micro-batches, "
@@ -227,6 +229,54 @@ def stages(comm):
         expect_near(comm, upstream, "tp=1,cp=2,dp=1,pp=2", LANES, 4, 0)
         expect_near(comm, upstream, "tp=1,cp=1,dp=1,pp=4", LANES, 8, 5, none={"vision": (0, 3)})
         expect_near(comm, upstream, "tp=2,cp=1,dp=1,pp=2", LANES, 3, 2, none=everywhere)
+
+
+def gpt_stage():
+    """Megatron's GPTModel as a stage, in f64."""
+    gpt = importlib.import_module("megatron.core.models.gpt.gpt_model").GPTModel
+    layers = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs").get_gpt_layer_local_spec
+    groups, alone = modules_of().groups, [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    names = ("tp", "cp", "pp", "dp", "dp_cp", "embd", "pos_embd", "ep", "expt_tp", "expt_dp", "tp_cp")
+
+    class GptStage(gpt):
+        def __init__(self, config, stage, stages, pg=None):
+            torch.manual_seed(10 + stage)
+            mine = groups()
+            for name in names:
+                setattr(mine, name, alone if pg is None or name not in vars(pg) else getattr(pg, name))
+            super().__init__(config, layers(), vocab_size=VOCABULARY, max_sequence_length=SEQ, pre_process=stage == 0,
+                             post_process=stage == stages - 1, position_embedding_type="rope", pg_collection=mine,
+                             parallel_output=True, scatter_embedding_sequence_parallel=False)
+            self.double()
+
+    return GptStage
+
+
+@contextlib.contextmanager
+def without_dropout():
+    """Megatron's random states and buffers of CUDA, which nothing here needs."""
+    quiet = SimpleNamespace(fork=lambda *_: contextlib.nullcontext())
+    importlib.import_module("megatron.core.parallel_state")._set_global_memory_buffer()
+    with contextlib.ExitStack() as patches:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("megatron.") and "get_cuda_rng_tracker" in vars(module):
+                patches.enter_context(mock.patch.object(module, "get_cuda_rng_tracker", lambda *_, **__: quiet))
+        yield
+    importlib.import_module("megatron.core.parallel_state").destroy_global_memory_buffer()
+
+
+GPT = dict(num_attention_heads=3, use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0, gradient_accumulation_fusion=False,
+           bias_dropout_fusion=False, masked_softmax_fusion=False, apply_rope_fusion=False, persist_layer_norm=False)
+
+
+@case(4, on="cpu")
+def stages_of_megatron(comm):
+    """Megatron's own GPTModel as stages. With more than one lane its f32 softmax and loss see other batches."""
+    with ranks_for(comm) as upstream:
+        kind = gpt_stage()
+        with without_dropout():
+            expect_near(comm, upstream, "tp=1,cp=1,dp=1,pp=4", LANES, 8, 0, kind=kind, config=GPT)
+            expect_near(comm, upstream, "tp=1,cp=1,dp=2,pp=2", LANES, 4, 3, kind=kind, config=GPT, near=1e-6)
 
 
 @case(4, on="cpu")
@@ -277,12 +327,14 @@ class Reduced:
                 pg.pp = made.theirs.alone
                 model.modality_submodules[name] = ddp.DistributedDataParallel(
                     made.config, config, model.modality_submodules[name], pg_collection=pg)
-        self.calls = []
+        self.calls, self.begun = [], []
         made.config.finalize_model_grads_func = self.finalize
         made.config.no_sync_func, made.config.grad_sync_func = model.no_sync, model.start_grad_sync
 
     def finalize(self, models, num_tokens, pg_collection=None, force_all_reduce=False):
         self.calls.append(int(num_tokens))
+        self.begun.append([group.grad_reduce_handle is not None for module in models[0].modality_submodules.values()
+                           for group in module.bucket_groups])
         for module in models[0]._active_ddp_modules():
             module.finish_grad_sync(force_all_reduce=force_all_reduce)
 
@@ -305,6 +357,7 @@ def reduced_in_backward(comm):
             what, off = made.off(made.call(data, 3), made.in_one_piece(data), reduced=True)
             assert off < 1e-14, f"step {step}: {what} is off by {off}"
             assert [getattr(made.config, name) for name in hooks] == kept
+        assert user.begun == [[False] * 2, [True] * 2], f"encoders began to reduce in backward: {user.begun}"
         last = made.model.stage == made.stages - 1
         assert user.calls == [4 * BATCH // 2 * SEQ * last] * 2, user.calls
         made.config.calculate_per_token_loss = False
