@@ -104,6 +104,7 @@ class Pipelined:
                 name: spec(module=upstream.encoders[name], submodules={"encoders": {
                     "tiny": spec(module=Encoder, params={"seed": seed})}}) for seed, name in enumerate(SPECIAL)},
             special_token_ids=SPECIAL, module_to_grid_map=grids), cp_group=self.pg.cp, tp_group=self.pg.tp)
+        self.model.model_type = None  # as Megatron's get_model sets it; with pp=1 its loop asks for it
         self.alone = {name: Encoder(seed) for seed, name in enumerate(SPECIAL)}
         self.pieces = [kind(self.config, i, self.stages) for i in range(self.stages)]
 
@@ -203,8 +204,8 @@ def train(comm, upstream, language, encoders, count, alive, none=None, **more):
     made = Pipelined(comm, upstream, language, dict(zip(SPECIAL, encoders)), **more)
     data = [Data(seed, none or {}, BATCH) for seed in range(count)]
     what, off = made.off(made.call(data, alive), made.in_one_piece(data))
-    groups = list(made.model._hops.of.values())
-    assert len(set(groups)) == len(groups) in (2, 4) and all(group.size() == 2 for group in groups)
+    groups = list(made.model._hops.of.values()) if made.stages > 1 else []
+    assert len(set(groups)) == len(groups) and all(group.size() == 2 for group in groups)
     made.model.destroy()
     if comm.rank == 0:
         print(f"# {made.theirs.versions}: language {language}, encoders {' '.join(encoders)}, {count} micro-batches, "
@@ -229,6 +230,21 @@ def stages(comm):
         expect_near(comm, upstream, "tp=1,cp=2,dp=1,pp=2", LANES, 4, 0)
         expect_near(comm, upstream, "tp=1,cp=1,dp=1,pp=4", LANES, 8, 5, none={"vision": (0, 3)})
         expect_near(comm, upstream, "tp=2,cp=1,dp=1,pp=2", LANES, 3, 2, none=everywhere)
+
+
+@case(4, on="cpu", long=True)
+def stages_of_all_kinds(comm):
+    """The table of docs/torch.md."""
+    even, few = ("tp=1,dp=4", "tp=1,dp=4"), {"vision": (0, 1, 2), "audio": range(BATCH)}
+    with ranks_for(comm) as upstream:
+        for language, encoders, count, alive in (
+                ("tp=1,cp=1,dp=2,pp=2", even, 4, 0), ("tp=1,cp=1,dp=2,pp=2", even, 8, 3),
+                ("tp=1,cp=1,dp=2,pp=2", LANES[::-1], 6, 2), ("tp=1,cp=2,dp=1,pp=2", even, 4, 3),
+                ("tp=2,cp=1,dp=1,pp=2", LANES, 4, 3), ("pp=2,tp=1,cp=1,dp=2", LANES, 5, 0),
+                ("tp=1,cp=1,dp=1,pp=4", even, 8, 5), ("tp=1,cp=1,dp=1,pp=4", LANES, 8, 0),
+                ("tp=1,cp=1,dp=1,pp=4", LANES, 1, 0), ("tp=1,cp=1,dp=1,pp=4", LANES, 2, 0),
+                ("tp=1,cp=1,dp=1,pp=4", LANES, 16, 5), ("tp=1,cp=1,dp=4,pp=1", LANES, 3, 0)):
+            expect_near(comm, upstream, language, encoders, count, alive, none=few if count == 5 else None)
 
 
 def gpt_stage():
