@@ -28,17 +28,22 @@ def hops_of(chains: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
             for pair in ((chain[p], chain[p + 1]), (chain[p + 1], chain[p]))]
 
 
+def options_of(backend: str) -> Any:
+    """Of one process group: torch writes the group's name into them."""
+    if backend != "nccl":
+        return None
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.max_ctas = CTAS
+    return options
+
+
 class HopGroups:
     """The process groups of all hops. Collective over all ranks, blocking. Each is used once, because torch makes its
     communicator at the first use, on the host of both ends, and later these may be in different steps."""
 
     def __init__(self, comm: Communicator, language: Grid, backend: str) -> None:
-        pairs = hops_of(language.groups("pp"))
-        self.device, options = comm.device, None
-        if backend == "nccl":
-            options = dist.ProcessGroupNCCL.Options()
-            options.config.max_ctas = CTAS
-        groups = [dist.new_group(sorted(pair), timeout=comm.timeout, backend=backend, pg_options=options)
+        pairs, self.device = hops_of(language.groups("pp")), comm.device
+        groups = [dist.new_group(sorted(pair), timeout=comm.timeout, backend=backend, pg_options=options_of(backend))
                   for pair in pairs]
         self.of = {pair: group for pair, group in zip(pairs, groups) if comm.rank in pair}
         word = torch.zeros(1, device=self.device)

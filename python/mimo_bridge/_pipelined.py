@@ -8,7 +8,7 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -20,7 +20,8 @@ from megatron.core.pipeline_parallel.schedules import (
 from ._gathering import Gathering
 from ._hops import HopGroups, Hops
 from ._pipeline_checks import check
-from .bridge import Batch
+from ._movement import update_all
+from .bridge import Batch, Bridge
 from .errors import ArgumentError, InternalError, MismatchError
 from .grid import Grid
 from .schedule import Schedule, Step
@@ -97,7 +98,8 @@ def tell(model: Any, batches: Batches, size: int) -> None:
     mine = comm._together("forward_backward", lambda: counts_of(model.special_token_ids, bridges, batches, size))
     told = Gathering(comm, array.array("q", mine), len(mine) + 1, "forward_backward").wait()
     lanes = lanes_of(model._language, [list(one.words) for one in told])
-    for i, (name, bridge) in enumerate(bridges.items()):
+
+    def rows_of(i: int, bridge: Bridge) -> list[Batch]:
         first, many = bridge.samples("src", size * len(lanes))
         rows = []
         for m in range(len(batches)):
@@ -105,11 +107,13 @@ def tell(model: Any, batches: Batches, size: int) -> None:
             samples = [n for lane in lanes for n in lane[at:at + size]]
             got = sum(mine[at:at + size]) if model.stage == 0 else 0
             rows.append(Batch(rows=(sum(samples[first:first + many]), got)))
-        bridge.update(*rows)
+        return rows
+
+    update_all([bridge._movement for bridge in bridges.values()], [bridge._lanes() for bridge in bridges.values()],
+               lambda: [rows_of(i, bridge) for i, bridge in enumerate(bridges.values())])
 
 
-def counts_of(special: Mapping[str, int], names: Sequence[str] | Mapping[str, Any], batches: Batches,
-              size: int) -> list[int]:
+def counts_of(special: Mapping[str, int], names: Iterable[str], batches: Batches, size: int) -> list[int]:
     """Special ids of each modality, micro-batch and sample of this rank's lane. Waits once for the device. Local."""
     for m, batch in enumerate(batches):
         ids = batch["input_ids"]
