@@ -11,6 +11,7 @@ do not divide one another, dimensions in any order, and ranks without images. Ne
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -236,7 +237,7 @@ def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: An
     The first call makes process groups of two ranks, which live until destroy() of the model.
 
     Errors, on every rank: UnsupportedError (several chunks a stage, variable_seq_lengths, mtp_standalone,
-    use_ring_exchange_p2p, overlap_moe_expert_parallel_comm, an encoder with pp > 1, fused=True), ArgumentError (an
+    use_ring_exchange_p2p, overlap_moe_expert_parallel_comm, an encoder with pp > 1), ArgumentError (an
     iterator that ends early, encoder_alive below what the schedule needs, averages over groups of unequal size, a
     model whose modules are not colocated), MismatchError (ranks that disagree), and on the host those of a call of
     Bridge. An error in forward_step_func is this rank's alone: the others wait until their deadline.
@@ -245,10 +246,12 @@ def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: An
                  num_microbatches=num_microbatches, seq_length=seq_length, micro_batch_size=micro_batch_size,
                  forward_only=forward_only)
     mimo = _of_all_ranks("forward_backward", None)._together("forward_backward", lambda: _model_in(model))
-    if mimo.stages == 1:
-        return forward_backward_no_pipelining(**given)
     if isinstance(data_iterator, list) and len(data_iterator) == 1:
         given["data_iterator"] = data_iterator[0]
+    if mimo.stages == 1:
+        if get_batch is not next:
+            given["data_iterator"] = map(get_batch, itertools.repeat(given["data_iterator"]))
+        return forward_backward_no_pipelining(**given)
     return _pipelined.forward_backward(mimo, encoder_alive, get_batch, given)
 
 
