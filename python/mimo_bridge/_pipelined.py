@@ -29,7 +29,7 @@ from .schedule import Schedule, Step
 __all__ = ["Run", "forward_backward"]
 
 CHECKED = "0.19.2"  # of megatron-core
-Batches = Sequence[Mapping[str, Any]]  # of MimoModel.forward's arguments, one a micro-batch
+Batches = Sequence[dict[str, Any]]  # MimoModel.forward's arguments of each micro-batch
 
 
 def forward_backward(model: Any, alive: int, get_batch: Callable[[Any], Mapping[str, Any]],
@@ -81,10 +81,10 @@ def read(iterator: Any, get_batch: Callable[[Any], Mapping[str, Any]], count: in
     if iterator is None:
         raise ArgumentError(f"forward_backward: rank {rank} has no data iterator: encoders lie on all ranks, so each "
                             "has its images")
-    batches: list[Mapping[str, Any]] = []
+    batches: list[dict[str, Any]] = []
     for _ in range(count):
         try:
-            batches.append(get_batch(iterator))
+            batches.append(dict(get_batch(iterator)))
         except StopIteration:
             raise ArgumentError(f"forward_backward: the data iterator of rank {rank} ended after {len(batches)} of "
                                 f"{count} micro-batches") from None
@@ -187,12 +187,15 @@ class Run:
             del self._moved[m], self._made[m]
 
     def _E(self, m: int) -> None:
-        config = self._model.config
+        config, batch = self._model.config, self._batches[m]
+        inputs = batch.get("modality_inputs")
+        if inputs is not None:
+            batch["modality_inputs"] = None  # nobody needs them again: pixels of all micro-batches are large
         autocast = torch.autocast("cuda", dtype=config.autocast_dtype) if config.enable_autocast else (
             contextlib.nullcontext())
         try:
             with torch.set_grad_enabled(self._train), autocast:
-                self._made[m] = self._model._encode(self._batches[m].get("modality_inputs"))
+                self._made[m] = self._model._encode(inputs)
         except Exception as error:  # of this rank: the next call of a bridge tells the others
             self._made[m] = error
 

@@ -225,7 +225,8 @@ def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: An
     encoder_alive  micro-batches whose encoder outputs a stage holds at most, as in mb.Schedule; 0: no limit
     data_iterator  on every rank and stage. It gives dicts of MimoModel.forward's arguments: input_ids and labels of
                    the language model's lane, the same on all its stages; modality_inputs of this rank's lane of the
-                   encoder, its even share of the samples of that micro-batch. All micro-batches are read at first
+                   encoder, its even share of the samples of that micro-batch, on the device where the encoder needs
+                   them there. All micro-batches are read at first. The step finds None for modality_inputs
     get_batch      makes such a dict of data_iterator. forward_step_func gets an iterator over these dicts, and calls
                    the model once: model(**next(it))
     more           other keywords of Megatron's function: p2p_communicator and pg_collection of the language model

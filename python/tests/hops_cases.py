@@ -1,6 +1,7 @@
 """Whether hops can hang where a send waits for its receiver, as NCCL's large ones do. gloo buffers, so no call over
 it can tell: this simulates devices, with streams in hardware queues, and a host that never waits."""
 import importlib
+import inspect
 import itertools
 
 import mimo_bridge as mb
@@ -130,3 +131,17 @@ def hops_in_one_order(comm):
             todo = [pair for pair in todo if pair not in done]
             rounds += 1
         assert rounds <= 4, rounds  # whatever the number of stages
+
+
+@case(4, on="cpu")
+def hops_as_megatron_calls_them(comm):
+    """Hops has all that Megatron's loop calls, with the parameters of Megatron's own communicator."""
+    whole()
+    hops = importlib.import_module("mimo_bridge._hops").Hops
+    loop = inspect.getsource(importlib.import_module(
+        "megatron.core.pipeline_parallel.schedules").forward_backward_pipelining_without_interleaving)
+    called = {name for name in dir(hops.__mro__[1]) if f"p2p_communicator.{name}(" in loop}
+    assert len(called) == 6, called
+    for name in called:
+        mine, theirs = (list(inspect.signature(vars(kind)[name]).parameters) for kind in hops.__mro__[:2])
+        assert mine == theirs, (name, mine, theirs)

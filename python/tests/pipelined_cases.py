@@ -65,7 +65,9 @@ def loss_func(losses):
 
 def forward_step(iterator, model):
     """A user's."""
-    losses, _ = model(**next(iterator))
+    batch = next(iterator)
+    assert model.stages == 1 or batch["modality_inputs"] is None, "an encoder has run, and its inputs are kept"
+    losses, _ = model(**batch)
     return losses, loss_func
 
 
