@@ -261,11 +261,9 @@ def _model_in(model: Any) -> MimoModel:
     chunks = model if isinstance(model, list) else [model]
     if len(chunks) != 1:
         raise _pipeline_checks.chunks_refused(len(chunks))
-    found = chunks[0]
+    found, reduced = chunks[0], False
     while not isinstance(found, MimoModel) and isinstance(getattr(found, "module", None), torch.nn.Module):
-        if isinstance(found, DistributedDataParallel):
-            raise ArgumentError("forward_backward: a DistributedDataParallel around the whole model reduces encoders "
-                                "over the language model's group: wrap language_model and modality_submodules")
+        reduced = reduced or isinstance(found, DistributedDataParallel)
         found = found.module
     if not isinstance(found, MimoModel):
         raise ArgumentError(f"forward_backward: the model is a {type(found).__name__}, and must be a MimoModel of "
@@ -277,6 +275,9 @@ def _model_in(model: Any) -> MimoModel:
         raise ArgumentError("forward_backward: config.pipeline_model_parallel_size is "
                             f"{found.config.pipeline_model_parallel_size}, and the language grid has pp="
                             f"{found.stages}")
+    if reduced and found.stages > 1:
+        raise ArgumentError("forward_backward: a DistributedDataParallel around the whole model reduces encoders over "
+                            "the language model's group: wrap language_model and modality_submodules")
     _pipeline_checks.check_averages(found)
     return found
 
@@ -337,9 +338,10 @@ class MimoModel(_MimoModel):
 
     Errors beyond Megatron's: UnsupportedError for a forward outside of forward_backward() where the
     language model has pp > 1.
-    With `fused`: UnsupportedError with pp > 1; ValueError where modules are not colocated, where a modality has no special id, and
-    where the language model's config and grid differ in cp, or under sp in tp; NotImplementedError for
-    packed sequences under cp > 1; StateError in a backward after another forward.
+    With `fused`: UnsupportedError with pp > 1; ValueError where modules are not colocated, where a
+    modality has no special id, and where the language model's config and grid differ in cp, or under
+    sp in tp; NotImplementedError for packed sequences under cp > 1; StateError in a backward after
+    another forward.
     """
 
     _input_ids: torch.Tensor | None = None

@@ -411,6 +411,21 @@ def mistakes_in_stages(comm):
         raises(mb.MismatchError, "encoder_alive", made.call, data, 2 + (comm.rank == 3))
         raises(ValueError, "and micro_batch_size is 3", made.call, data, micro_batch_size=3)
         raises(ValueError, "must be a MimoModel", made.call, data, model=torch.nn.Linear(1, 1))
+        raises(ValueError, "the stages of p2p_communicator are ranks", made.call, data,
+               p2p_communicator=made.theirs.P2P(made.pg.dp, config))
+        several = importlib.import_module("megatron.core.process_groups_config").MultiModuleProcessGroupCollection
+        raises(ValueError, "MultiModuleProcessGroupCollection", made.call, data, pg_collection=several(
+            module_pgs={"language": made.pg}, language_model_module_name="language"))
+        for owner, name, value, kind, words in (
+                (config, "pipeline_dtype", None, ValueError, "config.pipeline_dtype is None"),
+                (config, "pipeline_model_parallel_size", 4, ValueError, "is 4, and the language grid has pp=2"),
+                (config, "virtual_pipeline_model_parallel_size", 2, NotImplementedError, "2 chunks a stage"),
+                (model, "special_token_ids", {"vision": -200}, ValueError, "audio has no special token id"),
+                (model, "colocated_comms", {}, ValueError, "modules that share all ranks")):
+            with mock.patch.object(owner, name, value if comm.rank == 2 else getattr(owner, name)):
+                raises(kind, words, made.call, data)
+        wrapped = mock.MagicMock(spec=made.theirs.ddp.DistributedDataParallel, module=model)
+        raises(ValueError, "wrap language_model and modality_submodules", made.call, data, model=wrapped)
         others = [Data(seed + 9 * (comm.rank == 3), {}, BATCH) for seed in range(3)]
         raises(mb.MismatchError, "of the same lane", made.call, others)
         # an image more than its tokens in the second micro-batch
@@ -428,3 +443,6 @@ def mistakes_in_stages(comm):
         what, off = made.off(made.call(data, 2), made.in_one_piece(data))
         assert off < 1e-14, f"{what} is off by {off}"
         model.destroy()
+        made = Pipelined(comm, upstream, "tp=1,cp=1,dp=2,pp=2", {"vision": "tp=1,pp=2,dp=2", "audio": LANES[1]})
+        raises(NotImplementedError, "the encoder vision has pp=2, and its forward is one step", made.call, data)
+        made.model.destroy()

@@ -12,7 +12,7 @@ import contextlib
 import faulthandler
 import json
 import os
-import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -239,7 +239,7 @@ def main():
         return work(asked)
     if not asked.cpu:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout \
-            if pathlib.Path("/proc/driver/nvidia").exists() else ""
+            if shutil.which("nvidia-smi") else ""
         if sum(line.startswith("GPU ") for line in listed.splitlines()) < 2:
             print("skipped: there are no 2 GPUs")
             return 77
