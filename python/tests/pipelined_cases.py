@@ -24,9 +24,9 @@ F64, BATCH = torch.float64, 4  # samples of a micro-batch, of all lanes
 
 
 class Stage(torch.nn.Module):
-    """A stage of a language model. Without cp a token sees those before it."""
+    """A stage of a language model. Where a rank has whole sequences a token sees those before it."""
 
-    def __init__(self, config, stage, stages, **_more):
+    def __init__(self, config, stage, stages, pg=None):
         super().__init__()
         generator = torch.Generator().manual_seed(10 + stage)
 
@@ -34,6 +34,7 @@ class Stage(torch.nn.Module):
             return torch.nn.Parameter(torch.randn(*shape, generator=generator, dtype=F64) / 2)
 
         self.config, self.first, self.last = config, stage == 0, stage == stages - 1
+        self.part = (pg.tp.rank(), pg.tp.size()) if pg is not None and config.sequence_parallel else (0, 1)
         self.mix, self.inner = values(HIDDEN, HIDDEN), values(HIDDEN, HIDDEN)
         if self.first:
             self.words = values(VOCABULARY, HIDDEN)
@@ -48,12 +49,13 @@ class Stage(torch.nn.Module):
 
     def forward(self, decoder_input=None, labels=None, **_more):
         x = decoder_input if self.first else self.given
-        if self.config.context_parallel_size == 1:
+        if self.config.context_parallel_size == 1 and not self.config.sequence_parallel:
             means = torch.tril(torch.ones(SEQ, SEQ, dtype=F64))
             x = x + torch.einsum("st,tbh->sbh", means / means.sum(1, keepdim=True), x @ self.mix)
         x = x + torch.tanh(x @ self.inner)
         if not self.last:
             return x
+        labels = labels.chunk(self.part[1], 1)[self.part[0]]
         losses = torch.nn.functional.cross_entropy((x @ self.head).transpose(0, 1).flatten(0, 1), labels.flatten(),
                                                    reduction="none")
         return losses.reshape(labels.shape)
@@ -96,7 +98,8 @@ class Pipelined:
         self.config = upstream.TransformerConfig(**{**dict(
             num_layers=self.stages, hidden_size=HIDDEN, num_attention_heads=2, params_dtype=F64, pipeline_dtype=F64,
             pipeline_model_parallel_size=self.stages, context_parallel_size=self.language.dim("cp"),
-            calculate_per_token_loss=True), **(config or {})})
+            tensor_model_parallel_size=self.language.dim("tp"), calculate_per_token_loss=True), **(config or {})})
+        self.copies = 1 if self.config.sequence_parallel else self.language.dim("tp")  # of a token
         self.config.deallocate_pipeline_outputs = True
         spec = upstream.ModuleSpec
         self.model = upstream.ours.MimoModel(upstream.MimoModelConfig(
@@ -162,7 +165,7 @@ class Pipelined:
 
     def off(self, losses, wanted, reduced=False):
         """The worst relative error of the loss and of all gradients, on all ranks. `reduced`: by a DDP."""
-        total = sum(gather(sum(one.item() for one in losses))) / self.language.dim("tp")
+        total = sum(gather(sum(one.item() for one in losses))) / self.copies
         found = [("loss", abs(total / wanted - 1))]
         rank, gradient = self.comm.rank, (lambda p: p.main_grad) if reduced else (lambda p: p.grad)
         stage = self.language.coords(rank).get("pp", 0)
@@ -172,7 +175,7 @@ class Pipelined:
             pairs = list(zip(module.parameters(), alone.parameters()))
             got = [gradient(p) for p, _ in pairs]
             if not reduced:
-                got = self._summed(name, stage, got, [p for _, p in pairs])
+                got = self._summed(name, stage, got, dict(alone.named_parameters()))
             found += [(f"{name} {i}", relative(g, zeros_or(p.grad, p)))
                       for i, (g, (_, p)) in enumerate(zip(got, pairs))]
         return max((max(each, key=lambda one: one[1]) for each in gather(found)), key=lambda one: one[1])
@@ -182,7 +185,9 @@ class Pipelined:
         every, grid = gather((stage, mine)), self.encoders.get(name)
         if grid is None:
             columns = zip(*(theirs for s, theirs in every if s == stage))
-            return [sum(zeros_or(g, p) for g in column) / self.language.dim("tp") for column, p in zip(columns, alone)]
+            copies = {"words": self.language.dim("tp")}  # also under sp: its rows are cut behind the embedding
+            return [sum(zeros_or(g, p) for g in column) / copies.get(part, self.copies)
+                    for column, (part, p) in zip(columns, alone.items())]
         assert all(g is not None for _, theirs in every for g in theirs), f"no gradient of {name}, not even of 0"
         return [sum(column) / (self.comm.size // grid.dim("dp")) for column in zip(*(theirs for _, theirs in every))]
 
@@ -247,6 +252,7 @@ def stages_of_all_kinds(comm):
                 ("tp=1,cp=1,dp=1,pp=4", LANES, 1, 0), ("tp=1,cp=1,dp=1,pp=4", LANES, 2, 0),
                 ("tp=1,cp=1,dp=1,pp=4", LANES, 16, 5), ("tp=1,cp=1,dp=4,pp=1", LANES, 3, 0)):
             expect_near(comm, upstream, language, encoders, count, alive, none=few if count == 5 else None)
+        expect_near(comm, upstream, "tp=2,cp=1,dp=1,pp=2", LANES, 5, 3, config={"sequence_parallel": True})
 
 
 def gpt_stage():
