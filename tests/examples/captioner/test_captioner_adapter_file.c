@@ -349,6 +349,63 @@ Test(adapter_file, tensors_of_another_model)
 }
 
 /* What safetensors_open says of a damaged file passes through. */
+/* PEFT's "all-linear" gives routers adapters. They are taken while they do nothing. */
+Test(adapter_file, factors_of_routers)
+{
+#define ROUTER PREFIX "llm.block1.mlp.router."
+    static const int64_t four[] = {2, 2}, many[] = {700, 2}, vector[] = {4};
+    static const struct {
+        struct safetensors_tensor a, b;
+        uint32_t last; /* bits of the last element of b */
+        mimo_status status;
+        const char *part;
+    } cases[] = {
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 2, many},
+         0x80000000,
+         MIMO_OK,
+         ""},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 2, many},
+         0x3f800000,
+         MIMO_ERR_UNSUPPORTED,
+         "element 1399 of tensor " ROUTER "lora_B.weight is 1, and routers have no adapters here"},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 1, vector},
+         0,
+         MIMO_ERR_IO,
+         "router.lora_B.weight has 1 dimensions"},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.bias", MIMO_F32, 2, many},
+         0,
+         MIMO_ERR_IO,
+         "router.lora_B.bias that this model has no layer for"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct safetensors_tensor list[] = {SOUND_A, SOUND_B, cases[i].a, cases[i].b};
+        const struct safetensors_content content = {list, 4, NULL, 0};
+        static const uint32_t zeros[1400];
+        safetensors_writer *writer = NULL;
+        adapter_file *file = NULL;
+        put_file(list, 2); /* makes the folder */
+        cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK);
+        for (int t = 0; t < 4; t++) {
+            int64_t count = list[t].shape[0] * (list[t].ndim > 1 ? list[t].shape[1] : 1);
+            cr_assert_eq(safetensors_write(writer, t, 0, count - 1, zeros), MIMO_OK);
+            cr_assert_eq(
+                safetensors_write(writer, t, count - 1, 1, t == 3 ? &cases[i].last : zeros),
+                MIMO_OK);
+        }
+        cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+        mimo_status status = adapter_open(&file, folder, &config, &both);
+        cr_assert_eq(status, cases[i].status, "%zu: %s", i, mimo_last_error());
+        cr_assert(status == MIMO_OK || strstr(mimo_last_error(), cases[i].part), "%s",
+                  mimo_last_error());
+        adapter_close(file);
+    }
+#undef ROUTER
+}
+
 Test(adapter_file, damaged_or_missing)
 {
     adapter_file *file = NULL;
