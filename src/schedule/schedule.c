@@ -128,16 +128,21 @@ fail:
     return status;
 }
 
-mimo_status mimo_schedule_complete(mimo_schedule *schedule)
+mimo_status mimo_schedule_add_encoder(mimo_schedule *schedule)
 {
     int64_t size = schedule->desc.encoder_group, limit = schedule->desc.encoder_alive;
-    MIMO_TRY(mimo_schedule_check(schedule));
     if (size == 0)
         return MIMO_OK;
     schedule->groups = (schedule->desc.micro_batches + size - 1) / size;
     schedule->limit = limit > 0 && limit < schedule->groups ? limit : schedule->groups;
     MIMO_TRY(mimo_schedule_place_encoder(schedule));
     return mimo_schedule_check(schedule);
+}
+
+mimo_status mimo_schedule_complete(mimo_schedule *schedule)
+{
+    MIMO_TRY(mimo_schedule_check(schedule));
+    return mimo_schedule_add_encoder(schedule);
 }
 
 void mimo_schedule_destroy(mimo_schedule *schedule)
@@ -215,7 +220,7 @@ mimo_status mimo_schedule_variant(mimo_schedule **out, const mimo_schedule *sche
     MIMO_TRY(check_sizes(&desc));
     MIMO_TRY(mimo_schedule_begin(&made, &desc));
     MIMO_TRY_GOTO(status, fail, copy_llm(made, schedule));
-    MIMO_TRY_GOTO(status, fail, mimo_schedule_complete(made));
+    MIMO_TRY_GOTO(status, fail, mimo_schedule_add_encoder(made));
     *out = made;
     return MIMO_OK;
 fail:

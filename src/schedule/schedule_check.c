@@ -325,13 +325,16 @@ static mimo_status check_direction(const hops *own)
     return MIMO_OK;
 }
 
-/* The chunks n and n + 1 are the first ones that lie on their two stages in this order. */
+/* The chunks n and n + 1 are the first ones that lie on their two stages in this order. Only chunks
+ * of the first stage can say otherwise. */
 static bool is_first_boundary(const mimo_schedule *schedule, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (schedule->stage_of[i] == schedule->stage_of[n] &&
-            schedule->stage_of[i + 1] == schedule->stage_of[n + 1])
+    int64_t stage = schedule->stage_of[n], behind = schedule->stage_of[n + 1];
+    for (int64_t c = 0; c < schedule->desc.chunks; c++) {
+        int64_t before = mimo_step_number(schedule, stage, c);
+        if (before < n && schedule->stage_of[before + 1] == behind)
             return false;
+    }
     return true;
 }
 

@@ -471,6 +471,14 @@ Test(schedule, sizes_that_are_refused)
     refused(desc, "overlap pairs a forward with a whole backward, which zero-bubble has not");
 }
 
+/* What takes time for each pair of stages takes minutes here, and what is linear half a second. */
+Test(schedule, many_stages, .timeout = 30)
+{
+    mimo_schedule *schedule = made(with_encoder(desc_of(MIMO_SCHEDULE_1F1B, 32768, 4), 1, 0));
+    cr_assert_eq(report_of(schedule, NULL).least_alive, 4);
+    mimo_schedule_destroy(schedule);
+}
+
 Test(schedule, limit_that_is_too_small)
 {
     refused(with_encoder(desc_of(MIMO_SCHEDULE_1F1B, 4, 8), 1, 3),
