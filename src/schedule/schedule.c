@@ -18,12 +18,23 @@ static const char *const kind_names[] = {
 #undef ROW
 };
 
+static bool forwards_fit(const mimo_schedule_desc *desc)
+{
+    int64_t most = MIMO_SCHEDULE_MOST_FORWARDS;
+    return desc->stages <= most && desc->chunks <= most / desc->stages &&
+           desc->micro_batches <= most / desc->stages / desc->chunks;
+}
+
 static mimo_status check_sizes(const mimo_schedule_desc *desc)
 {
     MIMO_CHECK(desc->stages >= 1 && desc->chunks >= 1 && desc->micro_batches >= 1,
                MIMO_ERR_ARGUMENT,
                "schedule: %" PRId64 " micro-batches over pp=%" PRId64 " with %" PRId64 " chunks",
                desc->micro_batches, desc->stages, desc->chunks);
+    MIMO_CHECK(forwards_fit(desc), MIMO_ERR_ARGUMENT,
+               "schedule: %" PRId64 " micro-batches over pp=%" PRId64 " with %" PRId64
+               " chunks: a schedule has at most %d forwards, of all stages together",
+               desc->micro_batches, desc->stages, desc->chunks, MIMO_SCHEDULE_MOST_FORWARDS);
     MIMO_CHECK(desc->encoder_group >= 0 && desc->encoder_group <= desc->micro_batches,
                MIMO_ERR_ARGUMENT,
                "schedule: encoder_group %" PRId64 " of %" PRId64 " micro-batches",

@@ -190,22 +190,33 @@ static mimo_status check_inputs(const stage_table *table)
     return MIMO_OK;
 }
 
-/* Each parameter gets its micro-batches in order, so its bits depend on no schedule. Forwards in
- * order take the encoder's groups in order. */
-static mimo_status check_ascending(const stage_table *table)
+/* Steps of a kind and chunk stand in the order of their micro-batches. */
+static mimo_status check_ascending(const stage_table *table, slot s, const char *rule)
 {
     const mimo_schedule *schedule = table->schedule;
-    for (int s = FORWARD; slot_wanted(schedule, (slot)s) && s <= WEIGHT; s++)
-        for (int64_t c = 0; c < schedule->desc.chunks; c++)
-            for (int64_t m = 1; m < schedule->desc.micro_batches; m++) {
-                int64_t place = *place_of(table, (slot)s, m, c);
-                int64_t before = *place_of(table, (slot)s, m - 1, c);
-                MIMO_CHECK(before < place, MIMO_ERR_ARGUMENT,
-                           "schedule: %s before %s (stage %" PRId64 ", step %" PRId64 ")",
-                           NAME(step_at(table, place - 1)), NAME(step_at(table, before - 1)),
-                           table->stage, place - 1);
-            }
+    for (int64_t c = 0; c < schedule->desc.chunks; c++)
+        for (int64_t m = 1; m < schedule->desc.micro_batches; m++) {
+            int64_t place = *place_of(table, s, m, c), before = *place_of(table, s, m - 1, c);
+            MIMO_CHECK(before < place, MIMO_ERR_ARGUMENT,
+                       "schedule: %s before %s (stage %" PRId64 ", step %" PRId64 "): %s",
+                       NAME(step_at(table, place - 1)), NAME(step_at(table, before - 1)),
+                       table->stage, place - 1, rule);
+        }
     return MIMO_OK;
+}
+
+/* Each parameter gets its micro-batches in order, so its bits depend on no schedule. Forwards in
+ * order take the encoder's groups in order. */
+static mimo_status check_order(const stage_table *table)
+{
+    static const char backwards[] =
+        "backwards of a chunk ascend by micro-batch, so that gradients, which are sums, have the "
+        "same bits under every schedule; any_order takes them as they are";
+    MIMO_TRY(check_ascending(table, FORWARD, "forwards of a chunk ascend by micro-batch"));
+    if (table->schedule->desc.any_order || !slot_wanted(table->schedule, GRADIENT))
+        return MIMO_OK;
+    MIMO_TRY(check_ascending(table, GRADIENT, backwards));
+    return check_ascending(table, WEIGHT, backwards);
 }
 
 static mimo_status check_alive(const stage_table *table)
@@ -228,7 +239,7 @@ static mimo_status check_stage(stage_table *table)
     MIMO_TRY(record_steps(table));
     MIMO_TRY(check_complete(table));
     MIMO_TRY(check_inputs(table));
-    MIMO_TRY(check_ascending(table));
+    MIMO_TRY(check_order(table));
     return check_alive(table);
 }
 
