@@ -6,6 +6,7 @@
  *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
  */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <mimo/log.h>
@@ -46,11 +47,18 @@ static int report(mimo_status status, bool lead)
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 
-/* What the library says while it works; above all, that a wait lasts long, and for which ranks. */
+/* Which ranks a wait is for. The rank that knows need not be the lead: the lead may be the one that
+ * is missing, or no part of the communicator. */
+static bool names_silent_ranks(const char *text)
+{
+    return strstr(text, " has waited ") && strstr(text, "; no sign of ");
+}
+
+/* What the library says while it works: the lead prints all of it. *context: this is the lead. */
 static void print_warning(void *context, mimo_log_level level, const char *text)
 {
-    (void)context;
-    if (level == MIMO_LOG_WARNING)
+    const bool *lead = context;
+    if (level == MIMO_LOG_WARNING && (*lead || names_silent_ranks(text)))
         fprintf(stderr, "captioner: warning: %s\n", text);
 }
 
@@ -63,8 +71,7 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     mimo_status status = mimo_comm_create_mpi(&world, MPI_COMM_WORLD, NULL);
     bool lead = !world || mimo_comm_rank(world) == 0;
-    if (lead)
-        mimo_log_set(print_warning, NULL);
+    mimo_log_set(print_warning, &lead);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, options_parse(&options, argc, argv));
     if (status == MIMO_OK)

@@ -362,6 +362,8 @@ static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int
                            mimo_signature_start(MIMO_CALL_COMM_SPLIT), "comm split");
     if (status == MIMO_OK)
         status = group_connect(made, (mpi_comm *)parent, &group);
+    if (made)
+        made->base.renumbered = parent->renumbered || group.kind != MIMO_MPI_WHOLE;
     if (status == MIMO_OK && made)
         *out = &made->base;
     else
@@ -388,9 +390,21 @@ static void comm_send_notice(mimo_comm *comm, int to, const mimo_notice *notice)
     mimo_mpi_family_send_notice(((mpi_comm *)comm)->family, handle_of(comm), to, notice);
 }
 
-static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity)
+static bool comm_took_notice(mimo_comm *comm, int to)
 {
-    mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, text, capacity);
+    return mimo_mpi_family_took_notice(((mpi_comm *)comm)->family, to);
+}
+
+static bool comm_heard_from(mimo_comm *comm, int rank, const mimo_notice *call)
+{
+    return mimo_mpi_family_heard_from(((mpi_comm *)comm)->family, handle_of(comm), rank, call);
+}
+
+static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, int below, char *text,
+                             size_t capacity)
+{
+    mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, below, text,
+                                capacity);
 }
 
 /* After the family's end MPI may still receive into this rank's memory: rows that were sent, not
@@ -427,6 +441,8 @@ static const mimo_comm_backend mpi_backend = {
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
     .send_notice = comm_send_notice,
+    .took_notice = comm_took_notice,
+    .heard_from = comm_heard_from,
     .list_silent = comm_list_silent,
     .release_family = mimo_mpi_family_release,
     .check_open = mimo_mpi_family_check_open,

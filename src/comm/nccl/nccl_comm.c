@@ -127,6 +127,7 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     nccl_comm *made;
     MIMO_TRY(load_kernels());
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
+    family->base.rank = rank;
     mimo_status status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
     MIMO_TRY(status);
