@@ -190,7 +190,14 @@ MPI_TEST(buffer, fifos_out_of_reach)
     mimo_split_hosts(1);
 }
 
-/* In one call, some rows are pushed and some are sent. */
+/* A line that says that rows are sent though zero-copy was chosen. */
+static void note_fallback(void *context, mimo_log_level level, const char *text)
+{
+    if (strstr(text, "zero-copy was chosen"))
+        note(context, level, text);
+}
+
+/* In one call, some rows are pushed and some are sent. The first one says so, on rank 0. */
 MPI_TEST(buffer, rows_by_both_ways)
 {
     static const char *const pairs[][2] = {{"dp=4", "cp=2,dp=2"},
@@ -208,14 +215,24 @@ MPI_TEST(buffer, rows_by_both_ways)
                       .batch = 5,
                       .seq = 8};
         bridge_bed bed;
+        lines read = {.warnings = 0};
         mimo_split_hosts(2 + i / 2 % 2);
         bed_create(&bed, &c);
+        mimo_log_set(note_fallback, &read);
         for (uint64_t seed = 0; bed.bridge && seed < 3; seed++) {
             bed_move(&bed, false, seed);
             bed_move(&bed, true, seed);
         }
         if (bed.bridge)
             MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 1));
+        mimo_log_set(NULL, NULL);
+        MPI_EXPECT(read.warnings == (mpi_test_rank() == 0), "%d: %s", read.warnings, read.warning);
+        if (mpi_test_rank() == 0)
+            MPI_EXPECT(strstr(read.warning,
+                              ": zero-copy was chosen, and rank 0 reaches no memory of "
+                              "rank") &&
+                           strstr(read.warning, ": rows to and from ranks out of reach are sent"),
+                       "%s", read.warning);
         bed_destroy(&bed);
         test_shared_end();
     }
