@@ -19,8 +19,8 @@ typedef enum mimo_transport {
                                      so (<mimo/buffer.h>) */
     /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
      * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
-     * next arrives. Between ranks that share none, and on the host: p2p. Where a device's ranks
-     * share none, creation logs one line (<mimo/log.h>). */
+     * next arrives. Between ranks that share none, and on the host: p2p. Where some of a device's
+     * ranks share none, creation warns on rank 0, as zero-copy does. */
     MIMO_TRANSPORT_STAGED = 3,
 } mimo_transport;
 
