@@ -5,8 +5,10 @@
  *   adapter_model.safetensors    "base_model.model." + name: both factors of each layer, F32
  *
  * No file system replaces two files at once. So the configuration has a hash of the tensors and is
- * put in its place after them: where a process died in between, the reader sees that the old
- * configuration is not that of the new tensors. It would read another alpha.
+ * put in its place after them. Where a process died in between, the reader sees that the old
+ * configuration, with another alpha perhaps, is not that of the new tensors, and takes the new one
+ * from where the writer left it (adapter_pair.h). The next writer puts it in its place. Other
+ * programs read the old one until then.
  *
  * Python's safetensors and PEFT write the same bytes, except the hashes. Rows of a B lie in the
  * order of the rows of the layer's weight in a checkpoint.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/formats/adapter_format.h"
+#include "train/formats/adapter_pair.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/safetensors_format.h"
 #include "train/support/train_memory.h"
@@ -20,7 +21,7 @@ mimo_status adapter_read_config(struct adapter_config **out, struct file_content
                                 const char *folder)
 {
     char *path;
-    TRY(adapter_path(&path, folder, ADAPTER_CONFIG_NAME));
+    TRY(adapter_config_path(&path, folder));
     mimo_status status = adapter_config_read(out, content, path);
     memory_release(path);
     return status;
@@ -178,29 +179,10 @@ mimo_status adapter_open_tensors(adapter_file **out, const char *path, int64_t r
     return MIMO_OK;
 }
 
-/* All tensors have 2 dimensions: check_kind. */
-static mimo_status hash_tensors(adapter_hash out, const safetensors_file *file)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensors_tensor *tensor = safetensors_at(file, i);
-        int64_t elements = tensor->shape[0] * tensor->shape[1];
-        int64_t size = (int64_t)mimo_dtype_size(tensor->dtype);
-        void *data;
-        TRY(memory_reserve(&data, elements, size));
-        mimo_status status = safetensors_read(file, i, 0, elements, data);
-        sum += status == MIMO_OK ? adapter_tensor_hash(i, data, elements * size) : 0;
-        memory_release(data);
-        TRY(status);
-    }
-    adapter_hash_print(out, sum);
-    return MIMO_OK;
-}
-
 static mimo_status check_hash(const adapter_file *file, const char *folder, const char *wanted)
 {
     adapter_hash found;
-    TRY(hash_tensors(found, file->file));
+    TRY(adapter_tensors_hash(found, file->file));
     CHECK(strcmp(found, wanted) == 0, MIMO_ERR_IO,
           "the files in %s are not of one adapter: " ADAPTER_TENSORS_NAME
           " has the hash %s, and " ADAPTER_CONFIG_NAME

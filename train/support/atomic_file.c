@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,6 +139,14 @@ static void sync_folder(const char *folder)
     close(fd);
 }
 
+mimo_status atomic_file_sync(struct atomic_file *file)
+{
+    if (fsync(file->fd) != 0)
+        return failed(file, "write", errno);
+    sync_folder(file->folder);
+    return MIMO_OK;
+}
+
 /* The file is open, and so locked, until it has its name. */
 mimo_status atomic_file_commit(struct atomic_file *file)
 {
@@ -159,7 +166,7 @@ mimo_status atomic_file_commit(struct atomic_file *file)
 
 void atomic_file_discard(struct atomic_file *file)
 {
-    if (file->temporary)
+    if (file->temporary && !file->needed)
         unlink(file->temporary);
     if (file->fd >= 0)
         close(file->fd);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/formats/adapter_file.h"
+#include "train/formats/adapter_pair.h"
 #include "train/formats/safetensors.h"
 #include "train/support/train_memory.h"
 #include "train/support/little_endian.h"
@@ -169,6 +170,78 @@ Test(adapter_file, a_torn_adapter)
     cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
     memory_release(read);
+}
+
+/* A folder as a process leaves it that died between the two renames of its second save: the tensors
+ * of that one, and its configuration, with alpha 400, under the name of an unfinished file. */
+static void tear(const char *unfinished)
+{
+    static const float other[] = {1, 2, 0, 1, 1, -1, 2, 3};
+    unsigned char old[1024];
+    adapter_writer *writer = NULL;
+    struct adapter_config changed = config;
+    changed.alpha = 400;
+    write_example();
+    size_t size = bytes_of(config_path, old, sizeof old);
+    cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(rename(config_path, unfinished), 0);
+    put_bytes(config_path, old, size);
+}
+
+static void expect_pair(double alpha)
+{
+    adapter_file *file = NULL;
+    struct adapter_config *read = NULL;
+    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(read->alpha, alpha, "alpha %g", read->alpha);
+    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+    memory_release(read);
+}
+
+/* What the dead process left is whole: it is read, and the next save does not remove the missing
+ * half, even where it comes to nothing. */
+Test(adapter_file, a_save_that_died_between_its_files)
+{
+    static const char stray[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 9, "
+                                "\"target_modules\": [\"up\"]}";
+    char unfinished[192], other[192];
+    adapter_writer *writer = NULL;
+    snprintf(unfinished, sizeof unfinished, "%s.unfinished-1-0", config_path);
+    snprintf(other, sizeof other, "%s.unfinished-1-1", config_path);
+    tear(unfinished);
+    put_bytes(other, (const unsigned char *)stray, sizeof stray - 1); /* of another death */
+    expect_pair(400);
+    cr_assert_eq(access(unfinished, F_OK), 0, "reading changes nothing");
+    unlink(config_path); /* as after the first save ever */
+    expect_pair(400);
+    cr_assert_eq(adapter_create(&writer, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_discard(writer);
+    expect_pair(400);
+    cr_assert_eq(access(config_path, F_OK), 0, "the configuration has no name");
+    cr_assert_neq(access(unfinished, F_OK), 0, "it is there twice");
+    cr_assert_neq(access(other, F_OK), 0, "that of another death stays");
+}
+
+/* A configuration that cannot be put in its place stays beside it: its tensors are there. */
+Test(adapter_file, a_configuration_that_cannot_be_renamed)
+{
+    char unfinished[192];
+    adapter_writer *writer = created();
+    cr_assert_eq(adapter_write(writer, 0, b), MIMO_OK);
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    cr_assert_eq(mkdir(config_path, 0777), 0);
+    FAILS(adapter_commit(writer), MIMO_ERR_IO, "the adapter in ", folder, "is whole", config_path);
+    cr_assert_eq(rmdir(config_path), 0);
+    expect_pair(4);
+    cr_assert_eq(adapter_pair_complete(folder), MIMO_OK, "%s", mimo_last_error());
+    expect_pair(4);
+    snprintf(unfinished, sizeof unfinished, "%s.unfinished-%ld-0", config_path, (long)getpid());
+    cr_assert_neq(access(unfinished, F_OK), 0, "it is there twice");
 }
 
 Test(adapter_file, every_range)
