@@ -11,6 +11,7 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/finite_values.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/model_state.h"
 #include "captioner/training/options.h"
 #include "captioner/training/same_file.h"
@@ -197,6 +198,7 @@ typedef struct save_state {
     const nn_runtime *runtime;
     nn_real *gathered;          /* [largest], in the runtime's memory */
     safetensors_writer *writer; /* on rank 0 */
+    file_wait wait;             /* of a save; a probe has none */
 } save_state;
 
 /* Local, and before anything collective: tensors are gathered only where every rank can. */
@@ -249,33 +251,40 @@ static mimo_status write_entry(const save_state *save, int64_t index)
 }
 
 /* Only rank 0 has a writer. It must gather on after a failed write: the others count on it. */
-static mimo_status write_entries(const save_state *save)
+static mimo_status write_entries(save_state *save)
 {
     const entry_list *list = &save->list;
     const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->state.count; i++) {
-        TRY(nn_whole_gather(&rooms, &list->state.arrays[i].place));
+        const state_array *array = &list->state.arrays[i];
+        int64_t elements = nn_placement_elements(&array->param->placement);
+        TRY(nn_whole_gather(&rooms, &array->place));
         if (save->writer && written == MIMO_OK)
             written = write_entry(save, i);
+        TRY(file_wait_pass(&save->wait, elements * (int64_t)sizeof *list->whole));
     }
     return written;
+}
+
+static mimo_status write_file(save_state *save)
+{
+    TRY(write_entries(save));
+    mimo_status status = safetensors_commit(save->writer);
+    save->writer = NULL;
+    return status;
 }
 
 static mimo_status save_selected(const char *path, const step_trainer *trainer, int64_t step,
                                  state_choice what)
 {
-    mimo_comm *world = trainer->model->topology->world;
     save_state save = {.path = path};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step, what));
-    if (status == MIMO_OK) {
-        status = write_entries(&save);
-        if (status == MIMO_OK) {
-            status = safetensors_commit(save.writer);
-            save.writer = NULL;
-        }
-        status = mimo_comm_agree(world, status);
-    }
+    TRY(file_wait_begin(&save.wait, trainer->model->topology->world, "save of %s", path));
+    mimo_status status =
+        file_wait_agree(&save.wait, prepare_save(&save, path, trainer, step, what));
+    if (status == MIMO_OK)
+        status = file_wait_agree(&save.wait, write_file(&save));
+    file_wait_end(&save.wait);
     release_save(&save);
     return status;
 }

@@ -18,6 +18,7 @@
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/expert_loads.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/final_report.h"
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/log_cut.h"
@@ -177,8 +178,12 @@ static mimo_status reserve_losses(run_state *run)
 
 static mimo_status open_results(run_state *run)
 {
+    file_wait wait;
     TRY(mimo_comm_agree(run->world, reserve_losses(run)));
-    return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
+    TRY(file_wait_begin(&wait, run->world, "look at where results go"));
+    mimo_status status = file_wait_agree(&wait, run->lead ? open_on_lead(run) : MIMO_OK);
+    file_wait_end(&wait);
+    return status;
 }
 
 static bool of_tensors(const run_state *run)
@@ -378,8 +383,12 @@ static mimo_status draw_pictures(const run_state *run)
                              .count = steps_of_run(run),
                              .loads = &run->loads,
                              .first_step = run->first_step + 1};
-    mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
-    return mimo_comm_agree(run->world, status);
+    file_wait wait;
+    TRY(file_wait_begin(&wait, run->world, "pictures in %s", run->options->out));
+    mimo_status status =
+        file_wait_agree(&wait, run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK);
+    file_wait_end(&wait);
+    return status;
 }
 
 static mimo_status report_bridge(const run_state *run)
@@ -425,6 +434,27 @@ static mimo_status finish(run_state *run)
     return MIMO_OK;
 }
 
+static mimo_status read_model(run_state *run)
+{
+    const struct options *options = run->options;
+    if (options->base)
+        TRY(checkpoint_load_base(options->base, &run->trainer));
+    if (options->adapter)
+        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
+    return options->resume ? checkpoint_load(options->resume, &run->trainer, &run->first_step)
+                           : MIMO_OK;
+}
+
+/* Each rank reads by itself, and one may have a slower disk. */
+static mimo_status load_model(run_state *run)
+{
+    file_wait wait;
+    TRY(file_wait_begin(&wait, run->place.world, "reading of the model"));
+    mimo_status status = read_model(run);
+    file_wait_end(&wait);
+    return status;
+}
+
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
@@ -441,12 +471,7 @@ static mimo_status run_all(run_state *run)
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
     TRY(build_model(run));
-    if (options->base)
-        TRY(checkpoint_load_base(options->base, &run->trainer));
-    if (options->adapter)
-        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
-    if (run->options->resume)
-        TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
+    TRY(load_model(run));
     TRY(open_results(run));
     /* New adapters add nothing yet: the model is the base. */
     if (options->base && run->lora.on && !options->adapter)
