@@ -354,12 +354,9 @@ static mimo_status train(run_state *run)
 {
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
-    save_points_begin(&run->saves, run->options, &run->trainer, run->world);
-    mimo_status status = begin_log(run);
-    if (status == MIMO_OK)
-        status = take_steps(run);
-    save_points_end(&run->saves);
-    return status == MIMO_OK ? go_back_to_best(run) : status;
+    TRY(begin_log(run));
+    TRY(take_steps(run));
+    return go_back_to_best(run);
 }
 
 /* --steps is where training ends, resumed or not; a checkpoint may lie past it, and the best model
@@ -476,20 +473,22 @@ static mimo_status run_all(run_state *run)
     /* New adapters add nothing yet: the model is the base. */
     if (options->base && run->lora.on && !options->adapter)
         TRY(final_report_ask_base(&run->report, &run->model, &run->data));
+    save_points_begin(&run->saves);
     TRY(train(run));
-    if (run->options->save)
-        TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
-    if (options->adapter_out)
-        TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
-    if (options->merge)
-        TRY(checkpoint_save_merged(options->merge, &run->trainer, steps_taken(run)));
+    TRY(save_points_finish(&run->saves, steps_taken(run)));
     return finish(run);
 }
 
 mimo_status training_run(const struct options *options, mimo_comm *world)
 {
     run_state run = {.options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
+    run.saves = (save_points){.options = options,
+                              .trainer = &run.trainer,
+                              .lora = &run.lora,
+                              .progress = &run.progress,
+                              .world = world};
     mimo_status status = run_all(&run);
+    save_points_end(&run.saves);
     mimo_status closed = train_log_close(run.log);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
