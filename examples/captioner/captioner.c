@@ -15,6 +15,7 @@
 
 #include "train/device/blas_kernels.h"
 #include "train/support/train_support.h"
+#include "train/support/visible_text.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/options.h"
 #include "captioner/training/options_compare.h"
@@ -43,8 +44,9 @@ static int report(mimo_status status, bool lead)
 {
     if (status == MIMO_OK)
         return 0;
+    char shown[VISIBLE_SENTENCE];
     if (lead || lost_a_rank(status))
-        fprintf(stderr, "captioner: %s\n", mimo_last_error());
+        fprintf(stderr, "captioner: %s\n", visible_text(shown, sizeof shown, mimo_last_error()));
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 
@@ -59,8 +61,9 @@ static bool names_silent_ranks(const char *text)
 static void print_warning(void *context, mimo_log_level level, const char *text)
 {
     const bool *lead = context;
+    char shown[VISIBLE_SENTENCE];
     if (level == MIMO_LOG_WARNING && (*lead || names_silent_ranks(text)))
-        fprintf(stderr, "captioner: warning: %s\n", text);
+        fprintf(stderr, "captioner: warning: %s\n", visible_text(shown, sizeof shown, text));
 }
 
 int main(int argc, char **argv)

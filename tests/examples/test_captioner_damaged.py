@@ -124,6 +124,16 @@ class Damaged(Checks):
         self.refuses("was saved with dropout 0.1, which this program does not know", "--resume", path, *EVALUATE)
         self.takes("--base", self.saved, *EVALUATE)
 
+    def texts_for_a_terminal(self):
+        """What a file says stays in its sentence."""
+        metadata, tensors = read_tensors(self.saved)
+        path = self.path("odd.safetensors")
+        for key, words in ("hidden", "its metadata say "), ("lora_targets", "was saved with --lora-targets "):
+            write_tensors(path, {**metadata, key: "3\x1b[2J\nlogin: \u009b"}, tensors)
+            said = self.fails("--resume", path, "--lora-rank", "2", "--steps", "2")
+            self.expect(words in said and r"3\x1b[2J\nlogin: \xc2\x9b" in said and said.count("\n") == 1,
+                        f"{key} of an odd file: {said!r}")
+
     def weights_that_are_too_large(self):
         """They are numbers: no learning rate helps."""
         path = self.with_value(self.base, "llm.head.weight", HUGE)
@@ -198,6 +208,7 @@ def main():
         test.make_files()
         test.checkpoints_that_are_not_finite()
         test.tensors_of_another_model()
+        test.texts_for_a_terminal()
         test.weights_that_are_too_large()
         test.adapters_that_are_not_finite()
         test.merged_weights_that_overflow()

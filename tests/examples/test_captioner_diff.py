@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Checks
+from captioner_runs import Captioner, Checks, read_tensors, write_tensors
 
 ONE_EMOJI_IN = 60
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2",
@@ -119,6 +119,9 @@ def compare_runs(diff):
              r"elements differ, by at most \S+$")
     diff.ask("one.st", "half.st", 2, "is of step 2 and .* of step 1")
     diff.ask("one.st", "one", 2, "give two of a kind")
+    metadata, tensors = read_tensors(diff.path("one.st"))
+    write_tensors(diff.path("odd.st"), {**metadata, "step": "2\x1b[2J\nequal: 2"}, tensors)
+    diff.ask("one.st", "odd.st", 2, r"of step 2\\x1b\[2J\\nequal: 2: only the same step")
 
 
 def compare_adapters(diff):

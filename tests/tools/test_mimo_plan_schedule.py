@@ -169,6 +169,7 @@ def tables():
     again = output(*SMALL, "--csv", "-", "--any-order", "--encoder-group", "0", "--print-csv", text=table)
     expect(again == table, SMALL, f"{again!r} of a table in descending order")
     expect_error("schedule: 1 rows over pp=2", *SMALL, "--csv", "-", text="0F0\n")
+    expect_error(r"schedule: row 2, cell 2: '1\x1bX' is no step", *SMALL, "--csv", "-", text="0F0\n1F0,1\x1bX\n")
     expect_error("schedule: row 2, cell 2: '1X0' is no step", *SMALL, "--csv", "-", text="0F0\n1F0,1X0\n")
 
 

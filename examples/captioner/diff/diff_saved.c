@@ -9,6 +9,7 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/little_endian.h"
+#include "train/support/visible_text.h"
 
 enum { AT_ONCE = 1 << 16 };
 
@@ -156,11 +157,13 @@ static int64_t print_metadata(const saved_pair *pair, int one)
         if (theirs && (one == 1 || strcmp(mine.value, theirs) == 0))
             continue;
         differing++;
-        if (theirs)
-            fprintf(pair->out, "metadata %s: %s in A, %s in B\n", mine.key, mine.value, theirs);
-        else
-            fprintf(pair->out, "metadata %s: %s in %s alone\n", mine.key, mine.value,
-                    one == 0 ? "A" : "B");
+        fputs("metadata ", pair->out);
+        visible_print(pair->out, mine.key);
+        fputs(": ", pair->out);
+        visible_print(pair->out, mine.value);
+        fputs(theirs ? " in A, " : " in ", pair->out);
+        visible_print(pair->out, theirs ? theirs : one == 0 ? "A" : "B");
+        fputs(theirs ? " in B\n" : " alone\n", pair->out);
     }
     return differing;
 }
@@ -198,7 +201,9 @@ static void print_tensor(const saved_pair *pair, const struct safetensors_tensor
 {
     safetensors_kind text;
     FILE *out = pair->out;
-    fprintf(out, "first tensor: %s, %s\n", tensor->name, safetensors_describe(text, tensor));
+    fputs("first tensor: ", out);
+    visible_print(out, tensor->name);
+    fprintf(out, ", %s\n", safetensors_describe(text, tensor));
     fputs("  first element ", out);
     print_place(out, tensor, found->first);
     fputs(": ", out);
