@@ -203,7 +203,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         test = Damaged(captioner)
         test.make_files()
         test.checkpoints_that_are_not_finite()

@@ -66,7 +66,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         saved = os.path.join(folder, "saved.safetensors")
         home = TOPOLOGIES[1]
         straight = captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "5")

@@ -74,7 +74,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         reference = captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "5")
         if len(reference) != 5:
             sys.exit(f"the log has {len(reference)} lines, not 5")

@@ -45,7 +45,7 @@ def check_no_steps(captioner):
 
 def check_size(captioner, side, seq):
     """Both grids agree with pictures of another size."""
-    captioner.prepare(side, one_in=24)
+    captioner.prepare(side, one_in=60)
     size = [*SMALL, *EXPERTS, "--image-size", str(side), "--seq", str(seq), "--steps", "2"]
     size += ["--global-batch", "6", "--micro-batches", "1"]
     return compare(f"{side} pixels", captioner.train(PAIR, *size, *SHARED), captioner.train(ONE_RANK, *size),
@@ -56,7 +56,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         wrong = check_no_steps(captioner)
         wrong += check_bf16(captioner)
         wrong += check_size(captioner, 8, 84)
