@@ -15,12 +15,13 @@ from . import _c, _views
 from ._gathering import Gathering, Told
 from ._loaded import Images, Load, Loaders, find_images, loads_of, numbers_of
 from ._movement import Listed, update_all
+from ._shards import Shards
 from .assignment import BalanceReport, balance, balance_report, image_cost
 from .bridge import Bridge
 from .buffer import Buffer
 from .communicator import Communicator, communicator_of
 from .errors import ArgumentError, MismatchError, ShapeError, StateError, UnsupportedError
-from .grid import Grid
+from .grid import Grid, check_grids
 from .partition import Partition
 
 __all__ = ["Balanced"]
@@ -50,6 +51,7 @@ class _Move:
     counts: list[int]  # patches of the images that this rank encodes
     extras: list[int]
     width: int
+    samples: int  # of all lanes
     seq: int
     quiet: list[bool]  # lanes whose encoder is not called
     assignment: tuple[list[int], list[int], list[int], list[int]]  # lane, cost, patches, home of all images
@@ -98,7 +100,9 @@ class Balanced(torch.nn.Module):
                 it gives the lane of each image. The same on every rank, as it sees the same numbers
     runs        "whole": an image lies in one run of special ids, in which others may lie beside it. "any": it may go
                 on in the next run, as where ids stand between its rows
-    dst_layout  "sbh" or "bsh"
+    dst_layout  "sbh" or "bsh". "th": a call gives the rows of this rank's shard alone, [rows, H], in the order of its
+                special ids, sample after sample. Under a partition the dimensions of dst that cut (dp, cp; tp under sp)
+                are neighbours then
     executor    of the moves: see Bridge
     buffer      where patches that come to encoders and rows that come to the LLM lie: two slots for each call
                 between its forward and its backward. Peers then write straight into them
@@ -131,8 +135,8 @@ class Balanced(torch.nn.Module):
             self._cost = cost if callable(cost) or cost is None else _c.whole("Balanced: cost", cost, 1)
             _c.side("Balanced: home", home)
             _c.text("Balanced: name", name)
-            if dst_layout not in ("sbh", "bsh"):
-                raise ArgumentError(f"Balanced: dst_layout is sbh or bsh, not {dst_layout!r}")
+            if dst_layout not in ("sbh", "bsh", "th"):
+                raise ArgumentError(f"Balanced: dst_layout is sbh, bsh or th, not {dst_layout!r}")
             if isinstance(partition, Partition) and partition.cu is not None:
                 raise UnsupportedError(f"Balanced: the partition packs {partition.packed_length} tokens (thd), and "
                                        "samples have one length: pad them to it")
@@ -142,6 +146,8 @@ class Balanced(torch.nn.Module):
                 raise ArgumentError(f'Balanced: empty is patches of an image or "skip", not {empty!r}')
             if encoder is None and self.comm.rank in src:
                 raise ArgumentError(f"Balanced: rank {self.comm.rank} is in the encoder's grid {src}, and has none")
+            check_grids("Balanced", src, dst)
+            self._shards = Shards(dst, partition) if dst_layout == "th" else None
 
         self.comm._together("Balanced", check)
         self.src, self.dst = src, dst
@@ -149,12 +155,14 @@ class Balanced(torch.nn.Module):
         home_grid = dst if home == "dst" else src
         way: dict[str, Any] = {"comm": self.comm, "layout": "th", "executor": executor, "buffer": buffer,
                                "grad_buffer": grad_buffer}
+        reader, cut = (dst, partition) if self._shards is None else (self._shards.grid, None)
         self._pairs = [(Bridge(home_grid, src, name=f"{name}: patches", **way),
-                        Bridge(src, dst, partition=partition, dst_layout=dst_layout, name=f"{name}: rows", **way))
+                        Bridge(src, reader, partition=cut, dst_layout=dst_layout, name=f"{name}: rows", **way))
                        for _ in range(2)]
         self._dst_layout, self._cut = dst_layout, 1 if partition is None else partition.cut(dst)
         self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
         self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
+        self._reads = None if self._shards is None else self._lane_of(Loaders(self._shards.grid, self.comm.size))
         self._near = [self._near_of(ranks) for ranks in self._loaders.of_lane]
         self._now = _InForce(0, False, (), False)
         self._ahead: deque[_Ahead] = deque()
@@ -182,7 +190,8 @@ class Balanced(torch.nn.Module):
     def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
                 ids: torch.Tensor | None = None, extras: Any = None, into: Any = None,
                 micro_batch: int | None = None) -> torch.Tensor | list[torch.Tensor]:
-        """The rows of images in this rank's LLM tile, [S / cuts, b, H], 0 where no row stands.
+        """The rows of images in this rank's LLM tile, [S / cuts, b, H], 0 where no row stands; with dst_layout="th"
+        the rows alone.
 
         patches      [sum(counts), C], the images that this rank has loaded, in the order of their samples,
                      in a sample in the order of its special ids. Equal on the ranks of one lane. Where a
@@ -217,7 +226,10 @@ class Balanced(torch.nn.Module):
             here = there(patches)
         rows = back._movement.guarded(self._encode, here, move)
         y: torch.Tensor | list[torch.Tensor]
-        y = back(rows, seq=move.seq) if into is None else back.place(into, rows)
+        if into is not None:
+            y = back.place(into, rows)
+        else:
+            y = back(rows) if self._shards is not None else back(rows, seq=move.seq)
         return y
 
     if TYPE_CHECKING:  # Module says Any
@@ -288,11 +300,23 @@ class Balanced(torch.nn.Module):
         return ahead
 
     def _not_planned(self, micro_batch: int) -> _Ahead:
-        """The others may gather: this rank takes part, and tells them that it can't call."""
+        return self._can_not(StateError(f"Balanced: micro_batch={micro_batch}, and no plan() is in force: plan first, or "
+                                        "pass counts and ids"))
+
+    def _can_not(self, error: Exception) -> _Ahead:
+        """The others may gather: this rank takes part, and tells them why it can't."""
         ahead = self._ahead.popleft() if self._ahead else self._begin((), False)
-        ahead.error = StateError(f"Balanced: micro_batch={micro_batch}, and no plan() is in force: plan first, or pass "
-                                 "counts and ids")
+        ahead.error = error
         return ahead
+
+    def _refuse(self, error: Exception) -> None:
+        """In place of plan(), where this rank's batch is refused: all ranks raise the error."""
+        self._take(self._can_not(error))
+
+    @property
+    def _samples(self) -> int:
+        """Of all lanes, in the first micro-batch of the plan in force."""
+        return self._now.moves[0].samples
 
     def _take(self, ahead: _Ahead, planned: bool = False) -> None:
         """Plan what was told, and give it to the pair of bridges whose turn it is."""
@@ -325,6 +349,8 @@ class Balanced(torch.nn.Module):
     def _check(self, patches: Sequence[torch.Tensor], counts: Any, micro_batch: int | None, into: Any) -> None:
         if micro_batch is not None and counts is not None:
             raise ArgumentError("Balanced: counts, or a micro-batch that plan() knows")
+        if into is not None and self._shards is not None:
+            raise ArgumentError("Balanced: into= is a tile, and with dst_layout th a call gives rows alone")
         for one in patches:
             _views.check_strided("Balanced: patches", one)
         wants = torch.is_grad_enabled() and any(one.requires_grad for one in patches)
@@ -406,7 +432,11 @@ class Balanced(torch.nn.Module):
         return [self._plan(list(of_ranks)) for of_ranks in zip(*loads)]
 
     def _plan(self, loads: list[Load]) -> _Move:
-        images = find_images(self._loaders.lanes(loads), self._merge, self._any_runs)
+        lanes_have = self._loaders.lanes(loads)
+        if self._shards is not None and self._cut == 1:  # no position matters: lanes may have sequences of other lengths
+            longest = max(load.seq for load in lanes_have)
+            lanes_have = [load._replace(seq=longest) for load in lanes_have]
+        images = find_images(lanes_have, self._merge, self._any_runs)
         known = len(self._empty_extras or ())
         if images.width not in (0, known) and self._empty != "skip":
             raise ArgumentError(f"Balanced: images have {images.width} extras, and empty_extras= says {known} for a "
@@ -423,7 +453,8 @@ class Balanced(torch.nn.Module):
         if self._empty == "skip" and (lane or self._kinds is not None):
             taken_lanes = set(lane)
             quiet = [d not in taken_lanes for d in range(lanes)]
-        return _Move(*self._batches(images, lane, sum(counts)), counts, extras, images.width, images.seq, quiet,
+        return _Move(*self._batches(images, lane, sum(counts)), counts, extras, images.width, images.samples,
+                     images.seq, quiet,
                      (lane, cost, images.patches, home))
 
     def _batches(self, images: Images, lane: list[int], here: int) -> tuple[Listed, Listed]:
@@ -439,9 +470,18 @@ class Balanced(torch.nn.Module):
         loaded = 0
         if self._loads is not None:
             loaded = sum(images.patches[images.first[self._loads]:images.first[self._loads + 1]])
-        spans = {"spans": images.spans, "span_count": images.span_count}
         return (Listed(images.samples, rows=(loaded, here), desc=_ragged(images.samples, there)),
-                Listed(images.samples, spans=(), desc=_ragged(images.samples, back, **spans)))
+                self._placed(images, back, here))
+
+    def _placed(self, images: Images, back: _c.mimo_batch_items, here: int) -> Listed:
+        """Where rows go: to positions that spans say, or to shards."""
+        if self._shards is None:
+            spans = {"spans": images.spans, "span_count": images.span_count}
+            return Listed(images.samples, spans=(), desc=_ragged(images.samples, back, **spans))
+        back.dst, back.dst_first, rows = self._shards.items(images)
+        reads = self._reads
+        own = 0 if reads is None else rows[reads]
+        return Listed(images.samples, rows=(here // self._merge, own), desc=_ragged(images.samples, back))
 
     def _balance(self, cost: list[int], lanes: int, rows: list[int], home: list[int]) -> list[int]:
         return balance(cost, lanes, rows=rows, home=home, max_rows=self._most, slack_permille=self._slack)

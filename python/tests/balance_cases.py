@@ -144,6 +144,74 @@ def as_without_balance(comm):
             balanced.close()
 
 
+@case(2, 4, 8)
+def rows_alone(comm):
+    """dst_layout th: the rows of this rank's shard, in the order of its ids, and every gradient."""
+    for trial, (src, dst, sp) in enumerate(grids(comm.size)):
+        for cuts in (True, False):
+            loader, side = sides(src, dst, "dst", sp)
+            side = side if cuts else Side(dst, 0, "sbh")
+            encoder, plain = Encoder(), Encoder()
+            balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
+                                   partition=mb.Partition(sp=sp) if cuts else None, cost=4, dst_layout="th")
+            for step, most in enumerate((3, 0, 5)):  # the second batch has no image
+                patches, ids = draw_batch(100 * trial + step, 3 + comm.size, most=max(most, 1))
+                if most == 0:
+                    patches, ids = [[] for _ in patches], torch.zeros_like(ids)
+                mine, counts, own_ids = loaded(loader, comm.rank, patches, ids)
+                y = balanced(mine, counts, ids=own_ids)
+                wanted = whole_tile(plain, patches, ids)
+                torch.manual_seed(step)
+                weights = torch.randn(wanted.shape, dtype=F64)
+                marks = (ids == IMAGE).unsqueeze(-1)
+                here = side.tile(comm.rank, marks)[..., 0].T
+                rows = [side.tile(comm.rank, one.detach().transpose(0, 1)).transpose(0, 1)[here]
+                        for one in (wanted, weights)]
+                close(y.detach(), rows[0], f"rows of {src} -> {dst}, {sp}, step {step}")
+                encoder.zero_grad()
+                plain.zero_grad()
+                (y * rows[1]).sum().backward()
+                if wanted.requires_grad:
+                    (wanted * weights).sum().backward()
+                # Without a partition every rank along cp has all rows, and its part of their gradient.
+                copies = 1 if cuts else mb.Grid(dst).dim("cp")
+                for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+                    close(got, torch.zeros_like(p) if p.grad is None else copies * p.grad, f"{src} -> {dst}: a gradient")
+            balanced.close()
+    if comm.size == 8:
+        raises(mb.GridError, "tp=2 lies between", mb.Balanced, Encoder(), mb.Grid("dp=8"), mb.Grid("cp=2,tp=2,dp=2"),
+               special=IMAGE, comm=comm, partition=mb.Partition(), dst_layout="th")
+
+
+@case(2, 4)
+def rows_of_other_lengths(comm):
+    """dst_layout th without a partition: lanes may pad to other lengths. A tile of text has no place there."""
+    n = comm.size
+    encoder, plain = Encoder(), Encoder()
+    lanes = mb.Grid(f"dp={n}")
+    balanced = mb.Balanced(encoder, lanes, lanes, special=IMAGE, comm=comm, merge=MERGE, dst_layout="th",
+                           empty_extras=[0])
+    ids = torch.zeros(1, 5 + 3 * comm.rank, dtype=torch.int64)
+    ids[0, 2:2 + comm.rank] = IMAGE
+    patches = global_patches(comm.rank)
+    images = [len(patches)] if comm.rank else []
+    extras = torch.zeros(len(images), 1, dtype=torch.int64)  # of a rank without images: [0, 1]
+    encoder.forward, take = (lambda p, counts, ends, numbers: take(p, counts, ends)), encoder.forward
+    y = balanced(patches, images, ids=ids, extras=extras)
+    wanted = plain(patches, images, torch.tensor([0, *images], dtype=torch.int32)) if images else torch.zeros(0, H)
+    close(y.detach(), wanted.detach().to(F64), "rows")
+    error = raises(mb.ArgumentError, "rows alone", balanced, patches, images, ids=ids, extras=extras,
+                   into=torch.zeros(ids.shape[1], 1, H, dtype=F64))
+    assert "into=" in str(error)
+    balanced.close()
+
+
+def global_patches(rank):
+    """One image of `rank` rows."""
+    torch.manual_seed(rank)
+    return torch.randn(rank * MERGE, C, dtype=F64)
+
+
 @case(4)
 def lanes_are_even(comm):
     """All images are of lane 0's samples: the others encode three quarters of them."""
