@@ -11,7 +11,9 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _dispatch_ops, _movement, _ops, _views, balanced_encoder, choice, communicator
+from mimo_bridge import (
+    _c, _calls, _dispatch_ops, _movement, _ops, _shards, _views, balanced_encoder, choice, communicator,
+)
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
 
@@ -260,6 +262,10 @@ def images_of_any_runs(original, lanes, merge, _any_runs):
 
 
 # what -> (the patch, cases that must fail)
+def runs_reversed(original, index):
+    return original(index)[::-1]
+
+
 MUTATIONS = {
     "no sum over cp": (wrap(Movement, "move", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
                                                           "mimo_model/mimo_model_steps"]),
@@ -325,6 +331,7 @@ MUTATIONS = {
     "prefetches in another order": (wrap(mb.Balanced, "_next", prefetch_of_the_last), ["balance/prefetches"]),
     "lanes called without images": (wrap(mb.Balanced, "_plan", always_called), ["balance/lanes_without_a_call"]),
     "images by number": (wrap(mb.Balanced, "_costs", by_number), ["balance/lanes_are_even"]),
+    "chunks of a shard swapped": (wrap(_shards, "runs_of", runs_reversed), ["balance/rows_alone"]),
     "images as loaded": (wrap(balanced_encoder, "balance", as_loaded), ["balance/lanes_are_even"]),
     "one pair of bridges": (wrap(mb.Balanced, "__init__", one_pair), ["balance/micro_batches"]),
     "images in any runs": (wrap(balanced_encoder, "find_images", images_of_any_runs), ["balance/what_does_not_fit"]),
@@ -440,4 +447,53 @@ if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
         "an expert left out": (wrap(_moe, "ids_of", ids_of_weights), ["megatron_moe/layers_over_ours"]),
         "text gradient of a part": (wrap(megatron, "copy_to_tensor_model_parallel_region",
                                          own_gradient_alone), ["fused/fused_steps"]),
+    }
+
+
+def shifted_after_the_cut(original, self, batch, kwargs):
+    labels = kwargs["labels"].clone()
+    labels[..., batch._at] = hf.next_tokens(batch.cut(labels))
+    return original(self, batch, kwargs | {"shift_labels": labels})
+
+
+def positions_of_the_shard(original, self):
+    positions = original(self).clone()
+    positions[..., self._at] = torch.arange(len(self._at))
+    return positions
+
+
+def pixels_of_another(original, self, counts, order):
+    return original(self, counts, order).roll(4, 0)
+
+
+def no_level(original, self, tensors):
+    return original(self, [tensors[0], *(0 * level for level in tensors[1:])])
+
+
+def averaged(_original, module):
+    module.set_force_sum_reduction_for_comms(True)
+    return module
+
+
+def tokens_of_this_rank(original, self, batch, kwargs):
+    targets = hf.next_tokens(kwargs["labels"])
+    return original(self, batch, kwargs | {"num_items_in_batch": (batch.cut(targets) != -100).sum()})
+
+
+def refused_alone(_original, _self, error):
+    raise error
+
+
+if "mimo_bridge.hf" in sys.modules:  # where its cases ran
+    from mimo_bridge import _hf_batch, hf
+    DEEP, TP = ["hf/deep_features_under_cp"], ["hf/own_plan_of_tp"]
+    MUTATIONS |= {
+        "labels moved after the cut": (wrap(hf.Colocated, "_with_targets", shifted_after_the_cut), DEEP),
+        "positions of the shard": (wrap(_hf_batch.WholeBatch, "_rotary_positions", positions_of_the_shard), DEEP),
+        "pixels of another image": (wrap(_hf_batch.WholeBatch, "_pixels", pixels_of_another), DEEP + TP),
+        "no levels of features": (wrap(hf.Colocated, "_features", no_level), DEEP),
+        "averages of FSDP": (wrap(hf, "sums", averaged), DEEP),
+        "sums over tp": (wrap(hf.Colocated, "_copies", lambda _original, _self: None), TP),
+        "N of one rank": (wrap(hf.Colocated, "_with_targets", tokens_of_this_rank), DEEP + TP),
+        "refused on one rank alone": (wrap(balanced_encoder.Balanced, "_refuse", refused_alone), ["hf/what_is_refused"]),
     }
