@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Runs those cases of the Python package that take too long for the suite torch: dynamic shapes under
 # torch.compile's own backend on 2 ranks, and on 4 ranks pipelines of Megatron-LM beside encoders, with many
-# grids. The exit status is 0 only where all passed.
+# grids, and models of transformers under every grid, over two versions of it. The exit status is 0 only where
+# all passed.
 #
 #   scripts/torch_long.sh [word...]    the long cases with a word in their names (default: all)
+#
+# The second version of transformers is tried by all cases, and by `scripts/torch_long.sh hf/`, which runs those of
+# transformers alone.
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # MIMO_VENV: where PyTorch is, or will be (scripts/torch_venv.sh).
@@ -12,15 +16,22 @@
 
 build=${MIMO_BUILD:-$root/build-test}
 install_packages test
-"$root/scripts/torch_venv.sh"
+"$root/scripts/torch_venv.sh" --older
 configure_and_build "$build" --werror
 
 use_local_mpi
 export MIMO_BRIDGE_LIBRARY=$build PYTHONPATH=$root/python
+
+run() { # RANKS [word...]
+    local ranks=$1
+    shift
+    "$root/python/tests/with_torch.sh" mpirun "$ranks" "$root/python/tests/rank_runner.py" --long "$@"
+}
+
 ran=0
 for ranks in 2 4; do
     status=0
-    "$root/python/tests/with_torch.sh" mpirun "$ranks" "$root/python/tests/rank_runner.py" --long "$@" || status=$?
+    run "$ranks" "$@" || status=$?
     case $status in
     0) ran=1 ;;
     2) ;; # no case of these words on this number of ranks
@@ -28,3 +39,7 @@ for ranks in 2 4; do
     esac
 done
 [ "$ran" = 1 ] || fail "no long case has these words: $*"
+older=${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/transformers-5.17.0
+if [ -f "$older/recipe" ] && { [ $# = 0 ] || [ "$*" = hf/ ]; }; then
+    PYTHONPATH=$older:$PYTHONPATH run 4 hf/
+fi

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
-# where it is there already: PyTorch for Python 3, mypy, safetensors, PEFT, and meson-python, with which pip
-# builds the package. Fetches Megatron core, with whose classes they compare.
+# where it is there already: PyTorch for Python 3, mypy, safetensors, transformers, PEFT, and meson-python, with
+# which pip builds the package. Fetches Megatron core, with whose classes they compare.
 #
-#   scripts/torch_venv.sh
+#   scripts/torch_venv.sh             all of that
+#   scripts/torch_venv.sh --older     also an older transformers, in mimo-bridge/transformers-5.17.0 beside the
+#                                     default environment: for scripts/torch_long.sh
 #
 # MIMO_VENV: where (default: mimo-bridge/venv in XDG_CACHE_HOME, or in ~/.cache).
 # MIMO_MEGATRON: a folder with another Megatron-LM; then none is fetched.
@@ -20,7 +22,8 @@ torch=torch==2.11.0
 beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
 pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
 optional=(mypy safetensors pytest) # their tests are skipped without them
-# So is PEFT's. The two that need PyTorch come without what they need: pip would fetch what that lacks here.
+# So are those of transformers and PEFT. The two that need PyTorch come without what they need: pip would fetch what
+# that lacks here.
 beside_peft=(transformers==5.23.0 psutil)
 peft=(accelerate==1.15.0 peft==0.21.2)
 # What pip needs to build the package by what is here. It is not in the recipe: an environment that is there
@@ -59,10 +62,24 @@ fetch_megatron() {
     mv "$folder.new" "$folder"
 }
 
+# The older transformers, with what it needs in other versions than the one of the environment does.
+older=(transformers==5.17.0 huggingface-hub==1.33.0 httpx==0.28.1 httpcore==1.0.9 certifi==2026.1.4)
+fetch_older() {
+    local folder=$cache/transformers-5.17.0
+    [ "$(cat "$folder/recipe" 2>/dev/null)" != "${older[*]}" ] || return 0
+    rm -rf "$folder" && mkdir "$folder" || return 1
+    python3 -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --target "$folder" \
+        "${older[@]}" || return 1
+    echo "${older[*]}" >"$folder/recipe"
+}
+
 mkdir -p "$cache" "$(dirname -- "$venv")"
 exec 9>"$venv.lock"
 flock 9 # another run may be making it
 fetch_megatron || echo "$megatron could not be fetched: its tests are skipped" >&2
+if [ "${1-}" = --older ]; then
+    fetch_older || echo "${older[0]} could not be fetched: what runs over it is skipped" >&2
+fi
 if [ -x "$venv/bin/python" ] && [ ! -f "$venv/recipe" ] && imports ''; then
     exit 0 # the user's own
 fi
