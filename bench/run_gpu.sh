@@ -6,8 +6,9 @@
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
 # JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch on 2 ranks),
-# balance_bench.jsonl and balance.txt (steps of a balanced encoder on 2 ranks), lora.txt (lora_bench:
-# what an adapter saves), table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
+# balance_bench.jsonl and balance.txt (steps of a balanced encoder on 2 ranks), hf.txt (a Qwen3-VL on 2
+# ranks, where transformers is installed), lora.txt (lora_bench: what an adapter saves), table.txt (what
+# is wanted beside what was reached) and bench.png. RANKS is 4
 # or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3. MEGATRON names a
 # folder with Megatron-LM: without it, that peer is left out.
 set -euo pipefail
@@ -54,6 +55,9 @@ if has torch; then
     "${on_two[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
+    if has transformers; then
+        "${on_two[@]}" "$bench/hf_bench.py" | tee "$folder/hf.txt" || echo "run_gpu.sh: hf_bench failed" >&2
+    fi
 fi
 if has jax; then
     measure xla_reshard "$python" "$bench/peers/xla_reshard.py" --ranks "$ranks"

@@ -30,6 +30,7 @@ ROWS = r"[\d.]+ +[\d.]+"
 TINY_LORA = "--hidden 64 --rows 8 --rank 2 --repeats 1"
 TINY_BALANCE = ("--hidden 8 --layers 1 --heads 2 --width 6 --llm-hidden 8 --largest 128 --samples 2 --batches 1 "
                 "--repeats 1")
+TINY_HF = "--hidden 32 --layers 2 --vision 32,2 --seq 64 --batch 2 --largest 6 --steps 2"
 TINY_PIPELINE = ("--device cpu --steps 3 --image-size 16 --hidden 32 --heads 2 --layers 1,4 --seq 96 --global-batch 8 "
                  "--precision f32")
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
@@ -63,6 +64,9 @@ LAUNCHES = {
     "balance_bench.py": [Launch(f"--device cpu {TINY_BALANCE} --ours ahead,planned --json /dev/null", "planned .*x", 2,
                                 needs="torch"),
                          Launch(f"{TINY_BALANCE} --ours p2p,staged,slots,ahead,planned", "planned .*x", 2, 2, "torch")],
+    "hf_bench.py": [Launch(f"--device cpu {TINY_HF} --dtypes f32 --limit 1e-4", "dp usual .* ms .* apart\n", 2,
+                           needs="transformers"),
+                    Launch(f"{TINY_HF} --dtypes f32,bf16", "dp usual .* ms .* apart\n", 2, 2, "transformers")],
     "torch_transports.py": [Launch("--device cpu --rows 16,6 --mib 0.001 --repeats 1 --modes eager",
                                    "staged is slower in .* of 10", 2, needs="torch"),
                             Launch("--rows 16 --mib 0.01 --repeats 1 --modes graph", "staged is slower in .* of 6", 2, 2, "torch")],
