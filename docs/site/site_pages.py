@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ET
 # Pages with another name than that of their file, in lower case.
 RENAMED = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "LICENSE": "license.md"}
 # Pages in the order of the contents. Sphinx finds one that is in neither list.
-GUIDE = ["tutorial", "concepts", "torch", "gpu", "errors", "speed", "correctness"]
+GUIDE = ["tutorial", "concepts", "torch", "trainers", "gpu", "errors", "speed", "correctness"]
 INSIDE = ["routing", "architecture", "demo", "versions", "contributing", "changes", "license"]
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "c++", ".py": "python", ".sh": "bash"}
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)#\s]*)(#[^)\s]*)?\)")
@@ -158,16 +158,17 @@ class Site:
             title = module.replace("_", " ").capitalize()
             self.write(f"python/{module}.rst", heading(title) + body)
             index += [f"- :doc:`{title} <{module}>`: " + ", ".join(f":py:obj:`~mimo_bridge.{name}`" for name in names)]
-        self.write("python/megatron.rst", heading("Megatron-LM") + ".. automodule:: mimo_bridge.megatron\n"
-                                                                   "   :members:\n")
-        index += ["- :doc:`Megatron-LM <megatron>`"]
+        for module, title in (("hf", "transformers"), ("megatron", "Megatron-LM")):
+            self.write(f"python/{module}.rst", heading(title) + f".. automodule:: mimo_bridge.{module}\n"
+                                                                "   :members:\n")
+            index += [f"- :doc:`{title} <{module}>`"]
         self.write("python/index.rst", "\n".join(index) + "\n")
 
     def contents(self):
         def tree(caption, pages):
             return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
 
-        modules = [module for module, _ in self.python_modules()] + ["megatron"]
+        modules = [module for module, _ in self.python_modules()] + ["hf", "megatron"]
         return (tree("Guide", GUIDE) + tree("Inside", INSIDE)
                 + tree("C interface", ["c/index", *(f"c/{header[:-2]}" for header in self.headers())])
                 + tree("Python package", ["python/index", *(f"python/{module}" for module in modules)]))
