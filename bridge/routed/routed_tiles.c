@@ -73,6 +73,26 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
     return full_sequence(&mimo_routed_op_of(op)->seq, mimo_bridge_of(op)->sides, tiles, n);
 }
 
+/* A tile of another length than a rank's share: what is wrong may be that nothing has shares of
+ * such a sequence. */
+static mimo_status refuse_length(const mimo_bridge_sides *own, mimo_side side,
+                                 const mimo_tensor *view, int64_t seq)
+{
+    char text[MIMO_VIEW_TEXT];
+    mimo_layout_desc desc = own->layouts[side];
+    mimo_layout *layout;
+    desc.batch = 0;
+    desc.seq = seq;
+    if (mimo_layout_create(&layout, &desc) != MIMO_OK)
+        return mimo_fail_prefix(MIMO_ERR_SHAPE, "%s tile is %s: ", mimo_side_names[side],
+                                mimo_tensor_text(text, sizeof text, view));
+    mimo_layout_destroy(layout);
+    return mimo_fail(MIMO_ERR_SHAPE,
+                     "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
+                     mimo_side_names[side], mimo_tensor_text(text, sizeof text, view), seq,
+                     seq / own->sequence_ranks[side]);
+}
+
 static mimo_status read_side(mimo_tile *out, const mimo_bridge_sides *own, mimo_side side,
                              const mimo_tensor *view, int64_t seq)
 {
@@ -86,10 +106,8 @@ static mimo_status read_side(mimo_tile *out, const mimo_bridge_sides *own, mimo_
         MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
                    "%s tile %s is not a whole number of samples of %" PRId64 " positions",
                    mimo_side_names[side], mimo_tensor_text(text, sizeof text, view), local);
-    else
-        MIMO_CHECK(mimo_tensor_size(view, 's') == local, MIMO_ERR_SHAPE,
-                   "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
-                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, view), seq, local);
+    else if (mimo_tensor_size(view, 's') != local)
+        return refuse_length(own, side, view, seq);
     return mimo_tile_read(out, view, local);
 }
 

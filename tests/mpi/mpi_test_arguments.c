@@ -381,6 +381,8 @@ static void tiles_of_a_cut(mimo_bridge *bridge)
           "dst tile f32 th[7,3] is not a whole number of samples of 4 positions");
     WRONG(move(bridge, false, tile("sbh", 3, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
           "dst tile is f32 sbh[3,2,3]; sequences of 8 positions need s = 4");
+    WRONG(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 6, 1, 3)), MIMO_ERR_SHAPE,
+          "dst tile is f32 sbh[4,2,3]: 6 rows are not a multiple of 2*cp = 4");
     MPI_EXPECT_OK(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)));
     MPI_EXPECT_OK(update(bridge, 4, NULL, 0, true));
     WRONG(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
