@@ -141,6 +141,10 @@ class mimo_lane_images(Structure):
                 ("spans", c_void_p), ("span_count", c_int64)]
 
 
+class mimo_packed_spans(Structure):
+    _fields_ = [("spans", c_void_p), ("span_count", c_int64), ("cu", c_void_p), ("sequences", c_int64)]
+
+
 class mimo_image_lists(Structure):
     _fields_ = [("rows", POINTER(mimo_item)), ("patches", POINTER(mimo_item)), ("spans", POINTER(mimo_span))]
 
@@ -310,6 +314,7 @@ PROTOTYPES = {
     "mimo_balance": "S:pp",
     "mimo_balance_report_of": "S:ppp",
     "mimo_spans_find": "S:pplpl",
+    "mimo_spans_pack": "S:pplpl",
     "mimo_images_find": "S:ppllb",
     "mimo_items_deal": "S:ppppll",
 

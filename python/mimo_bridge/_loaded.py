@@ -18,7 +18,9 @@ from .grid import Grid
 
 __all__ = ["Images", "Load", "Loaders", "find_images", "loads_of", "numbers_of"]
 
-NUMBERS = 5  # of a load, before its lists
+NUMBERS = 6  # of a load, before its lists
+
+Packs = Sequence[Sequence[int]]  # of each sample: cumulative lengths of its sequences
 
 
 class Load(NamedTuple):
@@ -29,8 +31,9 @@ class Load(NamedTuple):
     images: int
     spans: int
     width: int  # extras of an image
+    packed: int  # numbers of its packs; 0: each sample is one sequence
     told: Told
-    at: int  # of the first number behind these: patches of images, extras of images, spans
+    at: int  # of the first number behind these: patches of images, extras of images, spans, packs
 
     def patches(self) -> list[int]:
         return self.told.words[self.at:self.at + self.images].tolist()
@@ -39,27 +42,63 @@ class Load(NamedTuple):
         first = self.at + self.images
         return self.told.words[first:first + self.images * self.width].tolist()
 
+    def packs(self) -> list[list[int]]:
+        """Cumulative lengths of each sample."""
+        if self.packed == 0:
+            return [[0, self.seq]] * self.samples
+        at, packs = self._spans + 4 * self.spans, []
+        for _ in range(self.samples):
+            count = self.told.words[at]
+            packs.append(self.told.words[at + 1:at + 1 + count].tolist())
+            at += 1 + count
+        return packs
+
     def desc(self) -> _c.mimo_lane_images:
-        spans = self.at + self.images * (1 + self.width)
         return _c.mimo_lane_images(self.samples, self.seq, self.told.address + 8 * self.at, self.images,
-                                   self.told.address + 8 * spans, self.spans)
+                                   self.told.address + 8 * self._spans, self.spans)
+
+    @property
+    def _spans(self) -> int:
+        return self.at + self.images * (1 + self.width)
+
+    @property
+    def end(self) -> int:
+        return self._spans + 4 * self.spans + self.packed
 
     def __str__(self) -> str:
-        first = self.at + self.images * (1 + self.width)
+        first = self._spans
         rows = sum(self.told.words[first + 3:first + 4 * self.spans:4])
         return (f"{self.images} of {sum(self.patches())} patches with {rows} special ids in {self.samples} "
                 "samples")
 
 
-def numbers_of(counts: Sequence[int] | torch.Tensor, ids: torch.Tensor | None, extras: Any,
+def numbers_of(counts: Sequence[int] | torch.Tensor, ids: torch.Tensor | None, extras: Any, packs: Packs | None,
                special: int) -> array.array[int]:
     """The numbers of a load. ArgumentError, SizeOverflowError, ShapeError."""
     counts = _c.numbers(ctypes.c_int64, "Balanced: a count", _listed(counts))[:len(counts)]
     width, listed = _flat_extras(extras, len(counts))
     spans, found = (b"", 0) if ids is None else find_spans(ids, special)
     samples, seq = (0, 0) if ids is None else ids.shape
-    numbers = array.array("q", [samples, seq, len(counts), found, width, *counts, *listed])
+    packed = _flat_packs(packs, samples, seq)
+    numbers = array.array("q", [samples, seq, len(counts), found, width, len(packed), *counts, *listed])
     numbers.frombytes(memoryview(spans).cast("B")[:ctypes.sizeof(_c.mimo_span) * found])
+    numbers.extend(packed)
+    return numbers
+
+
+def _flat_packs(packs: Packs | None, samples: int, seq: int) -> list[int]:
+    """Each sample's lengths, behind their number. ShapeError, ArgumentError, SizeOverflowError."""
+    if packs is None:
+        return []
+    if len(packs) != samples:
+        raise ShapeError(f"Balanced: {len(packs)} packs, for {samples} samples")
+    numbers: list[int] = []
+    for b, lengths in enumerate(packs):
+        cu = _c.numbers(ctypes.c_int32, "Balanced: a length of packs", _listed(lengths))[:len(lengths)]
+        if not cu or cu[0] != 0 or cu[-1] != seq:
+            raise ShapeError(f"Balanced: the pack of sample {b} has cumulative lengths {cu[0] if cu else None} to "
+                             f"{cu[-1] if cu else None}, and its ids have positions 0 to {seq}: pad the last sequence")
+        numbers += [len(cu), *cu]
     return numbers
 
 
@@ -85,10 +124,10 @@ def loads_of(told: Told, at: int, steps: int) -> list[Load]:
     """What a rank told of each micro-batch, from words[at] on."""
     loads = []
     for _ in range(steps):
-        samples, seq, images, spans, width = told.words[at:at + NUMBERS]
-        load = Load(samples, seq, images, spans, width, told, at + NUMBERS)
+        samples, seq, images, spans, width, packed = told.words[at:at + NUMBERS]
+        load = Load(samples, seq, images, spans, width, packed, told, at + NUMBERS)
         loads.append(load)
-        at = load.at + load.images * (1 + load.width) + 4 * load.spans
+        at = load.end
     return loads
 
 
@@ -122,8 +161,7 @@ class Loaders:
 def _same(a: Load, b: Load) -> bool:
     if a[:NUMBERS] != b[:NUMBERS]:
         return False
-    count = a.images * (1 + a.width) + 4 * a.spans
-    return a.told.words[a.at:a.at + count] == b.told.words[b.at:b.at + count]
+    return a.told.words[a.at:a.end] == b.told.words[b.at:b.end]
 
 
 class Images(NamedTuple):
@@ -139,6 +177,11 @@ class Images(NamedTuple):
     inputs: Any  # and its patches
     spans: Any  # mimo_span[]
     span_count: int
+    packs: list[list[int]] | None  # of each sample; None: nothing is packed
+
+    def placed(self, cp: int) -> tuple[Any, int]:
+        """Spans for a partition that cuts each sample as a whole over cp ranks. ShapeError."""
+        return (self.spans, self.span_count) if self.packs is None or cp == 1 else _cut_spans(self, self.packs, cp)
 
 
 def find_images(lanes: Sequence[Load], merge: int, any_runs: bool) -> Images:
@@ -160,4 +203,31 @@ def find_images(lanes: Sequence[Load], merge: int, any_runs: bool) -> Images:
     return Images(sum(lane.samples for lane in lanes), max(lane.seq for lane in lanes),
                   list(chain.from_iterable(lane.patches() for lane in lanes)), max(widths, default=0),
                   list(chain.from_iterable(lane.extras() for lane in lanes)),
-                  (ctypes.c_int64 * len(first))(*first), rows, inputs, places, spans)
+                  (ctypes.c_int64 * len(first))(*first), rows, inputs, places, spans,
+                  [cu for lane in lanes for cu in lane.packs()] if any(lane.packed for lane in lanes) else None)
+
+
+def _cut_spans(images: Images, packs: list[list[int]], cp: int) -> tuple[Any, int]:
+    size, at = ctypes.sizeof(_c.mimo_span), 0
+    found = bytearray()
+    for sample, cu in enumerate(packs):
+        first = at
+        while at < images.span_count and images.spans[at].sample == sample:
+            at += 1
+        pack = _c.mimo_packed_spans(ctypes.addressof(images.spans) + first * size, at - first,
+                                    ctypes.addressof(lengths := (ctypes.c_int32 * len(cu))(*cu)), len(cu) - 1)
+        try:
+            found += _spans_of_pack(pack, cp)
+        except ShapeError as error:
+            raise ShapeError(f"Balanced: sample {sample}: {error}") from None
+        del lengths
+    count = len(found) // size
+    return (_c.mimo_span * max(count, 1)).from_buffer(found or bytearray(size)), count
+
+
+def _spans_of_pack(pack: _c.mimo_packed_spans, cp: int) -> bytes:
+    count = ctypes.c_int64()
+    _c.lib.mimo_spans_pack(ctypes.byref(count), None, 0, ctypes.byref(pack), cp)
+    spans = (_c.mimo_span * count.value)()
+    _c.lib.mimo_spans_pack(ctypes.byref(count), spans, count.value, ctypes.byref(pack), cp)
+    return bytes(spans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -29,7 +30,7 @@ class Shards:
         self._rank_of: list[int] = [0] * self.grid.dim("dp")  # a rank of each lane
         for rank in range(dst.offset + dst.size - 1, dst.offset - 1, -1):
             self._rank_of[self.lane(rank)] = rank
-        self._runs: tuple[int, list[Runs]] = -1, []  # of the last S
+        self._runs: dict[tuple[int, ...], list[Runs]] = {}  # by the lengths of sequences that are cut one by one
 
     def lane(self, rank: int) -> int:
         return self.grid.coords(rank).get("dp", 0)
@@ -41,10 +42,11 @@ class Shards:
         first, rows = [0], []
         samples, lanes = images.samples, self._dst.dim("dp")
         before = _Before(images)
-        for rank, runs in zip(self._rank_of, self._runs_of(images.seq)):
+        runs = self._runs_of_samples(images)
+        for i, rank in enumerate(self._rank_of):
             begin, d = len(listed), self._dst.coords(rank).get("dp", 0)
             for sample in range(*(n * (samples // lanes) + min(n, samples % lanes) for n in (d, d + 1))):
-                for start, end in runs:
+                for start, end in runs[sample][i]:
                     row = before(sample, start)
                     count = before(sample, end) - row
                     if count:
@@ -54,20 +56,28 @@ class Shards:
         items = (_c.mimo_item * max(len(listed), 1))(*(_c.mimo_item(*one) for one in listed))
         return items, (ctypes.c_int64 * len(first))(*first), rows
 
-    def _runs_of(self, seq: int) -> list[Runs]:
+    def _runs_of_samples(self, images: Images) -> list[list[Runs]]:
+        """Of each sample, those of each lane."""
+        packs = images.packs if images.packs and self._partition else [[0, images.seq]] * images.samples
+        before, self._runs = self._runs, {}  # the lengths of one batch are kept for the next
+        for cu in map(tuple, packs):
+            if cu not in self._runs:
+                self._runs[cu] = before.get(cu) or self._runs_of(cu)
+        return [self._runs[tuple(cu)] for cu in packs]
+
+    def _runs_of(self, cu: tuple[int, ...]) -> list[Runs]:
         if self._partition is None:
-            return [[(0, seq)]] * len(self._rank_of)
-        if self._runs[0] != seq:
-            known: dict[tuple[int, int], Runs] = {}  # by the coordinates that cut a sequence
-            found = []
-            for rank in self._rank_of:
-                place = self._dst.coords(rank)
-                key = place.get("cp", 0), place.get("tp", 0)
-                if key not in known:
-                    known[key] = runs_of(self._partition.at(self._dst, rank).index(seq))
-                found.append(known[key])
-            self._runs = seq, found
-        return self._runs[1]
+            return [[(0, cu[-1])]] * len(self._rank_of)
+        rule = replace(self._partition, cu=cu) if len(cu) > 2 else self._partition
+        known: dict[tuple[int, int], Runs] = {}  # by the coordinates that cut a sequence
+        found = []
+        for rank in self._rank_of:
+            place = self._dst.coords(rank)
+            key = place.get("cp", 0), place.get("tp", 0)
+            if key not in known:
+                known[key] = runs_of(rule.at(self._dst, rank).index(cu[-1]))
+            found.append(known[key])
+        return found
 
 
 class _Before:

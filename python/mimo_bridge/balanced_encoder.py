@@ -13,7 +13,7 @@ import torch
 
 from . import _c, _views
 from ._gathering import Gathering, Told
-from ._loaded import Images, Load, Loaders, find_images, loads_of, numbers_of
+from ._loaded import Images, Load, Loaders, Packs, find_images, loads_of, numbers_of
 from ._movement import Listed, update_all
 from ._shards import Shards
 from .assignment import BalanceReport, balance, balance_report, image_cost
@@ -27,7 +27,7 @@ from .partition import Partition
 __all__ = ["Balanced"]
 
 Tensors = torch.Tensor | tuple[torch.Tensor, ...]
-Step = tuple[Any, ...]  # counts, ids; and extras
+Step = tuple[Any, ...]  # counts, ids; extras; packs
 ROOM = 256  # numbers that a rank tells at first
 HEAD = 3  # numbers before those of loads: whether it failed, whether patches need gradients, micro-batches
 
@@ -85,7 +85,7 @@ class Balanced(torch.nn.Module):
                 encoder is never called (None), outside of dst it has no samples
     special     the token id that stands for one row of an image
     comm        None: the default communicator
-    partition   as in Bridge, of sequences that are not packed
+    partition   as in Bridge, without the lengths of packed sequences: calls give them
     merge       patches of a row: an image of p patches gives p / merge rows
     cost        hidden size of the encoder, for p * (p + 6 * hidden); or a function from patches to a whole
                 number; None: p
@@ -138,8 +138,8 @@ class Balanced(torch.nn.Module):
             if dst_layout not in ("sbh", "bsh", "th"):
                 raise ArgumentError(f"Balanced: dst_layout is sbh, bsh or th, not {dst_layout!r}")
             if isinstance(partition, Partition) and partition.cu is not None:
-                raise UnsupportedError(f"Balanced: the partition packs {partition.packed_length} tokens (thd), and "
-                                       "samples have one length: pad them to it")
+                raise UnsupportedError(f"Balanced: the partition packs {partition.packed_length} tokens (thd), and other "
+                                       "batches pack others: give the lengths to each call, packs=")
             if runs not in ("whole", "any"):
                 raise ArgumentError(f"Balanced: runs are whole or any, not {runs!r}")
             if isinstance(empty, str) and empty != "skip":
@@ -160,6 +160,7 @@ class Balanced(torch.nn.Module):
                         Bridge(src, reader, partition=cut, dst_layout=dst_layout, name=f"{name}: rows", **way))
                        for _ in range(2)]
         self._dst_layout, self._cut = dst_layout, 1 if partition is None else partition.cut(dst)
+        self._cp = 1 if partition is None else partition.cut(dst, "labels")
         self._loaders, self._encoders = Loaders(home_grid, self.comm.size), Loaders(src, self.comm.size)
         self._loads, self._encodes = self._lane_of(self._loaders), self._lane_of(self._encoders)
         self._reads = None if self._shards is None else self._lane_of(Loaders(self._shards.grid, self.comm.size))
@@ -173,22 +174,22 @@ class Balanced(torch.nn.Module):
 
     @overload
     def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
-                ids: torch.Tensor | None = None, extras: Any = None, into: torch.Tensor,
+                ids: torch.Tensor | None = None, extras: Any = None, packs: Packs | None = None, into: torch.Tensor,
                 micro_batch: int | None = None) -> torch.Tensor: ...
 
     @overload
     def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
-                ids: torch.Tensor | None = None, extras: Any = None,
+                ids: torch.Tensor | None = None, extras: Any = None, packs: Packs | None = None,
                 into: list[torch.Tensor] | tuple[torch.Tensor, ...],
                 micro_batch: int | None = None) -> list[torch.Tensor]: ...
 
     @overload
     def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
-                ids: torch.Tensor | None = None, extras: Any = None, into: None = None,
+                ids: torch.Tensor | None = None, extras: Any = None, packs: Packs | None = None, into: None = None,
                 micro_batch: int | None = None) -> torch.Tensor | list[torch.Tensor]: ...
 
     def forward(self, patches: Tensors, counts: Sequence[int] | torch.Tensor | None = None, *,
-                ids: torch.Tensor | None = None, extras: Any = None, into: Any = None,
+                ids: torch.Tensor | None = None, extras: Any = None, packs: Packs | None = None, into: Any = None,
                 micro_batch: int | None = None) -> torch.Tensor | list[torch.Tensor]:
         """The rows of images in this rank's LLM tile, [S / cuts, b, H], 0 where no row stands; with dst_layout="th"
         the rows alone.
@@ -201,9 +202,11 @@ class Balanced(torch.nn.Module):
         ids          [b, S] of this rank's samples, whole sequences: an image of p patches takes the next
                      p / merge of a sample's special ids. None: no samples
         extras       whole numbers [images, k] that go with each image, such as its grid (t, h, w)
+        packs        of packed sequences, for each sample of ids: their cumulative lengths from 0 to S, padded, which a
+                     partition cuts one by one. Each sample has its own. None: each is one sequence
         into         this rank's text tile [S / cuts, b, H]: a copy of it with the rows in their places, as
                      Bridge.place. Or a list, one for each tensor of the encoder
-        micro_batch  of the last plan(), in place of counts, ids and extras
+        micro_batch  of the last plan(), in place of counts, ids, extras and packs
 
         A tuple of the encoder gives a list of results. Errors, on every rank: ShapeError (images and
         special ids do not fit, with lane and sample; a text tile of other positions), StateError (a
@@ -216,7 +219,7 @@ class Balanced(torch.nn.Module):
         listed = patches if isinstance(patches, tuple) else (patches,)
         if micro_batch is None:
             wants = any(isinstance(one, torch.Tensor) and one.requires_grad for one in listed)
-            self._take(self._next((() if counts is None else counts, ids, extras), wants))
+            self._take(self._next((() if counts is None else counts, ids, extras, packs), wants))
         elif not self._now.planned:
             self._take(self._not_planned(micro_batch))
         there, back = self._pairs[self._now.turn]
@@ -236,7 +239,7 @@ class Balanced(torch.nn.Module):
         __call__ = forward
 
     def plan(self, steps: Sequence[Step], *, patch_gradients: bool = False) -> None:
-        """Tell several micro-batches at once: (counts, ids), or (counts, ids, extras), of each, as in a call. One
+        """Tell several micro-batches at once: (counts, ids), and then extras and packs, of each, as in a call. One
         gather and one update serve all. Calls then choose by micro_batch=. Collective, blocking the host.
 
         patch_gradients  whether a rank's patches need gradients; then backward moves them home on all
@@ -246,14 +249,14 @@ class Balanced(torch.nn.Module):
         self._take(self._begin(steps, patch_gradients), planned=True)
 
     def prefetch(self, counts: Sequence[int], ids: torch.Tensor | None, *, extras: Any = None,
-                 patch_gradients: bool = False) -> None:
-        """Begin the gather of a later call, which is given the same counts, ids and extras: the first call without a
+                 packs: Packs | None = None, patch_gradients: bool = False) -> None:
+        """Begin the gather of a later call, which is given the same counts, ids, extras and packs: the first call without a
         micro_batch that comes takes the first prefetch. The call then waits for no other rank's host before it plans.
         Collective; it returns when every rank has come here. Errors are those of the later call.
 
         patch_gradients  as in plan()
         """
-        self._ahead.append(self._begin([(counts, ids, extras)], patch_gradients))
+        self._ahead.append(self._begin([(counts, ids, extras, packs)], patch_gradients))
 
     def report(self) -> BalanceReport:
         """What balancing was worth in the last call: the cost of the longest lane, of the longest one had
@@ -287,8 +290,9 @@ class Balanced(torch.nn.Module):
             error, numbers = failure, array.array("q", [1, 0, 0])
         return _Ahead(Gathering(self.comm, numbers, self._room, self._title), numbers, steps, error)
 
-    def _numbers_of(self, counts: Sequence[int], ids: torch.Tensor | None, extras: Any = None) -> array.array[int]:
-        return numbers_of(counts, ids, extras, self._special)
+    def _numbers_of(self, counts: Sequence[int], ids: torch.Tensor | None, extras: Any = None,
+                    packs: Packs | None = None) -> array.array[int]:
+        return numbers_of(counts, ids, extras, packs, self._special)
 
     def _next(self, step: Step, patch_gradients: bool) -> _Ahead:
         if not self._ahead:
@@ -296,7 +300,7 @@ class Balanced(torch.nn.Module):
         ahead = self._ahead.popleft()
         alike = all(one is other for one, other in zip(step, ahead.steps[0]))
         if ahead.error is None and not alike and self._numbers_of(*step) != ahead.numbers[HEAD:]:
-            ahead.error = ArgumentError("Balanced: a call of other counts, ids or extras than its prefetch had")
+            ahead.error = ArgumentError("Balanced: a call of other counts, ids, extras or packs than its prefetch had")
         return ahead
 
     def _not_planned(self, micro_batch: int) -> _Ahead:
@@ -476,8 +480,9 @@ class Balanced(torch.nn.Module):
     def _placed(self, images: Images, back: _c.mimo_batch_items, here: int) -> Listed:
         """Where rows go: to positions that spans say, or to shards."""
         if self._shards is None:
-            spans = {"spans": images.spans, "span_count": images.span_count}
-            return Listed(images.samples, spans=(), desc=_ragged(images.samples, back, **spans))
+            spans, count = images.placed(self._cp)
+            desc = _ragged(images.samples, back, spans=spans, span_count=count)
+            return Listed(images.samples, spans=(), desc=desc)
         back.dst, back.dst_first, rows = self._shards.items(images)
         reads = self._reads
         own = 0 if reads is None else rows[reads]

@@ -114,6 +114,121 @@ def backward(comm, setup, call):
         (wanted * weights).sum().backward()
 
 
+def pack_batch(seed, packs, cp, seq):
+    """Packs of `seq` tokens, of documents that 2 cp divides: ids, cumulative lengths and images of each."""
+    roll = dice(seed)
+    torch.manual_seed(seed)
+    images, ids, cus = [], [], []
+    for _ in range(packs):
+        cu = [0]
+        while cu[-1] < seq:
+            cu.append(min(seq, cu[-1] + 2 * cp * roll.choice((0, 1, 1, 2, 3))))
+        line, counts = [1] * seq, []
+        at = roll.choice((0, 1))
+        while at < seq:
+            rows = min(roll.choice((1, 2, 5)), seq - at, next(end for end in cu if end > at) - at)
+            line[at:at + rows] = [IMAGE] * rows
+            counts.append(MERGE * rows)
+            at += rows + roll.choice((0, 1, 7))
+        line = [token if token == IMAGE else 2 + roll.choice(range(4)) for token in line]
+        images.append([torch.randn(p, C, dtype=F64) for p in counts])
+        ids.append(line)
+        cus.append(cu)
+    return images, torch.tensor(ids), cus
+
+
+class Words(torch.nn.Module):
+    """What stands in for a language model: tokens, learned positions, a head. A token's loss depends on its own row,
+    its place in its document and the document's next token."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.words, self.places = (torch.nn.Parameter(torch.randn(n, H, dtype=F64)) for n in (10, 64))
+        self.head = torch.nn.Linear(H, 10, dtype=F64)
+
+    def loss(self, rows, positions, labels):
+        logits = self.head(torch.tanh(rows + self.places[positions]))
+        return torch.nn.functional.cross_entropy(logits.reshape(-1, 10), labels.reshape(-1), reduction="sum")
+
+
+def loss_of_documents(words, encoder, images, ids, cus):
+    """Each document by itself, with its own images."""
+    loss, targets = 0, 0
+    for sample, line, cu in zip(images, ids, cus):
+        sample = list(sample)
+        for begin, end in zip(cu[:-1], cu[1:]):
+            document = line[begin:end]
+            if not len(document):
+                continue
+            mine = []
+            while sum(len(p) for p in mine) < MERGE * int((document == IMAGE).sum()):
+                mine.append(sample.pop(0))
+            image = whole_tile(encoder, [mine], document[None])[:, 0]
+            rows = torch.where((document == IMAGE)[:, None], image, words.words[document])
+            labels = torch.cat([document[1:], document.new_tensor([-100])])
+            labels = torch.where(labels == IMAGE, -100, labels)
+            loss = loss + words.loss(rows, torch.arange(len(document)), labels)
+            targets += int((labels != -100).sum())
+    return loss / targets, targets
+
+
+@case(1, 2, 4)
+def packed_documents(comm):
+    """Packs whose documents differ from sample to sample: the loss, and every gradient, of the documents apart."""
+    grid_texts = {1: ("dp=1", "dp=1", False), 2: ("dp=2", "cp=2", False), 4: ("dp=4", "cp=2,dp=2", False)}
+    choices = [grid_texts[comm.size]] + ([("dp=4", "tp=2,cp=2", True)] if comm.size == 4 else [])
+    for trial, (src, dst, sp) in enumerate(choices):
+        llm, cp = mb.Grid(dst), mb.Grid(dst).dim("cp")
+        loader = Side(dst, 0, "sbh")
+        images, ids, cus = pack_batch(40 + trial, 3, cp * (2 if sp else 1), 32)
+        samples = loader.samples(comm.rank, 3)
+        mine, counts, own_ids = loaded(loader, comm.rank, images, ids)
+        encoder, words, plain, plain_words = Encoder(), Words(), Encoder(), Words()
+        balanced = mb.Balanced(encoder, mb.Grid(src), llm, special=IMAGE, comm=comm, merge=MERGE,
+                               partition=mb.Partition(sp=sp), dst_layout="bsh")
+        alone = mb.Balanced(encoder, mb.Grid(src), llm, special=IMAGE, comm=comm, merge=MERGE,
+                            partition=mb.Partition(sp=sp), dst_layout="th")
+        rules = [mb.Partition(sp=sp, cu=cus[b]) for b in samples]
+        parts = [rule.at(llm, comm.rank) for rule in rules]
+        index = torch.stack([part.index(32) for part in parts])
+        positions = torch.stack([part.positions(32) for part in parts])
+        labels = torch.stack([rule.shift_labels(ids[b]) for rule, b in zip(rules, samples)])
+        labels = torch.where(labels == IMAGE, -100, labels).gather(1, index)
+        text = words.words[own_ids.gather(1, index)]
+        y = balanced(mine, counts, ids=own_ids, packs=[cus[b] for b in samples], into=text)
+        wanted, targets = loss_of_documents(plain_words, plain, images, ids, cus)
+        (words.loss(y, positions, labels) / targets).backward()
+        wanted.backward()
+        copies = 1 if sp else llm.dim("tp")
+        for got, of in zip([*words.parameters()], [*plain_words.parameters()]):
+            close(sum(gather(got.grad)) / copies, of.grad, f"words of {dst}")
+        for got, of in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+            close(got, of.grad, f"encoder of {dst}")
+        rows = alone(mine, counts, ids=own_ids, packs=[cus[b] for b in samples])
+        same(rows.detach(), y.detach()[own_ids.gather(1, index) == IMAGE])
+        for module in (balanced, alone):
+            module.close()
+
+
+@case(2)
+def packs_that_do_not_fit(comm):
+    balanced = mb.Balanced(Encoder(), mb.Grid("dp=2"), mb.Grid("cp=2"), special=IMAGE, comm=comm, merge=MERGE,
+                           partition=mb.Partition())
+    images, ids, cus = pack_batch(7, 2, 2, 16)
+    flat, counts = torch.cat([p for sample in images for p in sample]), [len(p) for sample in images for p in sample]
+    for packs, words in ((cus[:1], "1 packs, for 2 samples"), ([cus[0], [0, 12]], "the pack of sample 1"),
+                         ([cus[0], [1, 16]], "lengths 1 to 16"), ([cus[0], [0, 6, 16]], "sample 1: sequence 0"),
+                         ([[], cus[1]], "the pack of sample 0")):
+        raises(mb.ShapeError, words, balanced, flat, counts, ids=ids, packs=packs)
+    other = [[0, 4, 16], [0, 16]] if comm.rank else [[0, 8, 16], [0, 16]]
+    raises(mb.MismatchError, "other images", balanced, flat, counts, ids=ids, packs=other)
+    balanced(flat, counts, ids=ids, packs=cus)
+    raises(mb.UnsupportedError, "packs=", mb.Balanced, Encoder(), mb.Grid("dp=2"), mb.Grid("cp=2"), special=IMAGE,
+           comm=comm, partition=mb.Partition(cu=[0, 8]))
+    balanced.close()
+
+
 def sides(src, dst, home, sp):
     side = Side(dst, 0, "sbh", cuts=True, sp=sp)
     return (Side(src, 0, "sbh") if home == "src" else Side(dst, 0, "sbh")), side
@@ -380,7 +495,7 @@ def prefetches(comm):
     balanced.prefetch(*told[0])
     counts, ids = told[0]
     other = [] if comm.rank else [MERGE]
-    raises(mb.ArgumentError, "other counts, ids or extras than its prefetch had", balanced,
+    raises(mb.ArgumentError, "other counts, ids, extras or packs than its prefetch had", balanced,
            torch.zeros(sum(other), C, dtype=F64), other, ids=None)
     balanced.prefetch([1.5] if comm.rank else counts, ids)
     raises(mb.ArgumentError, "a count is a whole number, not 1.5", balanced,
@@ -629,7 +744,7 @@ def wrong_modules(comm):
         return mb.Balanced(encoder, grid, grid, **{**dict(special=IMAGE, comm=comm, merge=MERGE), **more})
 
     raises(mb.ArgumentError, "is in the encoder's grid dp=2, and has none", make, None)
-    raises(mb.ArgumentError, "dst_layout is sbh or bsh, not 'th'", make, dst_layout="th" if wrong else "sbh")
+    raises(mb.ArgumentError, "dst_layout is sbh, bsh or th, not 'hsb'", make, dst_layout="hsb" if wrong else "sbh")
     raises(mb.UnsupportedError, "packs 8 tokens (thd)", make,
            partition=mb.Partition(cu=[0, 4, 8]) if wrong else mb.Partition())
     raises(mb.ArgumentError, "runs are whole or any, not 'exact'", make, runs="exact" if wrong else "whole")

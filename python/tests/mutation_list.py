@@ -12,7 +12,7 @@ import torch
 
 import mimo_bridge as mb
 from mimo_bridge import (
-    _c, _calls, _dispatch_ops, _movement, _ops, _shards, _views, balanced_encoder, choice, communicator,
+    _c, _calls, _dispatch_ops, _loaded, _movement, _ops, _shards, _views, balanced_encoder, choice, communicator,
 )
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
@@ -266,6 +266,22 @@ def runs_reversed(original, index):
     return original(index)[::-1]
 
 
+def not_packed(original, self, cp):
+    return original(self._replace(packs=None), cp)
+
+
+def one_sequence(original, self, cu):
+    return original(self, (0, cu[-1]))
+
+
+def rows_as_positions(original, self, seq, content="embeddings"):
+    return self.index(seq, content)
+
+
+def shifted_across(original, self, labels, fill=-100):
+    return torch.cat([labels[1:], labels.new_tensor([fill])])
+
+
 MUTATIONS = {
     "no sum over cp": (wrap(Movement, "move", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
                                                           "mimo_model/mimo_model_steps"]),
@@ -338,6 +354,11 @@ MUTATIONS = {
     "texts of any length": (wrap(mb.Balanced, "_check_tile", no_check), ["balance/what_does_not_fit"]),
     "micro-batches without a plan": (wrap(mb.Balanced, "_not_planned", no_check), ["balance/what_does_not_fit"]),
     "images by size": (wrap(balanced_encoder, "find_images", images_of_other_samples), ["balance/micro_batches"]),
+    "packs as one sequence": (wrap(_loaded.Images, "placed", not_packed), ["balance/packed_documents"]),
+    "shards of packs as of one sequence": (wrap(_shards.Shards, "_runs_of", one_sequence), ["balance/packed_documents"]),
+    "positions in the pack": (wrap(mb.partition.LocalPartition, "positions", rows_as_positions), [
+        "balance/packed_documents"]),
+    "labels of the next document": (wrap(mb.Partition, "shift_labels", shifted_across), ["balance/packed_documents"]),
 }
 
 

@@ -196,6 +196,11 @@ static void print_batches(void)
     FIELD(mimo_lane_images, images);
     FIELD(mimo_lane_images, spans);
     FIELD(mimo_lane_images, span_count);
+    STRUCT(mimo_packed_spans);
+    FIELD(mimo_packed_spans, spans);
+    FIELD(mimo_packed_spans, span_count);
+    FIELD(mimo_packed_spans, cu);
+    FIELD(mimo_packed_spans, sequences);
     STRUCT(mimo_image_lists);
     FIELD(mimo_image_lists, rows);
     FIELD(mimo_image_lists, patches);
