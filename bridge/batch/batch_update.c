@@ -59,7 +59,9 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_batch_desc *
                "a ragged batch must say how many samples it has");
     MIMO_CHECK(!desc->ragged || (!own->layouts[MIMO_SRC].partition &&
                                  !mimo_rule_is_packed(own->layouts[MIMO_DST].partition)),
-               MIMO_ERR_UNSUPPORTED, "a ragged batch takes no src partition and no thd partition");
+               MIMO_ERR_UNSUPPORTED,
+               "a ragged batch takes no src partition and no thd partition (spans of packs: "
+               "mimo_spans_pack, under an sbhd one)");
     MIMO_CHECK(
         !gives_rows(desc) ||
             !(own->layouts[MIMO_SRC].partition || own->layouts[MIMO_DST].partition),

@@ -12,7 +12,7 @@ import torch
 
 from . import _c
 from ._gathering import Told
-from .alignment import find_spans
+from .alignment import find_spans, spans_of_packs
 from .errors import ArgumentError, MismatchError, ShapeError
 from .grid import Grid
 
@@ -181,7 +181,12 @@ class Images(NamedTuple):
 
     def placed(self, cp: int) -> tuple[Any, int]:
         """Spans for a partition that cuts each sample as a whole over cp ranks. ShapeError."""
-        return (self.spans, self.span_count) if self.packs is None or cp == 1 else _cut_spans(self, self.packs, cp)
+        if self.packs is None or cp == 1:
+            return self.spans, self.span_count
+        try:
+            return spans_of_packs(self.spans, self.span_count, self.packs, cp)
+        except ShapeError as error:
+            raise ShapeError(f"Balanced: {error}") from None
 
 
 def find_images(lanes: Sequence[Load], merge: int, any_runs: bool) -> Images:
@@ -205,29 +210,3 @@ def find_images(lanes: Sequence[Load], merge: int, any_runs: bool) -> Images:
                   list(chain.from_iterable(lane.extras() for lane in lanes)),
                   (ctypes.c_int64 * len(first))(*first), rows, inputs, places, spans,
                   [cu for lane in lanes for cu in lane.packs()] if any(lane.packed for lane in lanes) else None)
-
-
-def _cut_spans(images: Images, packs: list[list[int]], cp: int) -> tuple[Any, int]:
-    size, at = ctypes.sizeof(_c.mimo_span), 0
-    found = bytearray()
-    for sample, cu in enumerate(packs):
-        first = at
-        while at < images.span_count and images.spans[at].sample == sample:
-            at += 1
-        pack = _c.mimo_packed_spans(ctypes.addressof(images.spans) + first * size, at - first,
-                                    ctypes.addressof(lengths := (ctypes.c_int32 * len(cu))(*cu)), len(cu) - 1)
-        try:
-            found += _spans_of_pack(pack, cp)
-        except ShapeError as error:
-            raise ShapeError(f"Balanced: sample {sample}: {error}") from None
-        del lengths
-    count = len(found) // size
-    return (_c.mimo_span * max(count, 1)).from_buffer(found or bytearray(size)), count
-
-
-def _spans_of_pack(pack: _c.mimo_packed_spans, cp: int) -> bytes:
-    count = ctypes.c_int64()
-    _c.lib.mimo_spans_pack(ctypes.byref(count), None, 0, ctypes.byref(pack), cp)
-    spans = (_c.mimo_span * count.value)()
-    _c.lib.mimo_spans_pack(ctypes.byref(count), spans, count.value, ctypes.byref(pack), cp)
-    return bytes(spans)

@@ -26,13 +26,53 @@ class Span(NamedTuple):
     length: int
 
 
-def spans_of(ids: torch.Tensor, special: int, first: int = 0) -> list[Span]:
-    """The spans of a modality in token ids [B, S]: where its special id stands. `first` is the number
-    of the first sample in the global batch. Local; waits for the device where ids lie on one.
-    ShapeError, ArgumentError."""
-    first = _c.whole("spans_of: first", first)
+def spans_of(ids: torch.Tensor, special: int, first: int = 0, *, packs: Sequence[Sequence[int]] | None = None,
+             cp: int = 1) -> list[Span]:
+    """The spans of a modality in token ids [B, S]: where its special id stands. Local; waits for the device where ids lie
+    on one.
+
+    first  the number of the first sample in the global batch
+    packs  where sequences are packed, for each sample: their cumulative lengths from 0 to S, padded
+    cp     of the LLM: each sequence of a pack is cut by itself over so many ranks. The bridge's partition is that of
+           whole samples, Partition(): spans say where under it the same ranks keep the same rows
+
+    ShapeError, ArgumentError.
+    """
+    first, cp = _c.whole("spans_of: first", first), _c.whole("spans_of: cp", cp, 1)
     spans, count = find_spans(ids, special)
+    if packs is not None:
+        if len(packs) != len(ids):
+            raise ShapeError(f"spans_of: {len(packs)} packs, and ids have {len(ids)} samples")
+        spans, count = spans_of_packs(spans, count, packs, cp)
     return [Span(span.sample + first, span.row, span.position, span.length) for span in spans[:count]]
+
+
+def spans_of_packs(spans: Any, count: int, packs: Sequence[Sequence[int]], cp: int) -> tuple[Any, int]:
+    """Spans of packs as find_spans() gives them, for a partition that cuts whole samples. `packs` has the lengths of each
+    sample, from 0 on. ShapeError, ArgumentError."""
+    size, at = ctypes.sizeof(_c.mimo_span), 0
+    found = bytearray()
+    for sample, lengths in enumerate(packs):
+        first = at
+        while at < count and spans[at].sample == sample:
+            at += 1
+        cu = (ctypes.c_int32 * len(lengths))(*lengths)
+        pack = _c.mimo_packed_spans(ctypes.addressof(spans) + first * size, at - first, ctypes.addressof(cu),
+                                    len(lengths) - 1)
+        try:
+            found += _spans_of_pack(pack, cp)
+        except ShapeError as error:
+            raise ShapeError(f"sample {sample}: {error}") from None
+    number = len(found) // size
+    return (_c.mimo_span * max(number, 1)).from_buffer(found or bytearray(size)), number
+
+
+def _spans_of_pack(pack: _c.mimo_packed_spans, cp: int) -> bytes:
+    count = ctypes.c_int64()
+    _c.lib.mimo_spans_pack(ctypes.byref(count), None, 0, ctypes.byref(pack), cp)
+    spans = (_c.mimo_span * count.value)()
+    _c.lib.mimo_spans_pack(ctypes.byref(count), spans, count.value, ctypes.byref(pack), cp)
+    return bytes(spans)
 
 
 def find_spans(ids: torch.Tensor, special: int) -> tuple[Any, int]:

@@ -155,6 +155,27 @@ def packed_rows_and_labels(comm):
 
 
 @case(1)
+def spans_of_packed_samples(comm):
+    """Under the partition of whole samples each rank keeps the rows that it keeps of each document."""
+    ids = torch.tensor([[1, 1, 1, 1, 1, 7, 7, 7, 7, 7, 1, 1, 1, 1, 1, 7], [1] * 15 + [7]])
+    packs, llm = [[0, 8, 16], [0, 16]], mb.Grid("cp=2,dp=1")
+    spans = mb.spans_of(ids, 7, 3, packs=packs, cp=2)
+    assert spans[:3] == [mb.Span(3, 0, 7, 1), mb.Span(3, 1, 2, 2), mb.Span(3, 3, 12, 2)], spans
+    for sample, cu in enumerate(packs):
+        rows = torch.full((16,), -1)
+        for span in spans:
+            if span.sample == sample + 3:
+                rows[span.position:span.position + span.length] = torch.arange(span.row, span.row + span.length)
+        wanted = torch.where(ids[sample] == 7, (ids[sample] == 7).cumsum(0) - 1, -1)
+        for rank in range(2):
+            same(mb.Partition().at(llm, rank).shard(rows, "s", "labels"),
+                 mb.Partition(cu=cu).at(llm, rank).shard(wanted, "t", "labels"))
+    assert mb.spans_of(ids, 7, packs=packs) == mb.spans_of(ids, 7)
+    raises(mb.ShapeError, "1 packs", mb.spans_of, ids, 7, packs=packs[:1])
+    raises(mb.ShapeError, "sample 0: sequence 0", mb.spans_of, ids, 7, packs=[[0, 6, 16], [0, 16]], cp=2)
+
+
+@case(1)
 def wrong_words_and_shapes(comm):
     part, alignment = mb.Partition().at(mb.Grid("cp=2"), 0), mb.Alignment([7], device=comm.device)
     raises(mb.ArgumentError, "'label'", part.rows, 8, "label")
