@@ -4,8 +4,11 @@
 
 #ifdef __CUDACC__
 #define MIMO_HOST_AND_DEVICE __host__ __device__
+/* In front of a loop with a constant bound: its arrays stay in registers. */
+#define MIMO_UNROLL _Pragma("unroll")
 #else
 #define MIMO_HOST_AND_DEVICE
+#define MIMO_UNROLL
 #endif
 
 #endif

@@ -1,21 +1,5 @@
 #include "dispatch/route/sum_order.h"
 
-int mimo_sum_gap(int64_t a, int64_t b, int64_t count)
-{
-    int64_t lo = 0, hi = count;
-    int gap = 0;
-    for (;;) {
-        int64_t middle = lo + (hi - lo) / 2;
-        gap++;
-        if (a < middle && b >= middle)
-            return gap;
-        if (b < middle)
-            hi = middle;
-        else
-            lo = middle;
-    }
-}
-
 /*
  * Claim: behind a term, an open gap is closed where it is not smaller than the gap that follows.
  * Why: two gaps beside each other lie in nodes that have the term between them, so the node of one
