@@ -7,6 +7,7 @@
 
 #include "comm/nccl/nccl_flags.cuh"
 #include "comm/nccl/nccl_push_kernel.h"
+#include "comm/nccl/nccl_refusal.cuh"
 #include "device/cuda_launch.cuh"
 
 namespace
@@ -26,18 +27,11 @@ __device__ uint64_t await_done(const uint64_t *done, uint64_t calls, const mimo_
 
 // ----------------------------------------- refusals -----------------------------------------
 
-// Note a refusal for the host; only the first one of a buffer is kept. `other` 0: the peer refused.
+// `other` 0: the peer refused.
 __device__ void note_refusal(const mimo_push_head &head, const mimo_push_peer &peer, uint64_t mine,
                              uint64_t other)
 {
-    if (atomicExch((unsigned long long *)&head.own->sends, 1ull) > 0)
-        return;
-    mimo_refusal *refusal = &head.note->refusal;
-    refusal->mine = mine;
-    refusal->other = other;
-    refusal->distance = peer.here - head.own;
-    __threadfence_system();
-    *(volatile uint32_t *)&refusal->noted = 1;
+    note_refusal(head.own, head.note, {mine, other, peer.here - head.own});
 }
 
 constexpr int kRefusalShift = 32; // in own->ready: refusals, in the bits above the tickets
