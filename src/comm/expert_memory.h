@@ -20,6 +20,8 @@
 
 #include <mimo/status.h>
 
+MIMO_BEGIN_DECLS
+
 enum {
     MIMO_ROUTE_BLOCKS = 8,       /* thread blocks of the route kernel; each sets its flag */
     MIMO_EXPERT_PIECES = 8,      /* the most pieces of a row; each has its flag */
@@ -156,5 +158,7 @@ mimo_status mimo_expert_layout_of(mimo_expert_layout *out, const mimo_expert_sha
 mimo_status mimo_route_tables_bytes(int64_t *bytes, const mimo_expert_shape *shape);
 mimo_status mimo_route_tables_place(mimo_route_tables *out, const mimo_expert_shape *shape,
                                     char *at);
+
+MIMO_END_DECLS
 
 #endif

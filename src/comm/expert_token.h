@@ -19,6 +19,12 @@ typedef struct mimo_token {
     int pairs;
 } mimo_token;
 
+/* Words of programs, by `most`: mimo_expert_shape.words. */
+static inline MIMO_HOST_AND_DEVICE int mimo_words_of(const int most)
+{
+    return most <= MIMO_PROGRAM_LEAVES_1 ? 1 : 2;
+}
+
 static inline MIMO_HOST_AND_DEVICE int mimo_key_expert(uint32_t key)
 {
     return (int)(key >> 4);
@@ -70,7 +76,7 @@ static inline MIMO_HOST_AND_DEVICE void mimo_partial_program(uint64_t *program,
                                                              const mimo_expert_shape *shape, int x,
                                                              bool lost, const int most)
 {
-    const int first = x * shape->held, end = first + shape->held, words = shape->words;
+    const int first = x * shape->held, end = first + shape->held, words = mimo_words_of(most);
     mimo_program_maker maker = {0};
     int below = 0, ordinal = 0, last = -1;
     MIMO_UNROLL
@@ -131,7 +137,7 @@ static inline MIMO_HOST_AND_DEVICE void mimo_total_program(uint64_t *program,
     }
     if (token->pairs > 0)
         mimo_program_append(&maker, 0);
-    mimo_program_name_all(program, shape->words, &maker, lost, most);
+    mimo_program_name_all(program, mimo_words_of(most), &maker, lost, most);
 }
 
 /* The sum over the ranks of one x. program[words]. */

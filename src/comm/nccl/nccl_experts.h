@@ -46,6 +46,9 @@ typedef struct mimo_route_launch {
                         no expert count as -1, and counters->strays counts them */
     int32_t wide;    /* 1: i64 */
     int32_t tokens, capacity;
+    int32_t
+        blocks; /* of the route kernel: MIMO_ROUTE_BLOCKS, 1 where the device has no clusters; 0:
+                       by the device */
 } mimo_route_launch;
 
 /* Load the kernels onto the current device, and allow them the shared memory of this shape. To be
