@@ -85,11 +85,18 @@ typedef struct mimo_dispatch_desc {
     int ctas;                 /* for devices: in host memory it changes nothing; 0: MIMO_CTAS */
     const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. NULL: its number
                          among the communicator's, from 1 */
+    /* The next three are for devices, and decide how much memory a dispatch takes there. In host
+     * memory they change nothing. */
+    int64_t row_bytes; /* of the widest row of a call; 0: 2 * hidden, which is f16 and bf16 */
+    int64_t tensors;   /* most tensors by token of a call, at least 1; it has as many by pair */
+    bool buffers_only; /* tiles of experts always lie in buffers. Otherwise others may, too: their
+                          rows take a way through memory of the library */
 } mimo_dispatch_desc;
 
-#define MIMO_DISPATCH_DESC_INIT                                                           \
-    {                                                                                     \
-        sizeof(mimo_dispatch_desc), 0, 1, 1, 0, 0, 1, false, MIMO_TRANSPORT_AUTO, 0, NULL \
+#define MIMO_DISPATCH_DESC_INIT                                                                  \
+    {                                                                                            \
+        sizeof(mimo_dispatch_desc), 0, 1, 1, 0, 0, 1, false, MIMO_TRANSPORT_AUTO, 0, NULL, 0, 1, \
+            false                                                                                \
     }
 
 MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);

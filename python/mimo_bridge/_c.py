@@ -204,7 +204,8 @@ class mimo_schedule_report(Structure):
 class mimo_dispatch_desc(Structure):
     _fields_ = [("size", c_size_t), ("experts", c_int64), ("top_k", c_int64), ("etp", c_int64),
                 ("max_tokens", c_int64), ("hidden", c_int64), ("alignment", c_int64),
-                ("narrow_sums", c_bool), ("transport", c_int), ("ctas", c_int), ("name", c_char_p)]
+                ("narrow_sums", c_bool), ("transport", c_int), ("ctas", c_int), ("name", c_char_p),
+                ("row_bytes", c_int64), ("tensors", c_int64), ("buffers_only", c_bool)]
 
 
 class mimo_route_desc(Structure):

@@ -310,6 +310,9 @@ static void print_dispatches(void)
     FIELD(mimo_dispatch_desc, transport);
     FIELD(mimo_dispatch_desc, ctas);
     FIELD(mimo_dispatch_desc, name);
+    FIELD(mimo_dispatch_desc, row_bytes);
+    FIELD(mimo_dispatch_desc, tensors);
+    FIELD(mimo_dispatch_desc, buffers_only);
     STRUCT(mimo_route_desc);
     FIELD(mimo_route_desc, size);
     FIELD(mimo_route_desc, ids);

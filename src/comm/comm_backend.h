@@ -33,6 +33,11 @@
 
 typedef struct mimo_request mimo_request; /* one backend's operation in flight */
 
+/* Of expert_calls.h. */
+struct mimo_expert_shape;
+struct mimo_route_call;
+struct mimo_expert_move;
+
 /* An element-wise combination over the ranks, in place. */
 typedef struct mimo_reduction {
     void *data;
@@ -211,6 +216,21 @@ typedef struct mimo_comm_backend {
     /* Bytes of the longest piece of a message that suits this rank's device. Where ranks differ,
      * the largest counts. Of a backend that has fifo_bytes. */
     int64_t (*fifo_piece)(const mimo_comm *comm);
+    /* Dispatches on a device, by kernels that find out alone which rows go where (expert_calls.h).
+     * NULL, all four: the backend has no such kernels.
+     *
+     * Have all that calls of a dispatch of this shape take for the first time. Local; it comes
+     * before the first call. MIMO_ERR_ARGUMENT: the device has no `ctas` multiprocessors for them;
+     * MIMO_ERR_UNSUPPORTED: it has too little memory of thread blocks for the shape. */
+    mimo_status (*experts_prepare)(mimo_comm *comm, const struct mimo_expert_shape *shape,
+                                   int ctas);
+    /* Enqueue a call. Nothing is allocated and nothing waited for; it may be captured. */
+    mimo_status (*route_start)(mimo_comm *comm, const struct mimo_route_call *call,
+                               mimo_stream stream);
+    mimo_status (*rows_start)(mimo_comm *comm, const struct mimo_expert_move *move,
+                              mimo_stream stream);
+    mimo_status (*combine_start)(mimo_comm *comm, const struct mimo_expert_move *move,
+                                 mimo_stream stream);
     /* All work of a stream is done, so nothing has to be ordered after it any more. NULL: the
      * backend does not need to know. */
     void (*stream_finished)(mimo_comm *comm, mimo_stream stream);

@@ -16,6 +16,10 @@ static mimo_status check_sizes(const mimo_expert_sizes *it)
     MIMO_CHECK(it->experts <= MIMO_EXPERT_MOST, MIMO_ERR_UNSUPPORTED,
                "%" PRId64 " experts, and kernels place rows of at most %d", it->experts,
                (int)MIMO_EXPERT_MOST);
+    MIMO_CHECK(it->max_tokens * it->top_k <= MIMO_EXPERT_MOST_PAIRS, MIMO_ERR_UNSUPPORTED,
+               "%" PRId64 " tokens, top_k %" PRId64
+               ", and kernels place at most %d pairs of a rank",
+               it->max_tokens, it->top_k, (int)MIMO_EXPERT_MOST_PAIRS);
     MIMO_CHECK(it->max_tokens <= INT32_MAX / 2 && it->alignment <= INT32_MAX / 2 &&
                    it->tensors <= INT32_MAX / 2,
                MIMO_ERR_UNSUPPORTED,
@@ -43,9 +47,11 @@ mimo_status mimo_expert_shape_read(mimo_expert_shape *out, const mimo_expert_siz
                                .alignment = (int32_t)it->alignment,
                                .max_tokens = (int32_t)it->max_tokens,
                                .tensors = (int32_t)it->tensors,
+                               .sums = (int32_t)it->sums,
                                .returns = (int32_t)(own * it->etp),
                                .words = narrow ? 1 : 2,
-                               .return_bytes = round_up(it->return_bytes, 16)};
+                               .return_bytes = round_up(it->return_bytes, 16),
+                               .flat_bytes = round_up(it->flat_bytes, 16)};
     return MIMO_OK;
 }
 
@@ -83,7 +89,9 @@ mimo_status mimo_expert_layout_of(mimo_expert_layout *out, const mimo_expert_sha
         {&out->row_flags, {4, t, p, n, flags}},
         {&out->return_flags, {4, t, n, it->returns, flags}},
         {&out->pairs, {8, t, p, n, k}},
-        {&out->returns, {it->return_bytes, t, n, it->returns, 1}},
+        {&out->returns, {it->return_bytes, it->sums, n, it->returns, 1}},
+        {&out->flat, {it->flat_bytes, it->sums, p, n, 1}},
+        {&out->counters, {sizeof(mimo_expert_counters), 1, 1, 1, 1}},
     };
     out->bytes = 0;
     return place(&out->bytes, parts, (int)(sizeof parts / sizeof parts[0]));

@@ -28,7 +28,9 @@ enum {
     MIMO_EXPERT_MOST_TOP_K = 14, /* a sum's program has two words (core/sum_program.h) */
     MIMO_EXPERT_MOST_ETP = 14,   /* the same */
     MIMO_EXPERT_MOST = 3000,     /* E: a thread block of the route kernel keeps 76 bytes of each */
-    MIMO_EXPERT_STEP = 256,      /* bytes: where parts of the memory begin */
+    MIMO_ROUTE_BLOCK_PAIRS = 64512, /* the most pairs of a thread block: its counts have 16 bits */
+    MIMO_EXPERT_MOST_PAIRS = MIMO_ROUTE_BLOCKS * MIMO_ROUTE_BLOCK_PAIRS, /* of a rank */
+    MIMO_EXPERT_STEP = 256, /* bytes: where parts of the memory begin */
 };
 
 /* The same on all ranks. */
@@ -38,10 +40,11 @@ typedef struct mimo_expert_shape {
     int32_t top_k;          /* k */
     int32_t alignment;      /* of each expert's first row, in rows */
     int32_t max_tokens;     /* N */
-    int32_t tensors;        /* most tensors of a call */
+    int32_t tensors, sums;  /* most tensors of a call, and most of these by token */
     int32_t returns;        /* R = min(k, ep) * etp: most partial sums that a token gets */
     int32_t words;          /* of a sum's program: 1 where k and etp are at most 8, otherwise 2 */
     int64_t return_bytes;   /* W: from one row of a return tile to the next, a multiple of 16 */
+    int64_t flat_bytes;     /* W': the widest row of a flat tile; 0: there are none */
 } mimo_expert_shape;
 
 /*
@@ -69,16 +72,21 @@ typedef struct mimo_expert_shape {
  *                                        In `combine`, rank s writes [s][i][j] for the pairs of
  *                                        this rank's token i that it has a row of; return_flags
  *                                        [.][i][slot of s][0]
- *   returns       W bytes [tensors][N][R]  the return tile: partial sums of this rank's tokens. The
+ *   returns       W bytes [sums][N][R]   the return tiles: partial sums of this rank's tokens. The
  *                                        slot of rank t + etp * x is n * etp + t, where n is the
  *                                        number of x' < x that the token has pairs of
  *
- * Row flags, return flags and pairs of a tensor: those of its position in the call.
+ *   flat          W' bytes [sums][P][N]  for tiles that peers can't write into: rank s writes the
+ *                                        row of its token i of a tensor here. None where W' is 0
+ *   counters      mimo_expert_counters   of this rank alone
+ *
+ * Row flags, return flags, pairs, return tiles and flat tiles of a tensor: those of its position in
+ * the call. Tensors by token come first there.
  */
 typedef struct mimo_expert_layout {
     int64_t arrived;
     int64_t inbox_head, inbox_count, inbox_id, inbox_place;
-    int64_t row_flags, return_flags, pairs, returns;
+    int64_t row_flags, return_flags, pairs, returns, flat, counters;
     int64_t bytes; /* of all */
 } mimo_expert_layout;
 
@@ -141,13 +149,13 @@ typedef struct mimo_expert_counters {
 /* What decides the sizes. */
 typedef struct mimo_expert_sizes {
     int64_t ranks, etp, experts, top_k, alignment, max_tokens;
-    int64_t tensors;
-    int64_t return_bytes; /* of the widest partial sum */
+    int64_t tensors, sums;
+    int64_t return_bytes, flat_bytes; /* of the widest partial sum; of the widest row */
 } mimo_expert_sizes;
 
 /* Read a shape. MIMO_ERR_UNSUPPORTED where a number is larger than kernels can take. All are > 0,
- * except max_tokens and return_bytes, which may be 0; ranks is a multiple of etp, and experts of
- * ep; a tile that all pairs of all ranks fill has less than 2^31 rows. */
+ * except max_tokens and the two numbers of bytes, which may be 0; ranks is a multiple of etp, and
+ * experts of ep; a tile that all pairs of all ranks fill has less than 2^31 rows. */
 mimo_status mimo_expert_shape_read(mimo_expert_shape *out, const mimo_expert_sizes *sizes);
 
 /* Where everything lies. MIMO_ERR_OVERFLOW. */

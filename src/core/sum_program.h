@@ -5,8 +5,8 @@
  * A program lists leaves in the order in which they are *visited*:
  *
  *   the first leaf becomes the top value
- *   any other      opens: the top value goes below, the leaf becomes the top. Then `adds` times: the
- *                  top becomes the sum of the two uppermost values
+ *   any other      opens: the top value goes below, the leaf becomes the top. Then `adds` times:
+ *                  the top becomes the sum of the two uppermost values
  *
  * At a node of the tree, the side that needs more open values is visited first. A sum of two values
  * has the same bits in both orders, so the result is that of the tree. And at most two values are

@@ -80,7 +80,10 @@ mimo_status mimo_dispatch_report(mimo_dispatch_counts *out, mimo_dispatch *dispa
 {
     MIMO_CHECK(out && dispatch, MIMO_ERR_ARGUMENT, "mimo_dispatch_report: %s is NULL",
                out ? "dispatch" : "out");
+    MIMO_ON_DEVICE_OF(dispatch->mover.comm);
     mimo_dispatch_counts counts = dispatch->counts;
+    if (dispatch->executor->report)
+        MIMO_TRY(dispatch->executor->report(&counts, dispatch));
     counts.size = sizeof counts;
     MIMO_TRY(mimo_write_descriptor(out, &counts, sizeof counts, "dispatch counts"));
     dispatch->counts = (mimo_dispatch_counts)MIMO_DISPATCH_COUNTS_INIT;

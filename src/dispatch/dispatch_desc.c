@@ -39,6 +39,14 @@ static mimo_status check_transport(const mimo_dispatch_desc *desc)
     return MIMO_OK;
 }
 
+static mimo_status check_device_memory(const mimo_dispatch_desc *desc)
+{
+    MIMO_CHECK(desc->row_bytes >= 0 && desc->tensors > 0, MIMO_ERR_ARGUMENT,
+               "dispatch: row_bytes %" PRId64 ", %" PRId64 " tensors", desc->row_bytes,
+               desc->tensors);
+    return MIMO_OK;
+}
+
 /* The ids of a rank travel as one message. Every route of these sizes has to be possible. */
 static mimo_status check_sizes(const mimo_dispatch_desc *desc, const mimo_route_shape *shape)
 {
@@ -73,6 +81,7 @@ mimo_status mimo_dispatch_request_read(mimo_dispatch_request *out, const mimo_co
     MIMO_TRY(read_shape(&out->shape, &read, comm));
     MIMO_TRY(check_sizes(&read, &out->shape));
     MIMO_TRY(check_transport(&read));
+    MIMO_TRY(check_device_memory(&read));
     MIMO_TRY(mimo_dispatch_choose_executor(&out->executor, comm));
     MIMO_TRY(read_ctas(&read));
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
@@ -92,9 +101,10 @@ static uint64_t sign(const mimo_dispatch_request *request)
 {
     const mimo_dispatch_desc *desc = &request->desc;
     const int64_t numbers[] = {
-        desc->experts, desc->top_k,     desc->etp,         desc->max_tokens,
-        desc->hidden,  desc->alignment, desc->narrow_sums, (int64_t)desc->transport,
-        desc->ctas,    request->checks};
+        desc->experts,     desc->top_k,     desc->etp,         desc->max_tokens,
+        desc->hidden,      desc->alignment, desc->narrow_sums, (int64_t)desc->transport,
+        desc->ctas,        request->checks, desc->row_bytes,   desc->tensors,
+        desc->buffers_only};
     uint64_t hash = mimo_signature_start(MIMO_CALL_DISPATCH_CREATE);
     hash = mimo_dispatch_hash_name(hash, desc->name);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -118,6 +128,12 @@ static void describe(char call[MIMO_CALL_TEXT], const mimo_dispatch_desc *desc)
              transports[desc->transport]);
     if (desc->ctas > 0)
         mimo_call_append(call, ", %d thread blocks", desc->ctas);
+    if (desc->row_bytes > 0)
+        mimo_call_append(call, ", rows of %" PRId64 " bytes", desc->row_bytes);
+    if (desc->tensors > 1)
+        mimo_call_append(call, ", %" PRId64 " tensors", desc->tensors);
+    if (desc->buffers_only)
+        mimo_call_append(call, ", buffers only");
 }
 
 mimo_status mimo_dispatch_request_agree(mimo_comm *comm, mimo_status local,

@@ -3,10 +3,13 @@
 
 #include "comm/comm_backend.h"
 #include "core/memory.h"
+#include "dispatch/dispatch_executor.h"
 
 void mimo_dispatch_release(mimo_dispatch *dispatch)
 {
     mimo_buffer_destroy(dispatch->flags);
+    if (dispatch->executor && dispatch->executor->disconnect)
+        dispatch->executor->disconnect(dispatch);
     mimo_mover_release(&dispatch->mover);
     mimo_release(dispatch);
 }

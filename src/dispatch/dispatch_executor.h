@@ -18,6 +18,12 @@ typedef struct mimo_dispatch_executor {
     /* Get what all routes share (flags, pushes). Collective over the mover's communicator. The
      * release of a dispatch destroys it. */
     mimo_status (*connect)(mimo_dispatch *dispatch);
+    /* Release what it keeps of a dispatch (dispatch->own), also where connect failed halfway. NULL:
+     * it keeps nothing. */
+    void (*disconnect)(mimo_dispatch *dispatch);
+    /* What the routes needed since the last report, where the host does not know: it may wait for
+     * the device. NULL: dispatch->counts says it. */
+    mimo_status (*report)(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
 
     /* ------ routes ------ */
 
@@ -46,7 +52,7 @@ typedef struct mimo_dispatch_executor {
     void (*finish)(mimo_op *op);
 } mimo_dispatch_executor;
 
-extern const mimo_dispatch_executor mimo_messages_executor;
+extern const mimo_dispatch_executor mimo_direct_executor, mimo_messages_executor;
 
 /* The first executor that moves the memory of a communicator (dispatch_executors.c).
  * MIMO_ERR_UNSUPPORTED where none does. */

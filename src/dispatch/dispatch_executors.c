@@ -2,7 +2,8 @@
 #include "dispatch/dispatch_executor.h"
 
 /* Those that move less memory first. */
-static const mimo_dispatch_executor *const executors[] = {&mimo_messages_executor};
+static const mimo_dispatch_executor *const executors[] = {&mimo_direct_executor,
+                                                          &mimo_messages_executor};
 
 mimo_status mimo_dispatch_choose_executor(const mimo_dispatch_executor **out, const mimo_comm *comm)
 {

@@ -52,7 +52,8 @@ static void begin(mimo_op *op)
     own->route = op->call.subject;
     if (own->route)
         ++*(sets(op) ? &own->route->setting : &own->route->moving);
-    op->claim.unsure = sets(op); /* its host waits anyway */
+    /* On the host it waits anyway. */
+    op->claim.unsure = sets(op) && !op->mover->comm->device->enqueues;
     op->steps = (mimo_op_steps){{none, steps_of(op), none}, true};
 }
 

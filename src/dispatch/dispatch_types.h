@@ -14,6 +14,7 @@ struct mimo_dispatch {
     const struct mimo_dispatch_executor *executor;
     /* The executor's, for rows that are written into buffers (buffer_state.h); NULL: none are. */
     mimo_buffer *flags;
+    void *own;      /* the executor's */
     int64_t made;   /* the number of the newest route */
     int64_t routes; /* that were not destroyed */
     bool destroyed; /* by the caller */

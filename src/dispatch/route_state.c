@@ -24,6 +24,7 @@ mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch)
     mimo_route *route;
     MIMO_CHECK(out && dispatch, MIMO_ERR_ARGUMENT, "mimo_route_create: %s is NULL",
                out ? "dispatch" : "out");
+    MIMO_ON_DEVICE_OF(dispatch->mover.comm);
     MIMO_TRY(mimo_reserve(&route, 1, sizeof *route));
     route->dispatch = dispatch;
     mimo_status status = dispatch->executor->route_create(route);
@@ -72,6 +73,18 @@ void mimo_route_destroy(mimo_route *route)
     mimo_route_release_unused(route);
     dispatch->routes--;
     mimo_dispatch_release_unused(dispatch);
+}
+
+/* ------------------------------------- a set ---------------------------------------- */
+
+mimo_status mimo_route_read_desc(mimo_route_desc *out, const mimo_dispatch *dispatch,
+                                 const mimo_route_desc *desc)
+{
+    MIMO_TRY(mimo_route_desc_read(out, desc));
+    MIMO_CHECK(out->tokens <= dispatch->desc.max_tokens, MIMO_ERR_SHAPE,
+               "route: %" PRId64 " tokens, room for %" PRId64 " (max_tokens)", out->tokens,
+               dispatch->desc.max_tokens);
+    return MIMO_OK;
 }
 
 /* ----------------------------------- what it knows ---------------------------------- */
@@ -137,6 +150,7 @@ mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route)
     MIMO_CHECK(out && route, MIMO_ERR_ARGUMENT, "mimo_route_read: %s is NULL",
                out ? "route" : "out");
     MIMO_TRY(check_known(route));
+    MIMO_ON_DEVICE_OF(route->dispatch->mover.comm);
     MIMO_TRY(route->dispatch->executor->read(&counts, route));
     return mimo_write_descriptor(out, &counts, sizeof counts, "route counts");
 }

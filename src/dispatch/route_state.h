@@ -7,6 +7,10 @@
 /* Release a route that the caller has destroyed, where no operation needs it. */
 void mimo_route_release_unused(mimo_route *route);
 
+/* Read what this rank brings to a set. */
+mimo_status mimo_route_read_desc(mimo_route_desc *out, const mimo_dispatch *dispatch,
+                                 const mimo_route_desc *desc);
+
 /* The caller has waited for an operation that sets the route. */
 void mimo_route_end_set(mimo_route *route);
 

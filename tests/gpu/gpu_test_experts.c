@@ -57,6 +57,7 @@ static mimo_expert_shape shape_of(const team_case *it)
                                      .alignment = it->alignment,
                                      .max_tokens = it->max_tokens,
                                      .tensors = 1,
+                                     .sums = 1,
                                      .return_bytes = 16};
     MPI_EXPECT_OK(mimo_expert_shape_read(&shape, &sizes));
     return shape;
@@ -98,10 +99,11 @@ static void tell_addresses(const team *x)
 
 static void open_team(team *x, const team_case *it)
 {
+    int blocks;
     mimo_expert_layout at;
     const int64_t ranks = it->ranks;
     *x = (team){.ranks = (int)ranks, .shape = shape_of(it)};
-    EXPECT_CUDA(mimo_route_kernels_load(&x->shape));
+    EXPECT_CUDA(mimo_route_kernels_load(&blocks, &x->shape));
     MPI_EXPECT_OK(mimo_expert_layout_of(&at, &x->shape));
     x->memory_bytes = at.bytes;
     MPI_EXPECT_OK(mimo_route_tables_bytes(&x->tables_bytes, &x->shape));

@@ -24,7 +24,7 @@ SCHEDULE, BALANCE = "schedule", "balance"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 MOVE, BATCH, VERIFY, BRIDGE = "move", "bridge/batch", "bridge/verify", "bridge"
 GRADIENT = "gradient"
-DISPATCH, ROUTE, MESSAGES = "dispatch", "dispatch/route", "dispatch/messages"
+DISPATCH, ROUTE, MESSAGES, DIRECT = "dispatch", "dispatch/route", "dispatch/messages", "dispatch/direct"
 OPS, KERNELS, EXCHANGE = "train/nn/ops", "train/nn/kernels", "train/nn/exchange"
 PARAMS, LAYERS, NN = "train/nn/params", "train/nn/layers", "train/nn"
 TOOLS, FORMATS, PLACE = "train/support", "train/formats", "train/device"
@@ -37,7 +37,7 @@ DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/tr
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
 LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
-                         ROUTE, MESSAGES}
+                         ROUTE, MESSAGES, DIRECT}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 ALL_TRAIN = ALL_NN | {TOOLS, FORMATS, PLACE, PIPELINE, MODEL}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
@@ -60,8 +60,9 @@ MAY_INCLUDE = {
     BRIDGE: BELOW_CALLS | {PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
     ROUTE: {CORE},
-    DISPATCH: {CORE, DEVICE, COMM, LAYOUT, MOVE, ROUTE, MESSAGES},
+    DISPATCH: {CORE, DEVICE, COMM, LAYOUT, MOVE, ROUTE, MESSAGES, DIRECT},
     MESSAGES: {CORE, DEVICE, COMM, LAYOUT, MOVE, ROUTE, DISPATCH},
+    DIRECT: {CORE, DEVICE, COMM, LAYOUT, MOVE, DISPATCH},
     OPS: LIBRARY | {KERNELS},  # a runtime chooses its table
     KERNELS: LIBRARY | {OPS},
     EXCHANGE: LIBRARY | {OPS},
@@ -102,7 +103,8 @@ FOLDERS = [
     ("src/balance/", BALANCE),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("src/layout/", LAYOUT), ("src/plan/", PLAN), ("src/move/", MOVE),
-    ("src/dispatch/route/", ROUTE), ("src/dispatch/messages/", MESSAGES), ("src/dispatch/", DISPATCH),
+    ("src/dispatch/route/", ROUTE), ("src/dispatch/messages/", MESSAGES), ("src/dispatch/direct/", DIRECT),
+    ("src/dispatch/", DISPATCH),
     ("bridge/batch/", BATCH), ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE),
     ("bridge/verify/", VERIFY), ("bridge/", BRIDGE), ("tools/options/", OPTIONS), ("tools/", "tools"),
     ("python/tests/", "tests"), ("tests/", "tests"),

@@ -74,6 +74,7 @@ static mimo_expert_shape shape_of(const mimo_route_shape *route, int64_t max_tok
                                      .alignment = route->alignment,
                                      .max_tokens = max_tokens,
                                      .tensors = 2,
+                                     .sums = 1,
                                      .return_bytes = 72};
     cr_assert_eq(mimo_expert_shape_read(&shape, &sizes), MIMO_OK, "%s", mimo_last_error());
     return shape;
@@ -269,6 +270,7 @@ static mimo_expert_sizes usual(void)
                                .alignment = 1,
                                .max_tokens = 4096,
                                .tensors = 1,
+                               .sums = 1,
                                .return_bytes = 4 * 7168};
 }
 
@@ -297,7 +299,9 @@ Test(experts, layout_by_hand)
     cr_assert_eq(at.return_flags, at.row_flags + 8 * 4096 * 32);
     cr_assert_eq(at.pairs, at.return_flags + 8 * 4096 * 32);
     cr_assert_eq(at.returns, at.pairs + 8 * pairs);
-    cr_assert_eq(at.bytes, at.returns + INT64_C(8) * 4096 * 28672);
+    cr_assert_eq(at.flat, at.returns + INT64_C(8) * 4096 * 28672);
+    cr_assert_eq(at.counters, at.flat);
+    cr_assert_eq(at.bytes, at.counters + 256);
     cr_assert_eq(mimo_route_tables_bytes(&bytes, &shape), MIMO_OK);
     cr_assert_lt(bytes, INT64_C(1500000)); /* the rows of pairs 1 MiB, programs 1/4 MiB */
 }
@@ -344,8 +348,13 @@ Test(experts, shapes_at_the_limits)
     mimo_expert_shape shape;
     const mimo_expert_sizes fit = changed(3000, 14, 14), many = changed(3001, 8, 1);
     const mimo_expert_sizes wide = changed(3000, 15, 1), shared = changed(3000, 8, 15);
+    mimo_expert_sizes most = usual(), more = usual();
+    most.max_tokens = 64512;
+    more.max_tokens = 64513;
     cr_assert_eq(mimo_expert_shape_read(&shape, &fit), MIMO_OK);
     cr_assert_eq(shape.words, 2);
+    cr_assert_eq(mimo_expert_shape_read(&shape, &most), MIMO_OK);
+    FAILS(mimo_expert_shape_read(&shape, &more), MIMO_ERR_UNSUPPORTED, "64513 tokens");
     FAILS(mimo_expert_shape_read(&shape, &many), MIMO_ERR_UNSUPPORTED, "3001 experts");
     FAILS(mimo_expert_shape_read(&shape, &wide), MIMO_ERR_UNSUPPORTED, "top_k 15");
     FAILS(mimo_expert_shape_read(&shape, &shared), MIMO_ERR_UNSUPPORTED, "etp=15");
@@ -355,8 +364,8 @@ Test(experts, memory_beyond_64_bits)
 {
     mimo_expert_sizes sizes = usual();
     mimo_expert_layout at;
-    sizes.tensors = 1 << 20;
-    sizes.max_tokens = 1 << 20;
+    sizes.tensors = sizes.sums = 1 << 29;
+    sizes.max_tokens = 1 << 15;
     sizes.return_bytes = INT64_C(1) << 30;
     const mimo_expert_shape shape = read_sizes(&sizes);
     FAILS(mimo_expert_layout_of(&at, &shape), MIMO_ERR_OVERFLOW, "64 bits");

@@ -23,6 +23,7 @@ typedef struct nccl_buffer {
     windowed data, flags; /* flags: empty where they lie after the data */
     mimo_push_note *note; /* mapped host memory */
     mimo_push_note *note_on_device;
+    char *addresses;     /* device memory: those of the data, [size], then of the flags, [size] */
     bool used;           /* there was a call into the buffer, and its stream has not finished */
     cudaStream_t stream; /* of the last call */
     cudaEvent_t last;    /* orders a call on another stream after it */
@@ -49,6 +50,11 @@ static int64_t page_bytes(const mimo_buffer *buffer)
     return buffer->comm->size * (int64_t)sizeof(mimo_flags);
 }
 
+static int64_t addresses_bytes(const mimo_buffer *buffer)
+{
+    return buffer->comm->size * (int64_t)sizeof(void *);
+}
+
 /* ---------------------------------------- windows ----------------------------------------- */
 
 /* Allocate what this rank can allocate alone. */
@@ -56,12 +62,13 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 {
     int64_t data = buffer->given ? 0 : mimo_buffer_flags_offset(buffer);
     windowed *flags = buffer->given ? &own->flags : &own->data;
-    int64_t bytes = data + page_bytes(buffer);
+    int64_t end = data + page_bytes(buffer), bytes = end + 2 * addresses_bytes(buffer);
     ncclResult_t code = ncclMemAlloc(&flags->memory, (size_t)bytes);
     MIMO_CHECK(code == ncclSuccess, MIMO_ERR_MEMORY, /* NCCL calls it a CUDA error */
                "out of device memory that ranks share, allocating %" PRId64 " bytes: %s", bytes,
                ncclGetErrorString(code));
     MIMO_TRY_CUDA(cudaMemset(flags->memory, 0, (size_t)bytes)); /* FIFOs have flags in the data */
+    own->addresses = (char *)flags->memory + end;
     MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->note, sizeof *own->note, cudaHostAllocMapped));
     memset(own->note, 0, sizeof *own->note);
     MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->note_on_device, own->note, 0));
@@ -205,6 +212,16 @@ static mimo_status ask_device_api(mimo_buffer *buffer, nccl_buffer *own, reached
         neighbours(buffer), handle, "ncclDevCommDestroy");
 }
 
+/* For kernels that take no list of peers. */
+static mimo_status tell_device(const mimo_buffer *buffer, const nccl_buffer *own)
+{
+    const size_t bytes = (size_t)addresses_bytes(buffer);
+    MIMO_TRY_CUDA(cudaMemcpy(own->addresses, buffer->data, bytes, cudaMemcpyHostToDevice));
+    MIMO_TRY_CUDA(cudaMemcpy(own->addresses + bytes, buffer->flags, bytes, cudaMemcpyHostToDevice));
+    MIMO_TRY_CUDA(cudaDeviceSynchronize()); /* before work on a stream that waits for no other */
+    return MIMO_OK;
+}
+
 /* All neighbours find the same ranks in reach: NCCL decides it, and a MAX compares whether windows
  * are symmetric. */
 static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
@@ -240,7 +257,8 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
     MIMO_TRY(mimo_nccl_connect_same_host((nccl_comm *)buffer->comm));
     set_own(buffer, own);
     MIMO_TRY(mimo_comm_agree(buffer->comm, open_windows(buffer, own)));
-    return reach_peers(buffer, own);
+    MIMO_TRY(reach_peers(buffer, own));
+    return tell_device(buffer, own);
 }
 
 void mimo_nccl_buffer_close(mimo_buffer *buffer)
@@ -280,6 +298,13 @@ mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)
 mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer)
 {
     return ((const nccl_buffer *)buffer->own)->note_on_device;
+}
+
+mimo_nccl_addresses mimo_nccl_buffer_addresses(const mimo_buffer *buffer)
+{
+    char *begin = ((const nccl_buffer *)buffer->own)->addresses;
+    return (mimo_nccl_addresses){(char *const *)(void *)begin,
+                                 (mimo_flags *const *)(void *)(begin + addresses_bytes(buffer))};
 }
 
 void mimo_nccl_buffer_stream_finished(const mimo_buffer *buffer, cudaStream_t stream)

@@ -15,6 +15,14 @@ mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream);
 
 /* The note that the buffer's kernels and the host share, at its device address. */
 mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer);
+/* Where data and pages of flags of each rank lie, as the device sees them: arrays [size] in its
+ * memory. NULL: out of reach. They stay as long as the buffer. */
+typedef struct mimo_nccl_addresses {
+    char *const *data;
+    mimo_flags *const *flags;
+} mimo_nccl_addresses;
+mimo_nccl_addresses mimo_nccl_buffer_addresses(const mimo_buffer *buffer);
+
 /* All work of a stream is done: no launch has to be ordered after it any more. */
 void mimo_nccl_buffer_stream_finished(const mimo_buffer *buffer, cudaStream_t stream);
 /* End the waits inside kernels. Their rows can be missing, and the buffer can't be used any

@@ -10,6 +10,7 @@
 #include "comm/device_visit.h"
 #include "comm/places.h"
 #include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_expert_calls.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
@@ -97,6 +98,8 @@ static const mimo_comm_backend nccl_backend = {
     .buffer_close = mimo_nccl_buffer_close,
     .fifo_bytes = fifo_bytes,
     .fifo_piece = fifo_piece,
+    .experts_prepare = mimo_nccl_experts_prepare,
+    .route_start = mimo_nccl_route_start,
     .stream_finished = stream_finished,
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,

@@ -51,9 +51,10 @@ typedef struct mimo_route_launch {
                        by the device */
 } mimo_route_launch;
 
-/* Load the kernels onto the current device, and allow them the shared memory of this shape. To be
- * called once for a shape, before the first launch. */
-cudaError_t mimo_route_kernels_load(const mimo_expert_shape *shape);
+/* Load the kernels onto the current device, and allow them the shared memory of this shape:
+ * cudaErrorInvalidValue where a thread block has less. *blocks: those of the route kernel. To be
+ * called before the first launch. */
+cudaError_t mimo_route_kernels_load(int *blocks, const mimo_expert_shape *shape);
 
 /* Enqueue both kernels of a set. */
 cudaError_t mimo_route_kernels(const mimo_route_launch *launch, cudaStream_t stream);

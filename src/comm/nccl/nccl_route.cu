@@ -566,25 +566,40 @@ cudaError_t launch_place(const mimo_route_launch &launch, cudaStream_t stream)
 
 } // namespace
 
-cudaError_t mimo_route_kernels_load(const mimo_expert_shape *shape)
+// Shapes of several dispatches: the largest one counts, and no call may take less back.
+static cudaError_t allow_shared(int bytes)
 {
-    const int bytes = kBytesOfExpert * shape->experts;
+    cudaFuncAttributes code;
+    cudaError_t status = cudaFuncGetAttributes(&code, route_kernel);
+    if (status != cudaSuccess || code.maxDynamicSharedSizeBytes >= bytes)
+        return status;
+    status = cudaFuncSetAttribute(route_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    (void)cudaGetLastError(); // it is the caller's to report
+    return status;
+}
+
+static cudaError_t blocks_of_device(int *blocks)
+{
+    bool clusters;
+    cudaError_t status = runs_hopper_code(&clusters, (const void *)route_kernel);
+    *blocks = clusters ? (int)MIMO_ROUTE_BLOCKS : 1;
+    return status;
+}
+
+cudaError_t mimo_route_kernels_load(int *blocks, const mimo_expert_shape *shape)
+{
     cudaError_t status = load_kernels(route_kernel, place_kernel<MIMO_PROGRAM_LEAVES_1>,
                                       place_kernel<MIMO_PROGRAM_LEAVES_2>);
-    if (status != cudaSuccess)
-        return status;
-    return cudaFuncSetAttribute(route_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (status == cudaSuccess)
+        status = allow_shared(kBytesOfExpert * shape->experts);
+    return status == cudaSuccess ? blocks_of_device(blocks) : status;
 }
 
 cudaError_t mimo_route_kernels(const mimo_route_launch *launch, cudaStream_t stream)
 {
-    bool clusters;
-    int blocks = launch->blocks;
-    cudaError_t status = runs_hopper_code(&clusters, (const void *)route_kernel);
-    if (status != cudaSuccess)
-        return status;
-    if (blocks == 0)
-        blocks = clusters ? (int)MIMO_ROUTE_BLOCKS : 1;
-    status = launch_route(*launch, blocks, stream);
+    int blocks;
+    cudaError_t status = blocks_of_device(&blocks);
+    if (status == cudaSuccess)
+        status = launch_route(*launch, launch->blocks > 0 ? launch->blocks : blocks, stream);
     return status == cudaSuccess ? launch_place(*launch, stream) : status;
 }

@@ -64,10 +64,7 @@ static mimo_status read_own(mimo_messages_route *own, const mimo_dispatch *dispa
                             const mimo_route_desc *desc)
 {
     mimo_route_desc read;
-    MIMO_TRY(mimo_route_desc_read(&read, desc));
-    MIMO_CHECK(read.tokens <= dispatch->desc.max_tokens, MIMO_ERR_SHAPE,
-               "route: %" PRId64 " tokens, room for %" PRId64 " (max_tokens)", read.tokens,
-               dispatch->desc.max_tokens);
+    MIMO_TRY(mimo_route_read_desc(&read, dispatch, desc));
     MIMO_TRY(mimo_route_ids_read((mimo_route_id *)(own->told + 1), &read, &dispatch->shape));
     *own->told = (mimo_route_record){read.tokens, read.capacity};
     return MIMO_OK;

@@ -1,0 +1,85 @@
+#include "comm/nccl/nccl_expert_calls.h"
+
+#include <inttypes.h>
+
+#include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_experts.h"
+#include "comm/nccl/nccl_programs.h"
+
+/* ------------------------------------- preparation ---------------------------------- */
+
+/*
+ * Kernels that wait for peers and may be in flight together on a device need a multiprocessor for
+ * each of their thread blocks, over all ranks of the device. Otherwise blocks of one may wait for a
+ * peer that waits for a block of another one which does not run. A call never has more blocks than
+ * there are multiprocessors for such kernels. What runs beside it is the caller's sum: `ctas`.
+ */
+static mimo_status check_budget(int ctas)
+{
+    int64_t most, all;
+    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    MIMO_CHECK(
+        ctas <= most, MIMO_ERR_ARGUMENT,
+        "dispatch: %d thread blocks, and kernels that wait for other ranks may occupy %" PRId64
+        " of this device's %" PRId64 " multiprocessors",
+        ctas, most, all);
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_experts_prepare(mimo_comm *comm, const mimo_expert_shape *shape, int ctas)
+{
+    (void)comm;
+    int blocks;
+    MIMO_TRY(check_budget(ctas));
+    cudaError_t loaded = mimo_route_kernels_load(&blocks, shape);
+    MIMO_CHECK(loaded != cudaErrorInvalidValue, MIMO_ERR_UNSUPPORTED,
+               "dispatch: %" PRId32
+               " experts, and a thread block of this device has too little memory for their counts",
+               shape->experts);
+    MIMO_TRY(mimo_cuda_status(loaded, "kernels of a route"));
+    int64_t pairs = (int64_t)shape->max_tokens * shape->top_k;
+    MIMO_CHECK(pairs <= (int64_t)blocks * MIMO_ROUTE_BLOCK_PAIRS, MIMO_ERR_UNSUPPORTED,
+               "dispatch: %" PRId32 " tokens, top_k %" PRId32
+               ", and kernels of this device place at most %d pairs of a rank",
+               shape->max_tokens, shape->top_k, blocks * MIMO_ROUTE_BLOCK_PAIRS);
+    return MIMO_OK;
+}
+
+/* --------------------------------------- calls -------------------------------------- */
+
+/* Order the call after the last one of the dispatch. */
+static mimo_status enter(mimo_comm *comm, const mimo_expert_call *call, cudaStream_t stream)
+{
+    nccl_comm *own = (nccl_comm *)comm;
+    MIMO_TRY(mimo_buffer_check(call->memory->buffer));
+    MIMO_TRY(mimo_nccl_check(own, own->shared));
+    return mimo_nccl_buffer_enter(call->memory->buffer, stream);
+}
+
+static mimo_expert_group group_of(const mimo_expert_call *call)
+{
+    const mimo_expert_memory *memory = call->memory;
+    const mimo_buffer *buffer = memory->buffer;
+    const mimo_nccl_addresses there = mimo_nccl_buffer_addresses(buffer);
+    char *own = mimo_buffer_data(buffer);
+    return (mimo_expert_group){.shape = memory->shape,
+                               .at = memory->at,
+                               .rank = buffer->comm->rank,
+                               .memory = there.data,
+                               .flags = there.flags,
+                               .counters = (void *)(own + memory->at.counters),
+                               .note = mimo_nccl_buffer_note(buffer),
+                               .signature = call->signature};
+}
+
+mimo_status mimo_nccl_route_start(mimo_comm *comm, const mimo_route_call *it, mimo_stream stream)
+{
+    const mimo_route_launch launch = {.group = group_of(&it->call),
+                                      .tables = it->call.tables,
+                                      .ids = it->ids,
+                                      .wide = it->wide,
+                                      .tokens = (int32_t)it->tokens,
+                                      .capacity = (int32_t)it->capacity};
+    MIMO_TRY(enter(comm, &it->call, stream));
+    return mimo_cuda_status(mimo_route_kernels(&launch, stream), "kernels of a route");
+}

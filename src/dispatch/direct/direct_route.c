@@ -1,0 +1,122 @@
+/* Routes on a device: tables that kernels write and read. The host enqueues, and learns a number of
+ * rows where the caller asks for it. */
+#include "dispatch/direct/direct_types.h"
+
+#include <inttypes.h>
+
+#include "comm/comm_backend.h"
+#include "core/check.h"
+#include "core/memory.h"
+#include "dispatch/dispatch_op.h"
+#include "dispatch/route_state.h"
+
+/* ------------------------------------- its life ------------------------------------- */
+
+mimo_status mimo_direct_route_create(mimo_route *route)
+{
+    mimo_direct_route *own;
+    const mimo_expert_shape *shape = &mimo_direct_of(route->dispatch)->memory.shape;
+    const mimo_device *device = route->dispatch->mover.comm->device;
+    int64_t bytes;
+    MIMO_TRY(mimo_route_tables_bytes(&bytes, shape));
+    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
+    route->own = own;
+    MIMO_TRY(mimo_reserve(&own->needed, shape->ep, sizeof *own->needed));
+    MIMO_TRY(mimo_reserve(&own->capacity, shape->ranks, sizeof *own->capacity));
+    MIMO_TRY(mimo_reserve(&own->rows, shape->ranks, sizeof *own->rows));
+    MIMO_TRY(device->reserve(&own->memory, bytes));
+    return mimo_route_tables_place(&own->tables, shape, own->memory);
+}
+
+void mimo_direct_route_destroy(mimo_route *route)
+{
+    mimo_direct_route *own = mimo_direct_route_of(route);
+    if (!own)
+        return;
+    mimo_comm_release_moved(route->dispatch->mover.comm, own->memory);
+    mimo_release(own->needed);
+    mimo_release(own->capacity);
+    mimo_release(own->rows);
+    mimo_release(own);
+}
+
+/* ------------------------------------- a set ---------------------------------------- */
+
+mimo_status mimo_direct_set_prepare(mimo_route *route, const mimo_route_desc *desc)
+{
+    mimo_route_desc read;
+    mimo_memory memory = route->dispatch->mover.comm->memory;
+    MIMO_TRY(mimo_route_read_desc(&read, route->dispatch, desc));
+    MIMO_CHECK(read.memory == memory, MIMO_ERR_ARGUMENT,
+               "route: the ids lie in %s, and the communicator moves %s",
+               mimo_memory_text(read.memory), mimo_memory_text(memory));
+    MIMO_CHECK(read.capacity >= 0, MIMO_ERR_UNSUPPORTED,
+               "route: a capacity of %" PRId64 " rows; on a device the host does not learn what a "
+               "route needs, so the capacity is given",
+               read.capacity);
+    MIMO_CHECK(read.capacity <= INT32_MAX, MIMO_ERR_OVERFLOW,
+               "route: a capacity of %" PRId64 " rows, more than %d", read.capacity, INT32_MAX);
+    mimo_direct_route_of(route)->asked = read;
+    return MIMO_OK;
+}
+
+static mimo_status set(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    mimo_route *route = mimo_route_of(op);
+    mimo_comm *comm = op->mover->comm;
+    mimo_direct *direct = mimo_direct_of(route->dispatch);
+    mimo_direct_route *own = mimo_direct_route_of(route);
+    const mimo_route_desc *asked = &own->asked;
+    const mimo_route_call call = {.call = {.memory = &direct->memory,
+                                           .tables = own->tables,
+                                           .signature = op->claim.signature},
+                                  .ids = asked->ids,
+                                  .wide = asked->id_dtype == MIMO_I64,
+                                  .tokens = asked->tokens,
+                                  .capacity = asked->capacity};
+    const mimo_route_sizes sizes = {
+        .tokens = asked->tokens, .rows = asked->capacity, .overflowed = {.rank = -1}};
+    own->stream = direct->stream = op->call.stream;
+    MIMO_TRY(comm->backend->route_start(comm, &call, op->call.stream));
+    return mimo_route_take(route, &sizes);
+}
+
+const mimo_mover_step mimo_direct_set_steps[] = {set, NULL};
+
+/* ----------------------------------- what it knows ---------------------------------- */
+
+mimo_status mimo_direct_ends(const int32_t **out, const mimo_route *route)
+{
+    *out = mimo_direct_route_of(route)->tables.ends;
+    return MIMO_OK;
+}
+
+mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream stream,
+                                    const char *call)
+{
+    const mimo_device *device = dispatch->mover.comm->device;
+    MIMO_CHECK(!device->records || !device->records(stream), MIMO_ERR_STATE,
+               "%s: %s waits for a stream that is being captured", dispatch->mover.title, call);
+    return MIMO_OK;
+}
+
+/* Waits for the set. */
+mimo_status mimo_direct_read(mimo_route_counts *out, const mimo_route *route)
+{
+    mimo_direct_route *own = mimo_direct_route_of(route);
+    const mimo_expert_shape *shape = &mimo_direct_of(route->dispatch)->memory.shape;
+    const mimo_device *device = route->dispatch->mover.comm->device;
+    MIMO_TRY(mimo_direct_check_waits(route->dispatch, own->stream, "mimo_route_read"));
+    MIMO_TRY(device->download(own->needed, own->tables.needed,
+                              shape->ep * (int64_t)sizeof *own->needed, own->stream));
+    MIMO_TRY(device->download(own->capacity, own->tables.capacity,
+                              shape->ranks * (int64_t)sizeof *own->capacity, own->stream));
+    out->ranks = shape->ranks;
+    out->rows = own->rows;
+    for (int rank = 0; rank < shape->ranks; rank++) {
+        own->rows[rank] = own->needed[rank / shape->etp];
+        out->overflows += own->rows[rank] > own->capacity[rank];
+    }
+    return MIMO_OK;
+}
