@@ -88,14 +88,14 @@ typedef struct mimo_dispatch_desc {
     /* The next three are for devices, and decide how much memory a dispatch takes there. In host
      * memory they change nothing. */
     int64_t row_bytes; /* of the widest row of a call; 0: 2 * hidden, which is f16 and bf16 */
-    int64_t tensors;   /* most tensors by token of a call, at least 1; it has as many by pair */
+    int64_t tensors;   /* most tensors by token of a call; 0: one. It has as many by pair */
     bool buffers_only; /* tiles of experts always lie in buffers. Otherwise others may, too: their
                           rows take a way through memory of the library */
 } mimo_dispatch_desc;
 
 #define MIMO_DISPATCH_DESC_INIT                                                                  \
     {                                                                                            \
-        sizeof(mimo_dispatch_desc), 0, 1, 1, 0, 0, 1, false, MIMO_TRANSPORT_AUTO, 0, NULL, 0, 1, \
+        sizeof(mimo_dispatch_desc), 0, 1, 1, 0, 0, 1, false, MIMO_TRANSPORT_AUTO, 0, NULL, 0, 0, \
             false                                                                                \
     }
 

@@ -1,8 +1,8 @@
 /*
  * Calls of a dispatch on devices, as its executor hands them to a backend. A call only enqueues:
- * its kernels read numbers of rows from the tables, so the host never learns them. All ranks make the
- * same calls of a dispatch in the same order. Whatever a call points to is read before it returns,
- * except memory of the device.
+ * its kernels read numbers of rows from the tables, so the host never learns them. All ranks make
+ * the same calls of a dispatch in the same order. Whatever a call points to is read before it
+ * returns, except memory of the device.
  */
 #ifndef MIMO_COMM_EXPERT_CALLS_H
 #define MIMO_COMM_EXPERT_CALLS_H

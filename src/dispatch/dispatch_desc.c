@@ -41,7 +41,7 @@ static mimo_status check_transport(const mimo_dispatch_desc *desc)
 
 static mimo_status check_device_memory(const mimo_dispatch_desc *desc)
 {
-    MIMO_CHECK(desc->row_bytes >= 0 && desc->tensors > 0, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK(desc->row_bytes >= 0 && desc->tensors >= 0, MIMO_ERR_ARGUMENT,
                "dispatch: row_bytes %" PRId64 ", %" PRId64 " tensors", desc->row_bytes,
                desc->tensors);
     return MIMO_OK;
@@ -130,7 +130,7 @@ static void describe(char call[MIMO_CALL_TEXT], const mimo_dispatch_desc *desc)
         mimo_call_append(call, ", %d thread blocks", desc->ctas);
     if (desc->row_bytes > 0)
         mimo_call_append(call, ", rows of %" PRId64 " bytes", desc->row_bytes);
-    if (desc->tensors > 1)
+    if (desc->tensors > 0)
         mimo_call_append(call, ", %" PRId64 " tensors", desc->tensors);
     if (desc->buffers_only)
         mimo_call_append(call, ", buffers only");

@@ -41,9 +41,10 @@ static void move_all(bool guarded)
     mimo_comm *comm = mpi_test_comm();
     mpi_test_guard(comm, guarded);
     for (int i = 0; i < CASES; i++) {
-        if (!dispatch_case_fits(&cases[i], mpi_test_size()))
+        const dispatch_case its = dispatch_case_here(&cases[i]);
+        if (!dispatch_case_fits(&its, mpi_test_size()))
             continue;
-        dispatch_bed bed = dispatch_bed_new(comm, &cases[i]);
+        dispatch_bed bed = dispatch_bed_new(comm, &its);
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             dispatch_bed_set(&bed, seed + (uint64_t)i * 10);
             for (int again = 0; again < 2; again++, ran++) {

@@ -79,8 +79,8 @@ MPI_TEST(dispatch_errors, of_creation)
     REFUSED_WITH(transport, MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                  "dispatch: transport 3, where AUTO, P2P and ZERO_COPY are possible");
     REFUSED_WITH(ctas, -1, MIMO_ERR_ARGUMENT, "dispatch: -1 thread blocks");
-    REFUSED_WITH(row_bytes, -1, MIMO_ERR_ARGUMENT, "dispatch: row_bytes -1, 1 tensors");
-    REFUSED_WITH(tensors, 0, MIMO_ERR_ARGUMENT, "dispatch: row_bytes 0, 0 tensors");
+    REFUSED_WITH(row_bytes, -1, MIMO_ERR_ARGUMENT, "dispatch: row_bytes -1, 0 tensors");
+    REFUSED_WITH(tensors, -2, MIMO_ERR_ARGUMENT, "dispatch: row_bytes 0, -2 tensors");
     REFUSED_WITH(name, "", MIMO_ERR_ARGUMENT, "dispatch: the name is empty");
     MPI_EXPECT_STATUS(mimo_dispatch_create(wrong() ? NULL : &dispatch, mpi_test_comm(), &good),
                       MIMO_ERR_ARGUMENT);

@@ -8,7 +8,7 @@
 #include "same_bits.h"
 #include "test_memory.h"
 
-enum { MAX_TOKENS = 21, OPAQUE_WIDTH = 5 };
+enum { MAX_TOKENS = 21, OPAQUE_WIDTH = 5, KINDS = 4 };
 
 /* ---------------------------------------- its life ------------------------------------------ */
 
@@ -17,10 +17,21 @@ bool dispatch_case_fits(const dispatch_case *its, int ranks)
     return ranks % its->etp == 0 && its->top_k <= ranks / its->etp * its->held;
 }
 
+dispatch_case dispatch_case_here(const dispatch_case *its)
+{
+    dispatch_case here = *its;
+    if (test_memory() == MIMO_MEMORY_HOST)
+        return here;
+    if (here.transport == MIMO_TRANSPORT_P2P)
+        here.transport = MIMO_TRANSPORT_AUTO;
+    here.spare = here.spare < 0 ? 0 : here.spare;
+    return here;
+}
+
 dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its)
 {
     int ranks = mimo_comm_size(comm);
-    dispatch_bed bed = {.its = its};
+    dispatch_bed bed = {.its = its, .ids = test_room_new(0)};
     mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
     desc.experts = ranks / its->etp * its->held;
     desc.top_k = its->top_k;
@@ -30,6 +41,8 @@ dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its)
     desc.alignment = its->alignment;
     desc.narrow_sums = its->narrow;
     desc.transport = its->transport;
+    desc.row_bytes = desc.hidden * (int64_t)sizeof(double);
+    desc.tensors = KINDS;
     bed.plain = plain_route_create(ranks, its->etp, desc.experts, its->top_k, its->alignment);
     MPI_EXPECT_OK(mimo_dispatch_create(&bed.dispatch, comm, &desc));
     MPI_EXPECT_OK(mimo_route_create(&bed.route, bed.dispatch));
@@ -41,6 +54,7 @@ void dispatch_bed_free(dispatch_bed *bed)
     mimo_route_destroy(bed->route);
     mimo_dispatch_destroy(bed->dispatch);
     plain_route_destroy(bed->plain);
+    test_room_free(&bed->ids);
 }
 
 static int rank_of(const dispatch_bed *bed)
@@ -55,8 +69,22 @@ static void expect_ends(const dispatch_bed *bed)
     int32_t *expected = calloc((size_t)held, sizeof *expected);
     plain_route_ends(expected, bed->plain, rank_of(bed));
     MPI_EXPECT_OK(mimo_route_ends(&got, bed->route));
-    MPI_EXPECT_BITS(bits_of(got, expected, held * 4, 4, 0), "ends of the experts");
+    void *place = (void *)(uintptr_t)got, *host = test_host_of(place, held * 4);
+    if (host != place)
+        test_place_pull(host, place, held * 4);
+    MPI_EXPECT_BITS(bits_of(host, expected, held * 4, 4, 0), "ends of the experts");
+    test_host_free(host);
     free(expected);
+}
+
+static void push_ids(dispatch_bed *bed)
+{
+    int64_t bytes = bed->tokens * bed->its->top_k * (int64_t)sizeof(int32_t);
+    test_room_free(&bed->ids);
+    bed->ids = test_room_new(bytes);
+    if (bytes > 0)
+        memcpy(bed->ids.host, bed->plain->ids[rank_of(bed)], (size_t)bytes);
+    test_push(&bed->ids);
 }
 
 void dispatch_bed_set(dispatch_bed *bed, uint64_t seed)
@@ -69,10 +97,12 @@ void dispatch_bed_set(dispatch_bed *bed, uint64_t seed)
     free(plain_route_tile(&bed->rows, bed->plain, rank));
     bed->tokens = bed->plain->tokens[rank];
     bed->rows += bed->its->spare > 0 ? bed->its->spare : 0;
-    desc.ids = bed->plain->ids[rank];
+    push_ids(bed);
+    desc.ids = bed->ids.place;
+    desc.memory = test_memory();
     desc.tokens = bed->tokens;
     desc.capacity = bed->its->spare < 0 ? -1 : bed->rows;
-    MPI_EXPECT_OK(mimo_route_set(bed->route, &desc, NULL));
+    MPI_EXPECT_OK(mimo_route_set(bed->route, &desc, test_stream()));
     MPI_EXPECT_OK(mimo_route_read(&counts, bed->route));
     MPI_EXPECT(counts.ranks == bed->plain->ranks && counts.overflows == 0, "%d ranks, %d overflows",
                (int)counts.ranks, (int)counts.overflows);
@@ -88,7 +118,6 @@ void dispatch_bed_set(dispatch_bed *bed, uint64_t seed)
 /* ------------------------------------------- rows ------------------------------------------- */
 
 /* The tensors of a call: token rows of three widths and dtypes, and values of pairs. */
-enum { KINDS = 4 };
 typedef struct row_kind {
     const char *letters[2];
     mimo_dtype dtype;
@@ -154,7 +183,7 @@ void dispatch_bed_move_rows(const dispatch_bed *bed, uint64_t seed)
         from_views[i] = from[i].view;
         to_views[i] = to[i].view;
     }
-    MPI_EXPECT_OK(mimo_dispatch_rows(bed->route, to_views, from_views, KINDS, NULL));
+    MPI_EXPECT_OK(mimo_dispatch_rows(bed->route, to_views, from_views, KINDS, test_stream()));
     for (int i = 0; i < KINDS; i++) {
         const row_kind kind = kind_of(bed, i);
         unsigned char *expected = expected_tile(bed, i, seed);
@@ -288,7 +317,11 @@ void dispatch_bed_combine(const dispatch_bed *bed, uint64_t seed)
     const mimo_tensor from_views[] = {from[0].view, from[1].view};
     const mimo_tensor to_views[] = {to[0].view, to[1].view};
     fill_expert_side(bed, seed, from[0].room.host, from[1].room.host);
-    MPI_EXPECT_OK(mimo_dispatch_combine(bed->route, to_views, from_views, 2, NULL));
+    for (int i = 0; i < 2; i++)
+        test_push(&from[i].room);
+    MPI_EXPECT_OK(mimo_dispatch_combine(bed->route, to_views, from_views, 2, test_stream()));
+    for (int i = 0; i < 2; i++)
+        test_pull(&to[i].room);
     expect_sums(bed, seed, to[0].room.host);
     expect_values(bed, seed, to[1].room.host);
     for (int i = 0; i < 2; i++) {

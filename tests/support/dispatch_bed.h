@@ -5,6 +5,7 @@
 
 #include "mpi_test.h"
 #include "plain_route.h"
+#include "test_memory.h"
 
 /* What is tried. A group of N ranks has ep = N / etp, and `held` experts on each. */
 typedef struct dispatch_case {
@@ -22,10 +23,15 @@ typedef struct dispatch_bed {
     mimo_dispatch *dispatch;
     mimo_route *route;
     int64_t tokens, rows; /* of this rank; rows of its tile */
+    test_room ids;        /* of the last set; a device reads them late */
 } dispatch_bed;
 
 /* Whether a group of `ranks` ranks can have a case. */
 bool dispatch_case_fits(const dispatch_case *its, int ranks);
+
+/* The case as the memory of the test can have it: on a device no rows are sent, and the capacity
+ * of a tile is always given. */
+dispatch_case dispatch_case_here(const dispatch_case *its);
 
 /* A dispatch over a communicator, with a route that was never set. Collective. */
 dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its);

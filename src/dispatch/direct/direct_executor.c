@@ -25,14 +25,15 @@ static mimo_expert_sizes sizes_of(const mimo_dispatch *dispatch)
     const mimo_dispatch_desc *desc = &dispatch->desc;
     int64_t row = desc->row_bytes > 0 ? desc->row_bytes : 2 * desc->hidden;
     int64_t sum = (desc->narrow_sums ? 2 : 4) * desc->hidden;
+    int64_t tensors = larger(desc->tensors, 1);
     return (mimo_expert_sizes){.ranks = dispatch->shape.ranks,
                                .etp = dispatch->shape.etp,
                                .experts = desc->experts,
                                .top_k = desc->top_k,
                                .alignment = desc->alignment,
                                .max_tokens = desc->max_tokens,
-                               .tensors = 2 * desc->tensors,
-                               .sums = desc->tensors,
+                               .tensors = 2 * tensors,
+                               .sums = tensors,
                                .return_bytes = larger(row, sum),
                                .flat_bytes = desc->buffers_only ? 0 : row};
 }

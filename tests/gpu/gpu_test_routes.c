@@ -1,0 +1,195 @@
+/* Routes by the public calls, with ids in CUDA memory: sets that kernels do, what they report, what
+ * a dispatch of devices refuses. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cases_ran.h"
+#include "dispatch_bed.h"
+#include "gpu_calls.h"
+
+/* ------------------------------------------- sets ------------------------------------------- */
+
+/* etp, held, top_k, alignment, hidden, dtype, narrow, transport, shared, spare */
+static const dispatch_case cases[] = {
+    {1, 4, 2, 1, 64, MIMO_BF16, false, MIMO_TRANSPORT_AUTO, false, 0},
+    {1, 32, 8, 16, 64, MIMO_BF16, true, MIMO_TRANSPORT_ZERO_COPY, false, 3},
+    {2, 5, 4, 8, 33, MIMO_F32, false, MIMO_TRANSPORT_AUTO, false, 0},
+    {4, 14, 14, 1, 8, MIMO_F16, false, MIMO_TRANSPORT_AUTO, false, 1},
+};
+
+MPI_TEST(routes, set_by_kernels)
+{
+    enum { CASES = sizeof cases / sizeof *cases, SEEDS = 10 };
+    int ran = 0;
+    for (int i = 0; i < CASES; i++) {
+        if (!dispatch_case_fits(&cases[i], mpi_test_size()))
+            continue;
+        dispatch_bed bed = dispatch_bed_new(mpi_test_comm(), &cases[i]);
+        for (uint64_t seed = 1; seed <= SEEDS; seed++, ran++)
+            dispatch_bed_set(&bed, seed + (uint64_t)i * 100);
+        dispatch_bed_free(&bed);
+    }
+    MPI_CASES_RAN(ran, CASES * SEEDS, 2 * SEEDS, "sets");
+}
+
+/* ------------------------------------------ by hand ----------------------------------------- */
+
+/* A dispatch of 4 experts and 2 choices on all ranks; each rank brings one token, of experts 3 and
+ * 0. */
+typedef struct small {
+    mimo_dispatch *dispatch;
+    mimo_route *route;
+    test_room ids;
+    mimo_route_desc desc;
+} small;
+
+enum { SMALL_IDS = 2 };
+
+static mimo_dispatch_desc small_desc(void)
+{
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = 4;
+    desc.top_k = SMALL_IDS;
+    desc.max_tokens = 2;
+    desc.hidden = 8;
+    desc.name = "layer 3";
+    return desc;
+}
+
+static void tell_ids(const small *it, int32_t first, int32_t second)
+{
+    ((int32_t *)it->ids.host)[0] = first;
+    ((int32_t *)it->ids.host)[1] = second;
+    test_push(&it->ids);
+}
+
+static small open_small(void)
+{
+    small it = {.ids = test_room_new(SMALL_IDS * sizeof(int32_t)), .desc = MIMO_ROUTE_DESC_INIT};
+    const mimo_dispatch_desc desc = small_desc();
+    MPI_EXPECT_OK(mimo_dispatch_create(&it.dispatch, mpi_test_comm(), &desc));
+    MPI_EXPECT_OK(mimo_route_create(&it.route, it.dispatch));
+    it.desc.ids = it.ids.place;
+    it.desc.memory = MIMO_MEMORY_CUDA;
+    it.desc.tokens = 1;
+    it.desc.capacity = 2 * mpi_test_size();
+    tell_ids(&it, 3, 0);
+    return it;
+}
+
+static void close_small(small *it)
+{
+    mimo_route_destroy(it->route);
+    mimo_dispatch_destroy(it->dispatch);
+    test_room_free(&it->ids);
+}
+
+static void expect_rows(const small *it, int64_t first, int64_t last, int64_t overflows)
+{
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MPI_EXPECT_OK(mimo_route_read(&counts, it->route));
+    MPI_EXPECT(counts.rows[0] == first && counts.rows[mpi_test_size() - 1] == last &&
+                   counts.overflows == overflows,
+               "%d rows of the first rank, %d of the last, %d overflows", (int)counts.rows[0],
+               (int)counts.rows[mpi_test_size() - 1], (int)counts.overflows);
+}
+
+/* A tile that is too small is no error of the set: the host does not know. The read and the report
+ * say it. */
+MPI_TEST(routes, overflow_is_reported)
+{
+    small it = open_small();
+    mimo_dispatch_counts report = MIMO_DISPATCH_COUNTS_INIT;
+    int64_t ranks = mpi_test_size(), rows = ranks > 1 ? ranks : 2;
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
+    expect_rows(&it, rows, rows, 0);
+    if (mpi_test_rank() == 0)
+        it.desc.capacity = rows - 1;
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
+    expect_rows(&it, rows, rows, 1);
+    MPI_EXPECT_OK(mimo_dispatch_report(&report, it.dispatch));
+    MPI_EXPECT(report.routes == 2 && report.rows == rows && report.overflows == 1, "%d %d %d",
+               (int)report.routes, (int)report.rows, (int)report.overflows);
+    MPI_EXPECT_OK(mimo_dispatch_report(&report, it.dispatch));
+    MPI_EXPECT(report.routes == 0 && report.rows == 0 && report.overflows == 0, "not set back");
+    close_small(&it);
+}
+
+/* A graph reads the ids when it is launched. */
+MPI_TEST(routes, captured)
+{
+    small it = open_small();
+    cudaStream_t stream = test_stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    int64_t ranks = mpi_test_size();
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
+    MPI_EXPECT_STATUS(mimo_route_read(&counts, it.route), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3': mimo_route_read waits for a stream that is being");
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    for (int turn = 0; turn < 3; turn++) {
+        tell_ids(&it, turn == 1 ? -1 : 0, turn == 2 ? 3 : 0);
+        EXPECT_CUDA(cudaGraphLaunch(exec, stream));
+        int64_t all = turn == 1 ? ranks : 2 * ranks;
+        if (ranks > 1)
+            expect_rows(&it, turn == 2 ? ranks : all, turn == 2 ? ranks : 0, 0);
+        else
+            expect_rows(&it, all, all, 0);
+    }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    close_small(&it);
+}
+
+/* ---------------------------------------- refusals ------------------------------------------ */
+
+static void expect_no_dispatch(const mimo_dispatch_desc *desc, mimo_status status,
+                               const char *words)
+{
+    mimo_dispatch *dispatch = NULL;
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, mpi_test_comm(), desc), status);
+    MPI_EXPECT_SENTENCE(words);
+    mimo_dispatch_destroy(dispatch);
+}
+
+#define NO_DISPATCH_WITH(field, value, status, words) \
+    do {                                              \
+        mimo_dispatch_desc changed = small_desc();    \
+        changed.field = (value);                      \
+        expect_no_dispatch(&changed, status, words);  \
+    } while (0)
+
+MPI_TEST(routes, refused_creations)
+{
+    NO_DISPATCH_WITH(transport, MIMO_TRANSPORT_P2P, MIMO_ERR_UNSUPPORTED, "dispatch: p2p;");
+    NO_DISPATCH_WITH(experts, 3004, MIMO_ERR_UNSUPPORTED, "3004 experts");
+    NO_DISPATCH_WITH(ctas, 4000, MIMO_ERR_ARGUMENT, "dispatch: 4000 thread blocks, and kernels");
+    NO_DISPATCH_WITH(max_tokens, 300000, MIMO_ERR_UNSUPPORTED, "300000 tokens");
+    mimo_dispatch_desc wide = small_desc();
+    wide.experts = 16;
+    wide.top_k = 15;
+    expect_no_dispatch(&wide, MIMO_ERR_UNSUPPORTED, "top_k 15");
+}
+
+/* Of one rank alone: it makes no call. The others do the same here. */
+MPI_TEST(routes, refused_sets)
+{
+    small it = open_small();
+    mimo_route_desc wrong = it.desc;
+    wrong.capacity = -1;
+    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("dispatch 'layer 3': route: a capacity of -1 rows");
+    wrong = it.desc;
+    wrong.memory = MIMO_MEMORY_HOST;
+    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("route: the ids lie in host memory, and the communicator moves CUDA");
+    wrong = it.desc;
+    wrong.tokens = 3;
+    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("route: 3 tokens, room for 2 (max_tokens)");
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
+    close_small(&it);
+}
