@@ -43,6 +43,7 @@ mimo_status mimo_expert_shape_read(mimo_expert_shape *out, const mimo_expert_siz
                                .ep = (int32_t)ep,
                                .experts = (int32_t)it->experts,
                                .held = (int32_t)(it->experts / ep),
+                               .by_held = mimo_divisor_of((uint32_t)(it->experts / ep)),
                                .top_k = (int32_t)it->top_k,
                                .alignment = (int32_t)it->alignment,
                                .max_tokens = (int32_t)it->max_tokens,

@@ -25,6 +25,12 @@ static inline MIMO_HOST_AND_DEVICE int mimo_words_of(const int most)
     return most <= MIMO_PROGRAM_LEAVES_1 ? 1 : 2;
 }
 
+/* The x of an expert. */
+static inline MIMO_HOST_AND_DEVICE int mimo_expert_x(const mimo_expert_shape *shape, int expert)
+{
+    return (int)mimo_divide((uint32_t)expert, shape->by_held);
+}
+
 static inline MIMO_HOST_AND_DEVICE int mimo_key_expert(uint32_t key)
 {
     return (int)(key >> 4);
@@ -84,13 +90,14 @@ static inline MIMO_HOST_AND_DEVICE void mimo_partial_program(uint64_t *program,
         const int e = mimo_key_expert(token->key[n]);
         const int next = n + 1 < most ? mimo_key_expert(token->key[n + 1]) : end;
         if (e < first) {
-            const int of = e / shape->held;
+            const int of = mimo_expert_x(shape, e);
             ordinal += of != last;
             last = of;
             below++;
         } else if (e < end)
             mimo_program_append(
-                &maker, next < end ? mimo_partial_gap(e - first, next - first, shape->held) : 0);
+                &maker, next < end ? mimo_partial_gap(e - first, next - first, shape->held) : 0,
+                most);
     }
     MIMO_UNROLL
     for (int w = 0; w < words; w++)
@@ -99,7 +106,7 @@ static inline MIMO_HOST_AND_DEVICE void mimo_partial_program(uint64_t *program,
     for (int n = 0; n < most; n++)
         if (n >= below && n - below < maker.leaves)
             mimo_program_name_leaf(program, words, &maker, n - below,
-                                   mimo_key_choice(token->key[n]));
+                                   mimo_key_choice(token->key[n]), most);
     if (maker.leaves > 0)
         mimo_program_close(program, words, maker.leaves, ordinal, lost);
 }
@@ -115,7 +122,7 @@ static inline MIMO_HOST_AND_DEVICE void mimo_program_name_all(uint64_t *program,
     MIMO_UNROLL
     for (int n = 0; n < most; n++)
         if (n < maker->leaves)
-            mimo_program_name_leaf(program, words, maker, n, n);
+            mimo_program_name_leaf(program, words, maker, n, n, most);
     if (maker->leaves > 0)
         mimo_program_close(program, words, maker->leaves, 0, lost);
 }
@@ -130,13 +137,14 @@ static inline MIMO_HOST_AND_DEVICE void mimo_total_program(uint64_t *program,
     int x = 0; /* of the pair before */
     MIMO_UNROLL
     for (int n = 0; n < most; n++) {
-        const int next = n < token->pairs ? mimo_key_expert(token->key[n]) / shape->held : x;
+        const int next =
+            n < token->pairs ? mimo_expert_x(shape, mimo_key_expert(token->key[n])) : x;
         if (n > 0 && next != x)
-            mimo_program_append(&maker, mimo_sum_gap(x, next, shape->ep));
+            mimo_program_append(&maker, mimo_sum_gap(x, next, shape->ep), most);
         x = next;
     }
     if (token->pairs > 0)
-        mimo_program_append(&maker, 0);
+        mimo_program_append(&maker, 0, most);
     mimo_program_name_all(program, mimo_words_of(most), &maker, lost, most);
 }
 
@@ -146,7 +154,8 @@ static inline MIMO_HOST_AND_DEVICE void mimo_shared_program(uint64_t *program,
 {
     mimo_program_maker maker = {0};
     for (int t = 0; t < shape->etp; t++)
-        mimo_program_append(&maker, t + 1 < shape->etp ? mimo_sum_gap(t, t + 1, shape->etp) : 0);
+        mimo_program_append(&maker, t + 1 < shape->etp ? mimo_sum_gap(t, t + 1, shape->etp) : 0,
+                            MIMO_EXPERT_MOST_ETP);
     mimo_program_name_all(program, shape->words, &maker, false, MIMO_EXPERT_MOST_ETP);
 }
 

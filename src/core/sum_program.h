@@ -73,23 +73,39 @@ static inline MIMO_HOST_AND_DEVICE int mimo_program_adds(const uint64_t *program
 
 /* Leaves 0, 1, ... of the tree, from the left to the right. Numbers are packed, so that a kernel
  * keeps them in registers though it indexes them. A *group* is a subtree whose leaves were all
- * appended; groups that wait for their sibling are open, each right of the one before. */
+ * appended; groups that wait for their sibling are open, each right of the one before. All zero at
+ * first.
+ *
+ * `most` of the following functions is a constant, at least the number of leaves. Up to 8 of them
+ * take words of 32 bits. */
 typedef struct mimo_program_maker {
     uint64_t visit, adds;       /* 4 bits a leaf: its visit, counted in its group; its adds */
     uint64_t first, last, need; /* 4 bits an open group: its first leaf; the leaf that it visits
                                    last; the most values that it holds at once, less one */
-    uint64_t gap, high_gap; /* 8 bits an open group, of 0 to 7 and of 8 to 15: the gap before it */
+    uint64_t gap, high_gap;     /* 8 bits an open group, of 0 to 7 and of 8 to 15: the gap before */
     int open, leaves;
 } mimo_program_maker;
 
-static inline MIMO_HOST_AND_DEVICE int mimo_program_nibble(uint64_t packed, int i)
+static inline MIMO_HOST_AND_DEVICE int mimo_program_nibble(uint64_t packed, int i, const int most)
 {
-    return (int)(packed >> 4 * i) & 15;
+    return (most <= 8 ? (int)((uint32_t)packed >> 4 * i) : (int)(packed >> 4 * i)) & 15;
 }
 
-static inline MIMO_HOST_AND_DEVICE uint64_t mimo_program_with(uint64_t packed, int i, int value)
+static inline MIMO_HOST_AND_DEVICE uint64_t mimo_program_with(uint64_t packed, int i, int value,
+                                                              const int most)
 {
+    if (most <= 8)
+        return ((uint32_t)packed & ~((uint32_t)15 << 4 * i)) | (uint32_t)value << 4 * i;
     return (packed & ~((uint64_t)15 << 4 * i)) | (uint64_t)value << 4 * i;
+}
+
+/* `value` in `count` nibbles from `first` on; count > 0. */
+static inline MIMO_HOST_AND_DEVICE uint64_t mimo_program_each(int first, int count, int value,
+                                                              const int most)
+{
+    if (most <= 8)
+        return (UINT32_C(0x11111111) >> 4 * (8 - count) << 4 * first) * (uint32_t)value;
+    return (UINT64_C(0x1111111111111111) >> 4 * (16 - count) << 4 * first) * (uint64_t)value;
 }
 
 /* One sibling of the two: leaves [first, first + count). */
@@ -98,27 +114,26 @@ typedef struct mimo_program_side {
 } mimo_program_side;
 
 static inline MIMO_HOST_AND_DEVICE mimo_program_side
-mimo_program_side_of(const mimo_program_maker *it, int group, int end)
+mimo_program_side_of(const mimo_program_maker *it, int group, int end, const int most)
 {
-    const int first = mimo_program_nibble(it->first, group);
-    const mimo_program_side side = {first, end - first, mimo_program_nibble(it->last, group),
-                                    mimo_program_nibble(it->need, group)};
+    const int first = mimo_program_nibble(it->first, group, most);
+    const mimo_program_side side = {first, end - first, mimo_program_nibble(it->last, group, most),
+                                    mimo_program_nibble(it->need, group, most)};
     return side;
 }
 
 /* Join the last two open groups. */
-static inline MIMO_HOST_AND_DEVICE void mimo_program_join(mimo_program_maker *it)
+static inline MIMO_HOST_AND_DEVICE void mimo_program_join(mimo_program_maker *it, const int most)
 {
     const int group = --it->open - 1;
-    const mimo_program_side right = mimo_program_side_of(it, group + 1, it->leaves);
-    const mimo_program_side left = mimo_program_side_of(it, group, right.first);
+    const mimo_program_side right = mimo_program_side_of(it, group + 1, it->leaves, most);
+    const mimo_program_side left = mimo_program_side_of(it, group, right.first, most);
     const bool left_first = left.need >= right.need;
     const mimo_program_side one = left_first ? left : right, two = left_first ? right : left;
-    const uint64_t each = UINT64_C(0x1111111111111111) >> 4 * (16 - two.count) << 4 * two.first;
-    it->visit += (uint64_t)one.count * each;
-    it->adds += (uint64_t)1 << 4 * two.last;
-    it->last = mimo_program_with(it->last, group, two.last);
-    it->need = mimo_program_with(it->need, group, one.need + (one.need == two.need ? 1 : 0));
+    it->visit += mimo_program_each(two.first, two.count, one.count, most);
+    it->adds += mimo_program_each(two.last, 1, 1, most);
+    it->last = mimo_program_with(it->last, group, two.last, most);
+    it->need = mimo_program_with(it->need, group, one.need + (one.need == two.need), most);
 }
 
 static inline MIMO_HOST_AND_DEVICE int mimo_program_gap(const mimo_program_maker *it, int group)
@@ -140,24 +155,27 @@ static inline MIMO_HOST_AND_DEVICE void mimo_program_set_gap(mimo_program_maker 
 /* Append a leaf; `gap` is the one behind it, 0 behind the last leaf. Behind a leaf, an open group
  * is joined with the one before it where the gap between them is not smaller than `gap`
  * (dispatch/route/sum_order.c says why). */
-static inline MIMO_HOST_AND_DEVICE void mimo_program_append(mimo_program_maker *it, int gap)
+static inline MIMO_HOST_AND_DEVICE void mimo_program_append(mimo_program_maker *it, int gap,
+                                                            const int most)
 {
     const int group = it->open++, leaf = it->leaves++;
-    it->first = mimo_program_with(it->first, group, leaf);
-    it->last = mimo_program_with(it->last, group, leaf);
-    it->need = mimo_program_with(it->need, group, 0);
+    it->first = mimo_program_with(it->first, group, leaf, most);
+    it->last = mimo_program_with(it->last, group, leaf, most);
+    it->need = mimo_program_with(it->need, group, 0, most);
     while (it->open > 1 && mimo_program_gap(it, it->open - 1) >= gap)
-        mimo_program_join(it);
-    if (it->open < 16)
+        mimo_program_join(it, most);
+    if (it->open < most)
         mimo_program_set_gap(it, it->open, gap);
 }
 
 /* Write that leaf n of the tree is `leaf`, to a program that began as zeros. After the last
  * append. */
-static inline MIMO_HOST_AND_DEVICE void
-mimo_program_name_leaf(uint64_t *program, int words, const mimo_program_maker *it, int n, int leaf)
+static inline MIMO_HOST_AND_DEVICE void mimo_program_name_leaf(uint64_t *program, int words,
+                                                               const mimo_program_maker *it, int n,
+                                                               int leaf, const int most)
 {
-    const int v = mimo_program_nibble(it->visit, n), adds = mimo_program_nibble(it->adds, n);
+    const int v = mimo_program_nibble(it->visit, n, most);
+    const int adds = mimo_program_nibble(it->adds, n, most);
     if (words == 1) {
         program[0] |= (uint64_t)(leaf | adds << 3) << 6 * v;
         return;

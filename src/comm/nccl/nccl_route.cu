@@ -24,7 +24,7 @@ namespace
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBatch = 4; // pairs that a lane reads at once
-constexpr int kPlaceThreads = 256, kPlaceBlocks = 1024;
+constexpr int kPlaceThreads = 128, kPlaceBlocks = 1024;
 
 // --------------------------------------- the cluster ----------------------------------------
 
@@ -109,10 +109,23 @@ __device__ int read_id(const mimo_route_launch &it, int pair)
     return is_expert ? (int)id : -1;
 }
 
-// By a warp: count a pair of each lane. Returns how many with its expert the warp had before it.
-__device__ uint32_t count_pair(uint16_t *counts, int id)
+// By a warp: the lanes with this lane's number, of `bits` bits. A ballot for each bit: match_any
+// takes a turn for each different number.
+__device__ uint32_t lanes_with(int number, int bits)
 {
-    const uint32_t same = __match_any_sync(~0u, id);
+    uint32_t same = ~0u;
+    for (int bit = 0; bit < bits; bit++) {
+        const bool set = number >> bit & 1;
+        const uint32_t with = __ballot_sync(~0u, set);
+        same &= set ? with : ~with;
+    }
+    return same;
+}
+
+// By a warp: count a pair of each lane. Returns how many with its expert the warp had before it.
+__device__ uint32_t count_pair(uint16_t *counts, int id, int bits)
+{
+    const uint32_t same = lanes_with(id, bits); // -1 differs from all experts in one bit
     const uint32_t below = same & ((1u << threadIdx.x % 32) - 1);
     const uint32_t had = id >= 0 ? counts[id] : 0;
     __syncwarp();
@@ -126,6 +139,7 @@ __device__ uint32_t count_pair(uint16_t *counts, int id)
 __device__ void count_pairs(const mimo_route_launch &it, Share share, uint16_t *counts)
 {
     const Told own = told_to(it.group, it.group.rank);
+    const int bits = 32 - __clz(it.group.shape.experts);
     for (int first = share.first; first < share.end; first += 32 * kBatch) {
         int id[kBatch];
 #pragma unroll
@@ -136,7 +150,7 @@ __device__ void count_pairs(const mimo_route_launch &it, Share share, uint16_t *
 #pragma unroll
         for (int r = 0; r < kBatch; r++) {
             const int pair = first + r * 32 + threadIdx.x % 32;
-            const uint32_t number = count_pair(counts, id[r]);
+            const uint32_t number = count_pair(counts, id[r], bits);
             if (pair < share.end) {
                 own.id[pair] = (uint16_t)id[r];
                 own.place[pair] = number;
@@ -165,11 +179,13 @@ __device__ void add_blocks(const Counts &counts, int experts, Cluster cluster)
 {
     for (int e = threadIdx.x; e < experts; e += kThreads) {
         int before = 0, all = 0;
-        for (int block = 0; block < gridDim.x; block++) {
-            const int there = *cluster.map_shared_rank(&counts.block[e], block);
-            before += block < blockIdx.x ? there : 0;
-            all += there;
-        }
+#pragma unroll
+        for (int block = 0; block < MIMO_ROUTE_BLOCKS; block++)
+            if (block < gridDim.x) {
+                const int there = *cluster.map_shared_rank(&counts.block[e], block);
+                before += block < blockIdx.x ? there : 0;
+                all += there;
+            }
         counts.before[e] = before;
         counts.rank[e] = all;
     }
@@ -299,15 +315,32 @@ __device__ void scan(int32_t *values, int count)
     __syncthreads();
 }
 
+// use(rank, pairs) for each rank in order: its pairs with an expert. Several loads are in flight at
+// once.
+template <class Use> __device__ void with_counts(const mimo_expert_group &group, int e, Use use)
+{
+    constexpr int kAhead = 8;
+    const int ranks = group.shape.ranks;
+    const int32_t *told = part_of<int32_t>(group, group.rank, group.at.inbox_count) + e;
+    for (int first = 0; first < ranks; first += kAhead) {
+        int32_t pairs[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; i++)
+            pairs[i] = first + i < ranks ? __ldcg(&told[(first + i) * group.shape.experts]) : 0;
+#pragma unroll
+        for (int i = 0; i < kAhead; i++)
+            if (first + i < ranks)
+                use(first + i, pairs[i]);
+    }
+}
+
 // Rows of each expert, with padding, into counts.rank.
 __device__ void count_rows(const mimo_expert_group &group, const Counts &counts)
 {
     const mimo_expert_shape &shape = group.shape;
-    const int32_t *told = part_of<int32_t>(group, group.rank, group.at.inbox_count);
     for (int e = threadIdx.x; e < shape.experts; e += kThreads) {
         uint32_t rows = 0;
-        for (int rank = 0; rank < shape.ranks; rank++)
-            rows += (uint32_t)__ldcg(&told[rank * shape.experts + e]);
+        with_counts(group, e, [&](int, int32_t pairs) { rows += (uint32_t)pairs; });
         rows += shape.alignment - 1;
         counts.rank[e] = (int32_t)(rows - rows % shape.alignment);
     }
@@ -330,14 +363,13 @@ __device__ Rows rows_of(const int32_t *sums, int e, int held)
 __device__ void place_expert(const mimo_route_launch &it, const int32_t *sums, int e)
 {
     const mimo_expert_shape &shape = it.group.shape;
-    const int32_t *told = part_of<int32_t>(it.group, it.group.rank, it.group.at.inbox_count);
     const Rows rows = rows_of(sums, e, shape.held);
     const int x = e / shape.held, local = e % shape.held;
     int32_t at = rows.first;
-    for (int rank = 0; rank < shape.ranks; rank++) {
+    with_counts(it.group, e, [&](int rank, int32_t pairs) {
         it.tables.starts[rank * shape.experts + e] = at;
-        at += __ldcg(&told[rank * shape.experts + e]);
-    }
+        at += pairs;
+    });
     if (x == it.group.rank / shape.etp) {
         it.tables.filled[local] = at;
         it.tables.ends[local] = rows.end;
@@ -413,8 +445,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     await_stream();
     const uint64_t call = number_of_call(group);
     set_ready(group, call);
-    for (int i = threadIdx.x; i < kWarps * experts; i += kThreads)
-        counts.warps[i] = 0;
+    for (int i = threadIdx.x; i < kWarps / 2 * experts; i += kThreads)
+        ((uint32_t *)counts.warps)[i] = 0;
     __syncthreads();
     count_pairs(it, share, counts.warps + warp * experts);
     __syncthreads();
@@ -441,76 +473,108 @@ __global__ void __launch_bounds__(kThreads, 1)
         forget(it);
 }
 
-// Whether a row lies behind the end of a tile of any rank of an x.
-__device__ bool is_lost(const mimo_route_launch &it, int x, int32_t row)
+// What a rank knows of a token's pairs, by choice.
+template <int kMost> struct Pairs {
+    uint16_t id[kMost];
+    int x[kMost];       // MIMO_TOKEN_NONE: no pair
+    int32_t row[kMost]; // -1: no pair, or of another rank
+};
+
+// All loads come first, so that they are in flight together. `at` is the token's number, over all
+// ranks.
+template <int kMost>
+__device__ Pairs<kMost> read_pairs(const mimo_route_launch &it, int rank, int64_t at)
 {
-    bool lost = false;
-    for (int t = 0; t < it.group.shape.etp; t++)
-        lost = lost || row >= it.tables.capacity[x * it.group.shape.etp + t];
-    return lost;
+    const mimo_expert_group &group = it.group;
+    const mimo_expert_shape &shape = group.shape;
+    const int here = group.rank / shape.etp, k = shape.top_k;
+    const uint16_t *ids = part_of<uint16_t>(group, group.rank, group.at.inbox_id) + at * k;
+    const uint32_t *places = part_of<uint32_t>(group, group.rank, group.at.inbox_place) + at * k;
+    const int32_t *starts = it.tables.starts + rank * shape.experts;
+    Pairs<kMost> pairs;
+    uint32_t place[kMost];
+#pragma unroll
+    for (int j = 0; j < kMost; j++) {
+        pairs.id[j] = j < k ? ids[j] : (uint16_t)MIMO_TOKEN_NONE;
+        place[j] = j < k ? places[j] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kMost; j++) {
+        const bool pair = pairs.id[j] != MIMO_TOKEN_NONE;
+        pairs.x[j] = pair ? mimo_expert_x(&shape, pairs.id[j]) : (int)MIMO_TOKEN_NONE;
+        const bool needed = pair && (rank == group.rank || pairs.x[j] == here);
+        pairs.row[j] = needed ? starts[pairs.id[j]] + (int32_t)place[j] : -1;
+    }
+    return pairs;
 }
 
-// The rows of a token's pairs, as far as this rank needs them.
-struct Placed {
-    bool lost, lost_here; // a row of any rank, of this rank's x
+// Whether a row lies behind the end of a tile: of any rank, of those of this rank's x.
+struct Lost {
+    bool any, here;
 };
 
 template <int kMost>
-__device__ Placed place_pairs(const mimo_route_launch &it, int rank, int64_t token,
-                              const uint16_t *ids)
+__device__ Lost find_lost(const mimo_route_launch &it, const Pairs<kMost> &pairs)
 {
     const mimo_expert_shape &shape = it.group.shape;
     const int here = it.group.rank / shape.etp;
-    const bool own = rank == it.group.rank;
-    const uint32_t *places =
-        part_of<uint32_t>(it.group, it.group.rank, it.group.at.inbox_place) + token * shape.top_k;
-    int32_t *rows = it.tables.row + token * shape.top_k;
-    uint16_t *xs = it.tables.x + (token - (int64_t)rank * shape.max_tokens) * shape.top_k;
-    Placed placed = {false, false};
+    Lost lost = {false, false};
+    for (int t = 0; t < shape.etp; t++) {
 #pragma unroll
-    for (int j = 0; j < kMost; j++) {
-        if (j >= shape.top_k)
-            continue;
-        const bool pair = ids[j] != MIMO_TOKEN_NONE;
-        const int x = pair ? ids[j] / shape.held : MIMO_TOKEN_NONE;
-        const bool needed = pair && (own || x == here);
-        const int32_t row =
-            needed ? it.tables.starts[rank * shape.experts + ids[j]] + (int32_t)places[j] : -1;
-        const bool lost = needed && is_lost(it, x, row);
-        rows[j] = row;
-        if (own)
-            xs[j] = (uint16_t)x;
-        placed.lost = placed.lost || lost;
-        placed.lost_here = placed.lost_here || (lost && x == here);
+        for (int j = 0; j < kMost; j++) {
+            const bool held = pairs.row[j] >= 0;
+            const int32_t rows = held ? it.tables.capacity[pairs.x[j] * shape.etp + t] : INT32_MAX;
+            lost.any |= pairs.row[j] >= rows;
+            lost.here |= pairs.row[j] >= rows && pairs.x[j] == here;
+        }
     }
-    return placed;
+    return lost;
+}
+
+template <int kMost>
+__device__ void write_rows(const mimo_route_launch &it, int64_t at, const Pairs<kMost> &pairs)
+{
+    const int k = it.group.shape.top_k;
+#pragma unroll
+    for (int j = 0; j < kMost; j++)
+        if (j < k)
+            it.tables.row[at * k + j] = pairs.row[j];
+}
+
+template <int kMost>
+__device__ void write_xs(const mimo_route_launch &it, int token, const Pairs<kMost> &pairs)
+{
+    const int k = it.group.shape.top_k;
+#pragma unroll
+    for (int j = 0; j < kMost; j++)
+        if (j < k)
+            it.tables.x[token * k + j] = (uint16_t)pairs.x[j];
+}
+
+template <int kMost> __device__ void write_program(uint64_t *to, const uint64_t *program)
+{
+#pragma unroll
+    for (int w = 0; w < mimo_words_of(kMost); w++)
+        to[w] = program[w];
 }
 
 template <int kMost> __device__ void place_token(const mimo_route_launch &it, int rank, int token)
 {
     const mimo_expert_shape &shape = it.group.shape;
     const int64_t at = (int64_t)rank * shape.max_tokens + token;
-    const uint16_t *told =
-        part_of<uint16_t>(it.group, it.group.rank, it.group.at.inbox_id) + at * shape.top_k;
-    uint16_t ids[kMost];
+    const Pairs<kMost> pairs = read_pairs<kMost>(it, rank, at);
+    const Lost lost = find_lost<kMost>(it, pairs);
     uint64_t program[2];
-    mimo_token pairs;
-#pragma unroll
-    for (int j = 0; j < kMost; j++)
-        ids[j] = j < shape.top_k ? told[j] : MIMO_TOKEN_NONE;
-    const Placed placed = place_pairs<kMost>(it, rank, at, ids);
-    mimo_token_read(&pairs, ids, kMost, kMost);
-    mimo_partial_program(program, &pairs, &shape, it.group.rank / shape.etp, placed.lost_here,
-                         kMost);
-#pragma unroll
-    for (int w = 0; w < mimo_words_of(kMost); w++)
-        it.tables.partial[at * mimo_words_of(kMost) + w] = program[w];
+    mimo_token sorted;
+    mimo_token_read(&sorted, pairs.id, kMost, kMost);
+    write_rows<kMost>(it, at, pairs);
+    mimo_partial_program(program, &sorted, &shape, it.group.rank / shape.etp, lost.here, kMost);
+    write_program<kMost>(it.tables.partial + at * mimo_words_of(kMost), program);
     if (rank != it.group.rank)
         return;
-    mimo_total_program(program, &pairs, &shape, placed.lost, kMost);
-#pragma unroll
-    for (int w = 0; w < mimo_words_of(kMost); w++)
-        it.tables.total[token * mimo_words_of(kMost) + w] = program[w];
+    write_xs<kMost>(it, token, pairs);
+    mimo_total_program(program, &sorted, &shape, lost.any, kMost);
+    write_program<kMost>(it.tables.total + token * mimo_words_of(kMost), program);
 }
 
 template <int kMost>
