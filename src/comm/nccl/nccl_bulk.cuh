@@ -16,18 +16,13 @@
 #ifndef MIMO_COMM_NCCL_BULK_CUH
 #define MIMO_COMM_NCCL_BULK_CUH
 
-#include <cstdint>
+#include "comm/nccl/nccl_shared_words.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define MIMO_HAS_BULK 1
 
 namespace
 {
-
-__device__ uint32_t shared_address(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
 
 // ----------------------------------------- mbarriers ----------------------------------------
 
@@ -63,24 +58,6 @@ __device__ void await(uint64_t *barrier, uint32_t phase)
                  "@!done bra again;\n"
                  "}\n" ::"r"(shared_address(barrier)),
                  "r"(phase)
-                 : "memory");
-}
-
-// ------------------------------------ words of a thread block -------------------------------
-
-__device__ uint32_t load_acquire_shared(const uint32_t *from)
-{
-    uint32_t value;
-    asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];"
-                 : "=r"(value)
-                 : "r"(shared_address(from))
-                 : "memory");
-    return value;
-}
-
-__device__ void store_release_shared(uint32_t *to, uint32_t value)
-{
-    asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(shared_address(to)), "r"(value)
                  : "memory");
 }
 
