@@ -20,11 +20,12 @@ static mimo_status check_sizes(const mimo_expert_sizes *it)
                "%" PRId64 " tokens, top_k %" PRId64
                ", and kernels place at most %d pairs of a rank",
                it->max_tokens, it->top_k, (int)MIMO_EXPERT_MOST_PAIRS);
-    MIMO_CHECK(it->max_tokens <= INT32_MAX / 2 && it->alignment <= INT32_MAX / 2 &&
-                   it->tensors <= INT32_MAX / 2,
-               MIMO_ERR_UNSUPPORTED,
-               "%" PRId64 " tokens, alignment %" PRId64 ", %" PRId64 " tensors: more than %d",
-               it->max_tokens, it->alignment, it->tensors, INT32_MAX / 2);
+    MIMO_CHECK(it->tensors <= MIMO_EXPERT_MOST_TENSORS, MIMO_ERR_UNSUPPORTED,
+               "%" PRId64 " tensors of a call, and kernels take at most %d", it->tensors,
+               (int)MIMO_EXPERT_MOST_TENSORS);
+    MIMO_CHECK(it->max_tokens <= INT32_MAX / 2 && it->alignment <= INT32_MAX / 2,
+               MIMO_ERR_UNSUPPORTED, "%" PRId64 " tokens, alignment %" PRId64 ": more than %d",
+               it->max_tokens, it->alignment, INT32_MAX / 2);
     return MIMO_OK;
 }
 

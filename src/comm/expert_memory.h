@@ -32,7 +32,8 @@ enum {
     MIMO_EXPERT_MOST = 3000,     /* E: a thread block of the route kernel keeps 76 bytes of each */
     MIMO_ROUTE_BLOCK_PAIRS = 64512, /* the most pairs of a thread block: its counts have 16 bits */
     MIMO_EXPERT_MOST_PAIRS = MIMO_ROUTE_BLOCKS * MIMO_ROUTE_BLOCK_PAIRS, /* of a rank */
-    MIMO_EXPERT_STEP = 256, /* bytes: where parts of the memory begin */
+    MIMO_EXPERT_MOST_TENSORS = 16, /* of a call: they are arguments of a kernel */
+    MIMO_EXPERT_STEP = 256,        /* bytes: where parts of the memory begin */
 };
 
 /* The same on all ranks. */

@@ -348,12 +348,14 @@ Test(experts, shapes_at_the_limits)
     mimo_expert_shape shape;
     const mimo_expert_sizes fit = changed(3000, 14, 14), many = changed(3001, 8, 1);
     const mimo_expert_sizes wide = changed(3000, 15, 1), shared = changed(3000, 8, 15);
-    mimo_expert_sizes most = usual(), more = usual();
+    mimo_expert_sizes most = usual(), more = usual(), sizes = usual();
     most.max_tokens = 64512;
     more.max_tokens = 64513;
     cr_assert_eq(mimo_expert_shape_read(&shape, &fit), MIMO_OK);
     cr_assert_eq(shape.words, 2);
     cr_assert_eq(mimo_expert_shape_read(&shape, &most), MIMO_OK);
+    sizes.tensors = 17;
+    FAILS(mimo_expert_shape_read(&shape, &sizes), MIMO_ERR_UNSUPPORTED, "17 tensors");
     FAILS(mimo_expert_shape_read(&shape, &more), MIMO_ERR_UNSUPPORTED, "64513 tokens");
     FAILS(mimo_expert_shape_read(&shape, &many), MIMO_ERR_UNSUPPORTED, "3001 experts");
     FAILS(mimo_expert_shape_read(&shape, &wide), MIMO_ERR_UNSUPPORTED, "top_k 15");
@@ -364,9 +366,8 @@ Test(experts, memory_beyond_64_bits)
 {
     mimo_expert_sizes sizes = usual();
     mimo_expert_layout at;
-    sizes.tensors = sizes.sums = 1 << 29;
-    sizes.max_tokens = 1 << 15;
-    sizes.return_bytes = INT64_C(1) << 30;
+    sizes.tensors = sizes.sums = 16;
+    sizes.return_bytes = INT64_C(1) << 50;
     const mimo_expert_shape shape = read_sizes(&sizes);
     FAILS(mimo_expert_layout_of(&at, &shape), MIMO_ERR_OVERFLOW, "64 bits");
 }

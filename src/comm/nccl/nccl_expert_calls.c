@@ -4,6 +4,7 @@
 
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_experts.h"
+#include "comm/nccl/nccl_moves_kernel.h"
 #include "comm/nccl/nccl_programs.h"
 
 /* ------------------------------------- preparation ---------------------------------- */
@@ -37,6 +38,8 @@ mimo_status mimo_nccl_experts_prepare(mimo_comm *comm, const mimo_expert_shape *
                " experts, and a thread block of this device has too little memory for their counts",
                shape->experts);
     MIMO_TRY(mimo_cuda_status(loaded, "kernels of a route"));
+    MIMO_TRY_CUDA(mimo_rows_load());
+    MIMO_TRY_CUDA(mimo_combine_load());
     int64_t pairs = (int64_t)shape->max_tokens * shape->top_k;
     MIMO_CHECK(pairs <= (int64_t)blocks * MIMO_ROUTE_BLOCK_PAIRS, MIMO_ERR_UNSUPPORTED,
                "dispatch: %" PRId32 " tokens, top_k %" PRId32
@@ -82,4 +85,81 @@ mimo_status mimo_nccl_route_start(mimo_comm *comm, const mimo_route_call *it, mi
                                       .capacity = (int32_t)it->capacity};
     MIMO_TRY(enter(comm, &it->call, stream));
     return mimo_cuda_status(mimo_route_kernels(&launch, stream), "kernels of a route");
+}
+
+/* --------------------------------------- moves -------------------------------------- */
+
+/* Combine cuts rows where it has fewer of them than adders: 132 thread blocks of 15. The same on
+ * all ranks, whatever their devices. */
+enum { FILL = 2048 };
+
+static int64_t flat_bytes(const mimo_expert_memory *memory)
+{
+    const mimo_expert_shape *shape = &memory->shape;
+    return shape->flat_bytes * shape->ranks * shape->max_tokens;
+}
+
+/* Tensor i of a call; of `rows` by token also where peers write. */
+static mimo_moves_tensor tensor_of(const mimo_expert_move *it, int i)
+{
+    const mimo_expert_tensor *from = &it->tensors[i];
+    const mimo_expert_memory *memory = it->call.memory;
+    const bool flat = !from->buffer;
+    const mimo_buffer *buffer = flat ? memory->buffer : from->buffer;
+    return (mimo_moves_tensor){.from = from->from,
+                               .to = from->to,
+                               .row_bytes = from->row_bytes,
+                               .by_pair = from->by_pair,
+                               .dtype = from->dtype,
+                               .narrow = from->narrow,
+                               .there = mimo_nccl_buffer_addresses(buffer).data,
+                               .at = flat ? memory->at.flat + i * flat_bytes(memory) : from->offset,
+                               .flat = flat};
+}
+
+/* Rows that are written into a buffer are ordered after what was written there before. */
+static mimo_status enter_buffers(mimo_comm *comm, const mimo_expert_move *it, cudaStream_t stream)
+{
+    MIMO_TRY(enter(comm, &it->call, stream));
+    for (int i = 0; i < it->count; i++) {
+        mimo_buffer *buffer = it->tensors[i].buffer;
+        if (buffer)
+            MIMO_TRY(mimo_buffer_check(buffer));
+        if (buffer)
+            MIMO_TRY(mimo_nccl_buffer_enter(buffer, stream));
+    }
+    return MIMO_OK;
+}
+
+static mimo_moves_call launch_of(const mimo_expert_move *it)
+{
+    mimo_moves_call launch = {
+        .moves = {.group = group_of(&it->call), .tables = it->call.tables, .fill = FILL},
+        .count = it->count};
+    for (int i = 0; i < it->count; i++)
+        launch.tensors[i] = tensor_of(it, i);
+    return launch;
+}
+
+mimo_status mimo_nccl_rows_start(mimo_comm *comm, const mimo_expert_move *move, mimo_stream stream)
+{
+    int64_t most, all;
+    const mimo_moves_call launch = launch_of(move);
+    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    MIMO_TRY(enter_buffers(comm, move, stream));
+    return mimo_cuda_status(
+        mimo_rows_launch(&launch, mimo_rows_blocks(move->call.ctas, (int)most), stream),
+        "kernel of rows");
+}
+
+mimo_status mimo_nccl_combine_start(mimo_comm *comm, const mimo_expert_move *move,
+                                    mimo_stream stream)
+{
+    int64_t most, all;
+    const mimo_moves_call launch = launch_of(move);
+    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    MIMO_TRY(enter_buffers(comm, move, stream));
+    return mimo_cuda_status(
+        mimo_combine_launch(&launch, mimo_combine_blocks(move->call.ctas, (int)most), stream),
+        "kernel of a combine");
 }

@@ -105,21 +105,7 @@ static mimo_status report(mimo_dispatch_counts *out, mimo_dispatch *dispatch)
     return MIMO_OK;
 }
 
-/* --------------------------------------- moves -------------------------------------- */
-
-static mimo_status prepare(mimo_op *op)
-{
-    return mimo_fail(MIMO_ERR_UNSUPPORTED,
-                     "%s: rows do not move between devices yet, only routes can be set",
-                     op->mover->hooks->pass[op->call.backward]);
-}
-
-static void finish(mimo_op *op)
-{
-    (void)op;
-}
-
-static const mimo_mover_step no_steps[] = {NULL};
+/* ---------------------------------------- table ------------------------------------- */
 
 const mimo_dispatch_executor mimo_direct_executor = {
     .name = "direct",
@@ -133,8 +119,8 @@ const mimo_dispatch_executor mimo_direct_executor = {
     .set = mimo_direct_set_steps,
     .ends = mimo_direct_ends,
     .read = mimo_direct_read,
-    .prepare = prepare,
-    .rows = no_steps,
-    .combine = no_steps,
-    .finish = finish,
+    .prepare = mimo_direct_move_prepare,
+    .rows = mimo_direct_move_steps,
+    .combine = mimo_direct_move_steps,
+    .finish = mimo_direct_move_finish,
 };

@@ -41,6 +41,11 @@ extern const mimo_mover_step mimo_direct_set_steps[];
 mimo_status mimo_direct_ends(const int32_t **out, const mimo_route *route);
 mimo_status mimo_direct_read(mimo_route_counts *out, const mimo_route *route);
 
+/* What it says of moves (direct_moves.c). */
+mimo_status mimo_direct_move_prepare(mimo_op *op);
+extern const mimo_mover_step mimo_direct_move_steps[];
+void mimo_direct_move_finish(mimo_op *op);
+
 /* MIMO_ERR_STATE where the stream is being captured: `call` waits for it. */
 mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream stream,
                                     const char *call);
