@@ -40,8 +40,25 @@
  *     with partial sums in f32, results are the same for all these ep.
  * Another etp, an ep that is no power of two, and partial sums of 16 bits each give other bits.
  *
- * Tensors lie in host memory. A communicator that moves CUDA memory is MIMO_ERR_UNSUPPORTED, and
+ * Tensors, and the ids of routes, lie in the memory that the communicator moves. On the host
  * `stream` is NULL in all calls.
+ *
+ * On a device calls enqueue and return; only mimo_route_read and mimo_dispatch_report wait. No
+ * number of rows reaches the host. So
+ *   - the capacity of a tile is given. Where a tile is too small, rows behind its end are not
+ *     written, a token that lost a pair gets NaN, and so does the value of the pair. A read and a
+ *     report have the numbers;
+ *   - an id that is no expert counts as -1;
+ *   - all calls can be captured. Numbers of tokens, capacities and tensors then stay, and ids are
+ *     read at each launch: a smaller batch is padded with -1;
+ *   - an error of this rank's arguments is its own, unless MIMO_CHECK=calls asks ranks to agree.
+ *     Ranks that call different things get MIMO_ERR_MISMATCH from a later call, and the dispatch
+ *     can be used no more;
+ *   - all ranks reach each other's memory, k and etp are at most 14, and E at most 3000. A combine
+ *     has rows of one dtype;
+ *   - kernels wait for those of other ranks. Those that may run at the same time need a
+ *     multiprocessor for each of their thread blocks: give `ctas` where other calls of the library
+ *     or of NCCL run beside a dispatch, on another stream.
  *
  * Order. A call meets whatever the other ranks call on the communicator: a move of another
  * dispatch, mimo_route_set, a barrier. Where these differ, all of them get MIMO_ERR_MISMATCH, and
@@ -108,10 +125,16 @@ MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (k > E, sizes < 0, a transport that is none of
  * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a
- * field that differs between ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED (CUDA
- * memory; zero-copy where ranks share no memory), MIMO_ERR_OVERFLOW (a tile that max_tokens tokens
- * of each rank and the alignment can fill with 2^31 rows; 2^30 bytes of a rank's ids),
- * MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ * field that differs between ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED
+ * (zero-copy where ranks share no memory; on a device also p2p, ranks out of reach, and numbers
+ * above its limits), MIMO_ERR_OVERFLOW (a tile that max_tokens tokens of each rank and the
+ * alignment can fill with 2^31 rows; 2^30 bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ *
+ * On a device it takes memory for all its calls, about
+ *
+ *   max_tokens * min(k, ep) * etp * tensors * max(4 * hidden, row_bytes)  bytes, or half of it with
+ *                                                                         narrow_sums
+ *   P * max_tokens * tensors * row_bytes                                  more without buffers_only
  */
 MIMO_API mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
                                           const mimo_dispatch_desc *desc);
@@ -127,7 +150,10 @@ MIMO_API void mimo_dispatch_destroy(mimo_dispatch *dispatch);
  *
  *    P * max_tokens * (19 k + 24)  bytes
  *
- *  which the system provides as far as rows come to this rank. */
+ *  which the system provides as far as rows come to this rank; on a device
+ *
+ *    P * max_tokens * (4 k + 8)    bytes
+ */
 MIMO_API mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch);
 
 /** Release. NULL is fine. Local. Moves that were begun end as if it were there. */
@@ -135,15 +161,16 @@ MIMO_API void mimo_route_destroy(mimo_route *route);
 
 /**
  * Set a route: which experts this rank's tokens go to. Collective over the communicator, blocking.
- * The ids are read during the call. Moves of the dispatch that were begun end first.
+ * The ids are read during the call; on a device, when the stream gets there. Moves of the dispatch
+ * that were begun end first.
  *
  * A rank without tokens, or whose experts get none, calls as well, and so it does in each move.
  *
  * Errors, the same on every rank:
  *   - MIMO_ERR_SHAPE (more than max_tokens tokens, or an id that is no expert), MIMO_ERR_ARGUMENT,
- *     MIMO_ERR_UNSUPPORTED (ids that lie in no host memory), MIMO_ERR_STATE (a set of it that was
- *     not waited for), MIMO_ERR_MISMATCH (another route, or another call). The route stays as it
- *     was.
+ *     MIMO_ERR_UNSUPPORTED (on the host, ids that lie elsewhere; on a device, a capacity of -1),
+ *     MIMO_ERR_STATE (a set of it that was not waited for), MIMO_ERR_MISMATCH (another route, or
+ *     another call). The route stays as it was.
  *   - MIMO_ERR_SHAPE where a tile has fewer rows than it needs: the sentence has the first such
  *     rank, the rows that it needs and its capacity. Moves of the route then give the same error,
  *     and mimo_route_read has the rows needed of all ranks.
@@ -169,7 +196,7 @@ MIMO_API mimo_status mimo_route_set_start(mimo_op **out, mimo_route *route,
                                           const mimo_route_desc *desc, mimo_stream stream);
 
 /** Where the rows of each of this rank's E / ep experts end, padding included: what grouped
- *  products of matrices take. They lie in the memory that the communicator moves: host memory.
+ *  products of matrices take. They lie in the memory that the communicator moves.
  *  Owned by the route, and overwritten when it is set. Local.
  *  MIMO_ERR_STATE: never set, or being set. */
 MIMO_API mimo_status mimo_route_ends(const int32_t **out, const mimo_route *route);
@@ -190,7 +217,8 @@ typedef struct mimo_route_counts {
 
 MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
 
-/** The counts of a route. Local. MIMO_ERR_STATE: never set, or being set. */
+/** The counts of a route. Local; on a device it waits for the set. MIMO_ERR_STATE: never set, or
+ *  being set; or the stream of the set is being captured. */
 MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
 
 /**
@@ -263,7 +291,8 @@ typedef struct mimo_dispatch_counts {
 
 MIMO_API void mimo_dispatch_counts_init(mimo_dispatch_counts *out, size_t size);
 
-/** Report, and begin to count anew. Local. */
+/** Report, and begin to count anew. Local; on a device it waits for the last call, and
+ *  MIMO_ERR_STATE: the stream of that is being captured. */
 MIMO_API mimo_status mimo_dispatch_report(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct mimo_route_desc {
     mimo_dtype id_dtype; /* MIMO_I32 or MIMO_I64 */
     int64_t tokens;      /* may differ between ranks, and be 0 */
     int64_t capacity;    /* rows that this rank's tile has; -1: as many as it needs */
-    mimo_memory memory;  /* where the ids lie: so far in host memory */
+    mimo_memory memory;  /* where the ids lie: where the communicator's tensors do */
 } mimo_route_desc;
 
 #define MIMO_ROUTE_DESC_INIT                                             \
