@@ -1,6 +1,6 @@
 /* Whole batches between devices, by the public calls: a set, rows with weights, and a combine with
- * the gradients of weights; in CUDA graphs that are replayed with other ids, with tiles that are too
- * small, and where ranks call different things. */
+ * the gradients of weights; in CUDA graphs that are replayed with other ids, with tiles that are
+ * too small, and where ranks call different things. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
