@@ -39,21 +39,23 @@ mimo_status mimo_expert_shape_read(mimo_expert_shape *out, const mimo_expert_siz
     MIMO_TRY(check_sizes(it));
     const int64_t ep = it->ranks / it->etp, own = it->top_k < ep ? it->top_k : ep;
     const bool narrow = it->top_k <= MIMO_PROGRAM_LEAVES_1 && it->etp <= MIMO_PROGRAM_LEAVES_1;
-    *out = (mimo_expert_shape){.ranks = (int32_t)it->ranks,
-                               .etp = (int32_t)it->etp,
-                               .ep = (int32_t)ep,
-                               .experts = (int32_t)it->experts,
-                               .held = (int32_t)(it->experts / ep),
-                               .by_held = mimo_divisor_of((uint32_t)(it->experts / ep)),
-                               .top_k = (int32_t)it->top_k,
-                               .alignment = (int32_t)it->alignment,
-                               .max_tokens = (int32_t)it->max_tokens,
-                               .tensors = (int32_t)it->tensors,
-                               .sums = (int32_t)it->sums,
-                               .returns = (int32_t)(own * it->etp),
-                               .words = narrow ? 1 : 2,
-                               .return_bytes = round_up(it->return_bytes, 16),
-                               .flat_bytes = round_up(it->flat_bytes, 16)};
+    *out = (mimo_expert_shape){
+        .ranks = (int32_t)it->ranks,
+        .etp = (int32_t)it->etp,
+        .ep = (int32_t)ep,
+        .experts = (int32_t)it->experts,
+        .held = (int32_t)(it->experts / ep),
+        .by_held = mimo_divisor_of((uint32_t)(it->experts / ep)),
+        .top_k = (int32_t)it->top_k,
+        .alignment = (int32_t)it->alignment,
+        .max_tokens = (int32_t)it->max_tokens,
+        .by_tokens = mimo_divisor_of(it->max_tokens > 0 ? (uint32_t)it->max_tokens : 1),
+        .tensors = (int32_t)it->tensors,
+        .sums = (int32_t)it->sums,
+        .returns = (int32_t)(own * it->etp),
+        .words = narrow ? 1 : 2,
+        .return_bytes = round_up(it->return_bytes, 16),
+        .flat_bytes = round_up(it->flat_bytes, 16)};
     return MIMO_OK;
 }
 

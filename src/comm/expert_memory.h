@@ -40,15 +40,16 @@ enum {
 typedef struct mimo_expert_shape {
     int32_t ranks, etp, ep; /* P = etp * ep */
     int32_t experts, held;  /* E, L */
-    mimo_divisor by_held;
-    int32_t top_k;         /* k */
-    int32_t alignment;     /* of each expert's first row, in rows */
-    int32_t max_tokens;    /* N */
-    int32_t tensors, sums; /* most tensors of a call, and most of these by token */
-    int32_t returns;       /* R = min(k, ep) * etp: most partial sums that a token gets */
-    int32_t words;         /* of a sum's program: 1 where k and etp are at most 8, otherwise 2 */
-    int64_t return_bytes;  /* W: from one row of a return tile to the next, a multiple of 16 */
-    int64_t flat_bytes;    /* W': the widest row of a flat tile; 0: there are none */
+    mimo_divisor by_held;   /* by L */
+    int32_t top_k;          /* k */
+    int32_t alignment;      /* of each expert's first row, in rows */
+    int32_t max_tokens;     /* N */
+    mimo_divisor by_tokens; /* by N; by 1 where that is 0 */
+    int32_t tensors, sums;  /* most tensors of a call, and most of these by token */
+    int32_t returns;        /* R = min(k, ep) * etp: most partial sums that a token gets */
+    int32_t words;          /* of a sum's program: 1 where k and etp are at most 8, otherwise 2 */
+    int64_t return_bytes;   /* W: from one row of a return tile to the next, a multiple of 16 */
+    int64_t flat_bytes;     /* W': the widest row of a flat tile; 0: there are none */
 } mimo_expert_shape;
 
 /*

@@ -150,6 +150,8 @@ __device__ void count_pairs(const mimo_route_launch &it, Share share, uint16_t *
 #pragma unroll
         for (int r = 0; r < kBatch; r++) {
             const int pair = first + r * 32 + threadIdx.x % 32;
+            if (first + r * 32 >= share.end) // of the whole warp
+                break;
             const uint32_t number = count_pair(counts, id[r], bits);
             if (pair < share.end) {
                 own.id[pair] = (uint16_t)id[r];
@@ -341,70 +343,62 @@ __device__ void count_rows(const mimo_expert_group &group, const Counts &counts)
     for (int e = threadIdx.x; e < shape.experts; e += kThreads) {
         uint32_t rows = 0;
         with_counts(group, e, [&](int, int32_t pairs) { rows += (uint32_t)pairs; });
-        rows += shape.alignment - 1;
-        counts.rank[e] = (int32_t)(rows - rows % shape.alignment);
+        const uint32_t over = shape.alignment > 1 ? rows % shape.alignment : 0;
+        counts.rank[e] = (int32_t)(rows + (over > 0 ? shape.alignment - over : 0));
     }
     __syncthreads();
 }
 
-// Where an expert's rows begin and end in the tiles of its x. `sums` are those of the rows.
-struct Rows {
-    int32_t first, end;
-};
-
-__device__ Rows rows_of(const int32_t *sums, int e, int held)
+// The rows of all experts before one.
+__device__ uint32_t rows_before(const int32_t *sums, int e)
 {
-    const int begin = e - e % held; // the first expert of its x
-    const uint32_t before = begin > 0 ? (uint32_t)sums[begin - 1] : 0;
-    const uint32_t first = e > 0 ? (uint32_t)sums[e - 1] : 0;
-    return {(int32_t)(first - before), (int32_t)((uint32_t)sums[e] - before)};
+    return e > 0 ? (uint32_t)sums[e - 1] : 0;
 }
 
+// Rows that the tiles of an x need.
+__device__ int32_t rows_needed(const int32_t *sums, int x, int held)
+{
+    return (int32_t)((uint32_t)sums[(x + 1) * held - 1] - rows_before(sums, x * held));
+}
+
+// Where an expert's rows begin and end in the tiles of its x, for each rank. `sums` are those of
+// the rows.
 __device__ void place_expert(const mimo_route_launch &it, const int32_t *sums, int e)
 {
     const mimo_expert_shape &shape = it.group.shape;
-    const Rows rows = rows_of(sums, e, shape.held);
-    const int x = e / shape.held, local = e % shape.held;
-    int32_t at = rows.first;
+    const int x = mimo_expert_x(&shape, e), local = e - x * shape.held;
+    const uint32_t before = rows_before(sums, x * shape.held);
+    int32_t at = (int32_t)(rows_before(sums, e) - before);
     with_counts(it.group, e, [&](int rank, int32_t pairs) {
         it.tables.starts[rank * shape.experts + e] = at;
         at += pairs;
     });
     if (x == it.group.rank / shape.etp) {
         it.tables.filled[local] = at;
-        it.tables.ends[local] = rows.end;
+        it.tables.ends[local] = (int32_t)((uint32_t)sums[e] - before);
     }
-    if (local == shape.held - 1)
-        it.tables.needed[x] = rows.end;
 }
 
-// By all threads of a block. Returns whether a tile has fewer rows than it needs.
-__device__ bool read_heads(const mimo_route_launch &it, const int32_t *sums)
+// By all threads of a block: the sizes of tiles, and what the report of the dispatch needs.
+__device__ void measure_tiles(const mimo_route_launch &it, const int32_t *sums)
 {
     const mimo_expert_shape &shape = it.group.shape;
     const mimo_inbox_head *heads =
         part_of<mimo_inbox_head>(it.group, it.group.rank, it.group.at.inbox_head);
     bool small = false;
     for (int rank = threadIdx.x; rank < shape.ranks; rank += kThreads) {
-        const int last = (rank / shape.etp + 1) * shape.held - 1;
+        const int x = rank / shape.etp, rows = rows_needed(sums, x, shape.held);
         const int32_t capacity = __ldcg(&heads[rank].capacity);
         it.tables.tokens[rank] = __ldcg(&heads[rank].tokens);
         it.tables.capacity[rank] = capacity;
-        small = small || rows_of(sums, last, shape.held).end > capacity;
+        it.tables.needed[x] = rows;
+        atomicMax(&it.group.counters->rows, rows);
+        small = small || rows > capacity;
     }
-    return __syncthreads_or(small);
-}
-
-// For the report of the dispatch.
-__device__ void count_route(const mimo_route_launch &it, const int32_t *sums, bool small)
-{
-    const mimo_expert_shape &shape = it.group.shape;
-    mimo_expert_counters *counters = it.group.counters;
-    for (int x = threadIdx.x; x < shape.ep; x += kThreads)
-        atomicMax(&counters->rows, rows_of(sums, (x + 1) * shape.held - 1, shape.held).end);
+    small = __syncthreads_or(small);
     if (threadIdx.x == 0) {
-        counters->routes++;
-        counters->overflows += small;
+        it.group.counters->routes++;
+        it.group.counters->overflows += small;
     }
 }
 
@@ -415,7 +409,7 @@ __device__ void know(const mimo_route_launch &it, const Counts &counts)
     scan(counts.rank, shape.experts);
     for (int e = threadIdx.x; e < shape.experts; e += kThreads)
         place_expert(it, counts.rank, e);
-    count_route(it, counts.rank, read_heads(it, counts.rank));
+    measure_tiles(it, counts.rank);
 }
 
 // The set was ended: a route without tokens, by which no move waits for anything.
@@ -558,25 +552,43 @@ template <int kMost> __device__ void write_program(uint64_t *to, const uint64_t 
         to[w] = program[w];
 }
 
-template <int kMost> __device__ void place_token(const mimo_route_launch &it, int rank, int token)
+// A token of any rank: its rows, and the sum of those here.
+template <int kMost> __device__ void place_token(const mimo_route_launch &it, int64_t at)
 {
     const mimo_expert_shape &shape = it.group.shape;
-    const int64_t at = (int64_t)rank * shape.max_tokens + token;
+    const int rank = (int)mimo_divide((uint32_t)at, shape.by_tokens);
+    const int token = (int)(at - (int64_t)rank * shape.max_tokens);
     const Pairs<kMost> pairs = read_pairs<kMost>(it, rank, at);
-    const Lost lost = find_lost<kMost>(it, pairs);
     uint64_t program[2];
     mimo_token sorted;
-    mimo_token_read(&sorted, pairs.id, kMost, kMost);
+    if (token >= it.tables.tokens[rank])
+        return;
+    const Lost lost = find_lost<kMost>(it, pairs);
     write_rows<kMost>(it, at, pairs);
+    mimo_token_read(&sorted, pairs.id, kMost, kMost);
     mimo_partial_program(program, &sorted, &shape, it.group.rank / shape.etp, lost.here, kMost);
     write_program<kMost>(it.tables.partial + at * mimo_words_of(kMost), program);
-    if (rank != it.group.rank)
+}
+
+// A token of this rank: where its pairs are, and the sum of what it gets.
+template <int kMost> __device__ void place_own(const mimo_route_launch &it, int token)
+{
+    const mimo_expert_shape &shape = it.group.shape;
+    const int rank = it.group.rank;
+    const Pairs<kMost> pairs =
+        read_pairs<kMost>(it, rank, (int64_t)rank * shape.max_tokens + token);
+    uint64_t program[2];
+    mimo_token sorted;
+    if (token >= it.tables.tokens[rank])
         return;
+    const Lost lost = find_lost<kMost>(it, pairs);
     write_xs<kMost>(it, token, pairs);
+    mimo_token_read(&sorted, pairs.id, kMost, kMost);
     mimo_total_program(program, &sorted, &shape, lost.any, kMost);
     write_program<kMost>(it.tables.total + token * mimo_words_of(kMost), program);
 }
 
+// Tokens of all ranks, then once more those of this one: other threads find their other sums.
 template <int kMost>
 __global__ void __launch_bounds__(kPlaceThreads)
     place_kernel(const __grid_constant__ mimo_route_launch it)
@@ -585,12 +597,12 @@ __global__ void __launch_bounds__(kPlaceThreads)
     await_stream();
     const uint64_t call = number_of_call(it.group);
     const int64_t tokens = (int64_t)shape.ranks * shape.max_tokens;
-    for (int64_t i = (int64_t)blockIdx.x * kPlaceThreads + threadIdx.x; i < tokens;
-         i += (int64_t)gridDim.x * kPlaceThreads) {
-        const int rank = (int)(i / shape.max_tokens), token = (int)(i % shape.max_tokens);
-        if (token < it.tables.tokens[rank])
-            place_token<kMost>(it, rank, token);
-    }
+    for (int64_t i = (int64_t)blockIdx.x * kPlaceThreads + threadIdx.x;
+         i < tokens + shape.max_tokens; i += (int64_t)gridDim.x * kPlaceThreads)
+        if (i < tokens)
+            place_token<kMost>(it, i);
+        else
+            place_own<kMost>(it, (int)(i - tokens));
     if (blockIdx.x == 0 && threadIdx.x == 0)
         mimo_shared_program(it.tables.shared, &shape);
     finish_call(it.group, call);
@@ -598,11 +610,12 @@ __global__ void __launch_bounds__(kPlaceThreads)
 
 // ----------------------------------------- launches -----------------------------------------
 
-cudaError_t launch_route(const mimo_route_launch &launch, int blocks, cudaStream_t stream)
+constexpr int kRouteAttributes = 2;
+
+void describe_route(cudaLaunchConfig_t &config, cudaLaunchAttribute *attributes, int blocks,
+                    int shared_bytes)
 {
-    cudaLaunchAttribute attributes[2] = {};
-    cudaLaunchConfig_t config = {};
-    void *arguments[] = {const_cast<mimo_route_launch *>(&launch)};
+    attributes[0] = attributes[1] = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = blocks;
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
@@ -610,17 +623,25 @@ cudaError_t launch_route(const mimo_route_launch &launch, int blocks, cudaStream
     attributes[1].val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = (size_t)kBytesOfExpert * launch.group.shape.experts;
-    config.stream = stream;
+    config.dynamicSmemBytes = shared_bytes;
     config.attrs = attributes;
-    config.numAttrs = blocks > 1 ? 2 : 0;
+    config.numAttrs = blocks > 1 ? kRouteAttributes : 0;
+}
+
+cudaError_t launch_route(const mimo_route_launch &launch, int blocks, cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attributes[kRouteAttributes];
+    void *arguments[] = {const_cast<mimo_route_launch *>(&launch)};
+    describe_route(config, attributes, blocks, kBytesOfExpert * launch.group.shape.experts);
+    config.stream = stream;
     return cudaLaunchKernelExC(&config, (const void *)route_kernel, arguments);
 }
 
 cudaError_t launch_place(const mimo_route_launch &launch, cudaStream_t stream)
 {
     const mimo_expert_shape &shape = launch.group.shape;
-    const int64_t tokens = (int64_t)shape.ranks * shape.max_tokens;
+    const int64_t tokens = ((int64_t)shape.ranks + 1) * shape.max_tokens;
     const int64_t blocks = (tokens + kPlaceThreads - 1) / kPlaceThreads;
     const dim3 grid((unsigned)(blocks < 1 ? 1 : blocks < kPlaceBlocks ? blocks : kPlaceBlocks));
     void (*kernel)(mimo_route_launch) = shape.words == 1 ? place_kernel<MIMO_PROGRAM_LEAVES_1>
@@ -642,11 +663,37 @@ static cudaError_t allow_shared(int bytes)
     return status;
 }
 
-static cudaError_t blocks_of_device(int *blocks)
+// Whether a cluster of the route kernel ever fits the current device: a part of one may have too
+// few multiprocessors that are near each other.
+static cudaError_t has_clusters(bool *out, int shared_bytes)
 {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attributes[kRouteAttributes];
+    int fit = 0;
+    cudaError_t status = runs_hopper_code(out, (const void *)route_kernel);
+    if (status != cudaSuccess || !*out)
+        return status;
+    describe_route(config, attributes, MIMO_ROUTE_BLOCKS, shared_bytes);
+    status = cudaOccupancyMaxActiveClusters(&fit, route_kernel, &config);
+    if (status != cudaSuccess)
+        (void)cudaGetLastError(); // then there are none
+    *out = status == cudaSuccess && fit > 0;
+    return cudaSuccess;
+}
+
+// Found once for a device and thread: a thread block fills a multiprocessor whatever the shape.
+static cudaError_t blocks_of_device(int *blocks, const mimo_expert_shape &shape)
+{
+    static thread_local int last = -1, found;
+    int device;
     bool clusters;
-    cudaError_t status = runs_hopper_code(&clusters, (const void *)route_kernel);
-    *blocks = clusters ? (int)MIMO_ROUTE_BLOCKS : 1;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess && device != last) {
+        status = has_clusters(&clusters, kBytesOfExpert * shape.experts);
+        found = clusters ? (int)MIMO_ROUTE_BLOCKS : 1;
+        last = status == cudaSuccess ? device : -1;
+    }
+    *blocks = found;
     return status;
 }
 
@@ -656,13 +703,13 @@ cudaError_t mimo_route_kernels_load(int *blocks, const mimo_expert_shape *shape)
                                       place_kernel<MIMO_PROGRAM_LEAVES_2>);
     if (status == cudaSuccess)
         status = allow_shared(kBytesOfExpert * shape->experts);
-    return status == cudaSuccess ? blocks_of_device(blocks) : status;
+    return status == cudaSuccess ? blocks_of_device(blocks, *shape) : status;
 }
 
 cudaError_t mimo_route_kernels(const mimo_route_launch *launch, cudaStream_t stream)
 {
     int blocks;
-    cudaError_t status = blocks_of_device(&blocks);
+    cudaError_t status = blocks_of_device(&blocks, launch->group.shape);
     if (status == cudaSuccess)
         status = launch_route(*launch, launch->blocks > 0 ? launch->blocks : blocks, stream);
     return status == cudaSuccess ? launch_place(*launch, stream) : status;
