@@ -91,15 +91,16 @@ __device__ bool gives_up(const mimo_expert_group &group, uint32_t spin)
     return spin % kSpinsPerAbortCheck == 0 && is_stopped(group);
 }
 
-// By one thread: wait until a peer lets this rank write for the call. False: store nothing more.
+// By one thread: wait until a peer lets this rank write for the call. False: store nothing more. A
+// peer that is in a later call has got all that it waited for in this one: it is asked nothing.
 __device__ bool await_ready_of(const mimo_expert_group &group, int peer, uint64_t call)
 {
     const uint64_t mine = mimo_ready_value(call, group.signature);
     for (uint32_t spin = 1;; spin++) {
         const uint64_t value = load_acquire(&about(group, peer)->ready);
-        if (value == mine)
+        if (value == mine || mimo_ready_call(value) > call)
             return true;
-        if (mimo_ready_call(value) >= call) {
+        if (mimo_ready_call(value) == call) {
             refuse(group, peer, {mine, value, peer - group.rank});
             return false;
         }
