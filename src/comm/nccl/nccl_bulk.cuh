@@ -27,9 +27,10 @@ namespace
 // ----------------------------------------- mbarriers ----------------------------------------
 
 // By one thread; its barriers are open for the others after open_barriers().
-__device__ void init_barrier(uint64_t *barrier)
+__device__ void init_barrier(uint64_t *barrier, uint32_t arrivals = 1)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(arrivals)
                  : "memory");
 }
 
@@ -59,6 +60,29 @@ __device__ void await(uint64_t *barrier, uint32_t phase)
                  "}\n" ::"r"(shared_address(barrier)),
                  "r"(phase)
                  : "memory");
+}
+
+// Without loads. What this thread did before is visible to those that await the phase.
+__device__ void arrive(uint64_t *barrier)
+{
+    asm volatile(
+        "mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+        : "memory");
+}
+
+// Whether a phase has ended: await() without the wait.
+__device__ bool has_ended(uint64_t *barrier, uint32_t phase)
+{
+    uint32_t ended;
+    asm volatile("{\n"
+                 ".reg .pred ended;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, ended;\n"
+                 "}\n"
+                 : "=r"(ended)
+                 : "r"(shared_address(barrier)), "r"(phase)
+                 : "memory");
+    return ended != 0;
 }
 
 // ------------------------------------------ copies ------------------------------------------
@@ -99,6 +123,12 @@ template <int kPending> __device__ void await_writes()
 __device__ void order_bulk()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// Order bulk stores that follow, of any thread, after this thread's writes to shared memory.
+__device__ void order_shared()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 } // namespace

@@ -51,7 +51,7 @@ template <class T, class W> class Mover
             const int64_t from = __shfl_sync(~0u, row, program.leaf(v));
             const One leaf = {at < width ? widen(((const T *)tensor.from)[from * width + at])
                                          : Type()};
-            sum.visit(leaf, program.adds(v));
+            sum.visit(leaf, program.adds(v), v == 0);
         }
         return sum.top;
     }
@@ -85,7 +85,7 @@ template <class T, class W> class Mover
                 (const W *)(memory +
                             slot_offset(call, return_slot(call, index, item.token, part.slot)));
             const One leaf = part.own || at >= width ? own : One{widen(__ldcg(&from[at]))};
-            sum.visit(leaf, adds_of_part(call, of.total, shared, number));
+            sum.visit(leaf, adds_of_part(call, of.total, shared, number), number == 0);
         }
         return sum.top;
     }
@@ -110,10 +110,11 @@ template <class T, class W> class Mover
 __device__ void add_pairs(const Call &call, const mimo_moves_tensor *tensors, int index,
                           Peers &peers)
 {
+    const Worker worker = {(int)blockIdx.x, (int)gridDim.x};
     if (tensors[index].row_bytes == sizeof(float))
-        move_pair_sums<float>(call, tensors, index, peers);
+        move_pair_sums<float>(call, tensors, index, worker, peers);
     else
-        move_pair_sums<double>(call, tensors, index, peers);
+        move_pair_sums<double>(call, tensors, index, worker, peers);
 }
 
 template <class T, class W>
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     const Call call(program.moves);
     Peers peers;
     set_ready(call.group, call.number);
-    bool goes_on = true;
+    bool goes_on = blockIdx.x > 0 || peers.may_write(call); // calls are compared, whatever moves
     for (int i = 0; i < program.count && goes_on; i++)
         if (!program.tensors[i].by_pair)
             goes_on = Mover<T, W>(call, program.tensors[i], i)

@@ -126,42 +126,59 @@ class Order
 {
   public:
     __device__ Order(const Call &call, int worker, int workers, int pieces, bool own_first)
-        : call(call), pieces(pieces), own_first(own_first), at(worker), step(workers)
+        : call(call), pieces(pieces), own_first(own_first),
+          span(call.shape.ranks * kRound * max(pieces, 1)), round(worker / span),
+          within(worker - round * span), step_rounds(workers / span),
+          step_within(workers - step_rounds * span)
     {
-        const int rounds = (most_tokens(call) + kRound - 1) / kRound;
-        end = (rounds + kLag) * call.shape.ranks * kRound * pieces;
+        end = pieces > 0 ? (most_tokens(call) + kRound - 1) / kRound + kLag : 0;
     }
 
     // False: there is none left.
     __device__ bool next(Item &out)
     {
-        for (; at < end; at += step)
-            if (find(out)) {
-                at += step;
+        while (round < end) {
+            const bool found = find(out);
+            advance();
+            if (found)
                 return true;
-            }
+        }
         return false;
     }
 
     __device__ void stop()
     {
-        at = end;
+        end = 0;
     }
 
   private:
     const Call &call;
     int pieces;
     bool own_first;
-    int at, step, end;
+    int span; // items of a round
+    int round, within;
+    int step_rounds, step_within; // to the next item, without a division
+    int end;
+
+    __device__ void advance()
+    {
+        round += step_rounds;
+        within += step_within;
+        if (within >= span) {
+            within -= span;
+            round++;
+        }
+    }
 
     __device__ bool find(Item &out) const
     {
-        const int ranks = call.shape.ranks, tokens = at / pieces, all = ranks * kRound;
-        const int round = tokens / all, within = tokens - round * all, turn = within / kRound;
+        const int ranks = call.shape.ranks, token = pieces == 1 ? within : within / pieces;
+        const int turn = token / kRound;
         const bool leads = own_first ? turn == 0 : turn < ranks - 1;
-        out.piece = at - tokens * pieces;
-        out.source = (call.group.rank + turn + (own_first ? 0 : 1)) % ranks;
-        out.token = (leads ? round : round - kLag) * kRound + within % kRound;
+        const int source = call.group.rank + turn + (own_first ? 0 : 1);
+        out.piece = within - token * pieces;
+        out.source = source < ranks ? source : source - ranks;
+        out.token = (leads ? round : round - kLag) * kRound + token % kRound;
         return out.token >= 0 && out.token < call.tables.tokens[out.source];
     }
 };

@@ -10,6 +10,11 @@
 namespace
 {
 
+// Which rounds a warp takes.
+struct Worker {
+    int number, count;
+};
+
 // The tokens of one round of a source.
 struct PairRound {
     int source, first, count; // count: at most 32, one of each lane
@@ -17,10 +22,10 @@ struct PairRound {
 
 // Call run(round) for the rounds of a source that this worker takes, up to the first false.
 template <class Run>
-__device__ bool for_rounds(const Call &call, int source, int worker, int workers, Run run)
+__device__ bool for_rounds(const Call &call, int source, const Worker &worker, Run run)
 {
     const int tokens = call.tables.tokens[source];
-    for (int first = worker * kRound; first < tokens; first += workers * kRound)
+    for (int first = worker.number * kRound; first < tokens; first += worker.count * kRound)
         if (!run(PairRound{source, first, min(kRound, tokens - first)}))
             return false;
     return true;
@@ -124,15 +129,14 @@ template <class Value> struct PairRows {
 
 template <class Value>
 __device__ void move_pair_rows(const Call &call, const mimo_moves_tensor *tensors, int index,
-                               Peers &peers)
+                               const Worker &worker, Peers &peers)
 {
     const PairRows<Value> pairs = {call, tensors[index], index};
-    const int worker = blockIdx.x, workers = gridDim.x;
-    bool goes_on = for_rounds(call, call.group.rank, worker, workers, [&](const PairRound &round) {
+    bool goes_on = for_rounds(call, call.group.rank, worker, [&](const PairRound &round) {
         return peers.may_write(call) && pairs.send(round);
     });
     for (int n = 1; n < call.shape.ranks && goes_on; n++)
-        goes_on = for_rounds(call, (call.group.rank + n) % call.shape.ranks, worker, workers,
+        goes_on = for_rounds(call, (call.group.rank + n) % call.shape.ranks, worker,
                              [&](const PairRound &round) { return pairs.receive(round); });
 }
 
@@ -263,17 +267,16 @@ template <class Value> struct PairSums {
 
 template <class Value>
 __device__ void move_pair_sums(const Call &call, const mimo_moves_tensor *tensors, int index,
-                               Peers &peers)
+                               const Worker &worker, Peers &peers)
 {
     const PairSums<Value> pairs = {call, tensors[index], index};
-    const int worker = blockIdx.x, workers = gridDim.x;
     bool goes_on = true;
     for (int n = 1; n < call.shape.ranks && goes_on; n++)
         goes_on = for_rounds(
-            call, (call.group.rank + n) % call.shape.ranks, worker, workers,
+            call, (call.group.rank + n) % call.shape.ranks, worker,
             [&](const PairRound &round) { return peers.may_write(call) && pairs.send(round); });
     if (goes_on)
-        for_rounds(call, call.group.rank, worker, workers,
+        for_rounds(call, call.group.rank, worker,
                    [&](const PairRound &round) { return pairs.receive(round); });
 }
 

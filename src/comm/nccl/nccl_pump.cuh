@@ -47,7 +47,7 @@ template <int kStages> __device__ void open_ring(PumpRing<kStages> &ring)
 // kAhead: items that are loaded ahead of the one that is stored. kBehind: items whose writes are on
 // their way. Items of all runs of a pump have consecutive numbers, from 0. Every lane calls
 //
-//   Next next(number, load)      take the next item, and keep what is needed to store and to post it
+//   Next next(number, load)      take the next item, and keep what its store and flags need
 //   bool may_store(number)       false: nothing is stored, and next() says NO_MORE from now on
 //   void store(number, stage)    issue bulk stores from a stage, in any lanes
 //

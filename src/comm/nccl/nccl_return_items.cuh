@@ -52,11 +52,14 @@ struct Programs {
     Program partial, total;
     bool own;
 
+    Programs() = default;
+
     __device__ Programs(const Call &call, const Item &item)
         : partial(Program::read(call, call.tables.partial, token_index(call, item))),
           own(item.source == call.group.rank)
     {
-        total = own ? Program::read(call, call.tables.total, item.token) : Program{};
+        total =
+            own ? Program::read(call, call.tables.total, item.token) : Program{{}, partial.words};
     }
 
     // Whether there is anything to do.
@@ -83,7 +86,7 @@ struct Part {
 __device__ Part part_of_sum(const Call &call, const Program &partial, const Program &total,
                             const Program &shared, int number)
 {
-    const int etp = call.shape.etp, u = number / etp, w = number - u * etp;
+    const int etp = call.shape.etp, u = etp == 1 ? number : number / etp, w = number - u * etp;
     const int n = total.leaf(u), t = shared.leaf(w);
     return {n * etp + t,
             partial.leaves() > 0 && n == partial.ordinal() && t == call.group.rank % etp};
@@ -93,7 +96,7 @@ __device__ Part part_of_sum(const Call &call, const Program &partial, const Prog
 __device__ int adds_of_part(const Call &call, const Program &total, const Program &shared,
                             int number)
 {
-    const int etp = call.shape.etp, u = number / etp, w = number - u * etp;
+    const int etp = call.shape.etp, u = etp == 1 ? number : number / etp, w = number - u * etp;
     return shared.adds(w) + (w == etp - 1 ? total.adds(u) : 0);
 }
 

@@ -110,15 +110,18 @@ struct Shared {
 
 __device__ void move_pairs(const Call &call, const Tensors &tensors)
 {
+    const Worker worker = {(int)blockIdx.x, (int)gridDim.x};
     Peers peers;
+    if (blockIdx.x == 0)
+        peers.may_write(call); // also where this rank writes nothing: calls are compared
     for (int i = 0; i < tensors.count; i++) {
         const mimo_moves_tensor &tensor = tensors.list[i];
         if (!tensor.by_pair)
             continue;
         if (tensor.row_bytes == sizeof(float))
-            move_pair_rows<float>(call, tensors.list, i, peers);
+            move_pair_rows<float>(call, tensors.list, i, worker, peers);
         else
-            move_pair_rows<double>(call, tensors.list, i, peers);
+            move_pair_rows<double>(call, tensors.list, i, worker, peers);
         zero_padding(call, tensor, blockIdx.x, gridDim.x);
     }
 }
