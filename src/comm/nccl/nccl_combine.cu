@@ -90,7 +90,9 @@ bool is_bulk(const mimo_moves_call &call)
 cudaError_t mimo_combine_launch(const mimo_moves_call *call, int blocks, cudaStream_t stream)
 {
     bool bulk;
-    const cudaError_t status = runs_bulk(&bulk);
+    cudaError_t status = runs_bulk(&bulk);
+    if (status == cudaSuccess)
+        status = mimo_moves_gate_launch(&call->moves, stream);
     if (status != cudaSuccess)
         return status;
     if (!bulk || !is_bulk(*call))
@@ -102,6 +104,8 @@ cudaError_t mimo_combine_load(void)
 {
     bool bulk;
     cudaError_t status = runs_bulk(&bulk);
+    if (status == cudaSuccess)
+        status = mimo_moves_gate_load();
     if (status == cudaSuccess)
         status = mimo_combine_words_load();
     return status == cudaSuccess && bulk ? load_bulk() : status;

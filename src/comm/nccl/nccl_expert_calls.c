@@ -89,8 +89,8 @@ mimo_status mimo_nccl_route_start(mimo_comm *comm, const mimo_route_call *it, mi
 
 /* --------------------------------------- moves -------------------------------------- */
 
-/* Combine cuts rows where it has fewer of them than adders: 132 thread blocks of 15. The same on
- * all ranks, whatever their devices. */
+/* Combine cuts rows where it has fewer of them than about 16 for each of 132 thread blocks. The
+ * same on all ranks, whatever their devices. */
 enum { FILL = 2048 };
 
 static int64_t flat_bytes(const mimo_expert_memory *memory)
@@ -133,9 +133,11 @@ static mimo_status enter_buffers(mimo_comm *comm, const mimo_expert_move *it, cu
 
 static mimo_moves_call launch_of(const mimo_expert_move *it)
 {
-    mimo_moves_call launch = {
-        .moves = {.group = group_of(&it->call), .tables = it->call.tables, .fill = FILL},
-        .count = it->count};
+    mimo_moves_call launch = {.moves = {.group = group_of(&it->call),
+                                        .tables = it->call.tables,
+                                        .fill = FILL,
+                                        .gated = it->call.ctas > 0},
+                              .count = it->count};
     for (int i = 0; i < it->count; i++)
         launch.tensors[i] = tensor_of(it, i);
     return launch;

@@ -27,8 +27,10 @@ enum { MIMO_MOVES_TENSORS = 16 }; /* the most of a call: they are arguments of t
 typedef struct mimo_moves {
     mimo_expert_group group;
     mimo_route_tables tables;
-    int32_t fill; /* combine cuts rows into pieces where there are fewer items than this; the same
+    int32_t fill;  /* combine cuts rows into pieces where there are fewer items than this; the same
                      on all ranks; 0: never */
+    int32_t gated; /* 1: the caller limits thread blocks, so none of them waits for all peers to be
+                      late: a gate waits in front (nccl_moves_gate.cu) */
 } mimo_moves;
 
 /* A tensor of a call. Of `rows`, `from` has this rank's tokens and `to` is its tile; of `combine`,
@@ -62,12 +64,16 @@ cudaError_t mimo_combine_launch(const mimo_moves_call *call, int blocks, cudaStr
  * bytes, and on devices before Hopper. */
 cudaError_t mimo_combine_words_launch(const mimo_moves_call *call, int blocks, cudaStream_t stream);
 
+/* Enqueue the gate, where there is one: the two above do so. */
+cudaError_t mimo_moves_gate_launch(const mimo_moves *moves, cudaStream_t stream);
+
 /* Load both kernels onto the current device, and allow them their shared memory. To be called
  * before the first launch: CUDA may otherwise do so at a launch, and wait for the device, while a
  * peer's kernel spins on it. */
 cudaError_t mimo_rows_load(void);
 cudaError_t mimo_combine_load(void);
 cudaError_t mimo_combine_words_load(void);
+cudaError_t mimo_moves_gate_load(void);
 
 /* Thread blocks of a launch under a budget of multiprocessors; one block occupies one. 0: as many
  * as the kernel can use with nothing beside it. `most` is what is left for kernels that wait. */

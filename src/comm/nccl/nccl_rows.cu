@@ -302,6 +302,9 @@ template <int kMost> cudaError_t allow_shared_memory()
 
 cudaError_t mimo_rows_launch(const mimo_moves_call *call, int blocks, cudaStream_t stream)
 {
+    const cudaError_t status = mimo_moves_gate_launch(&call->moves, stream);
+    if (status != cudaSuccess)
+        return status;
     return call->count <= kFew ? enqueue<kFew>(*call, blocks, stream)
                                : enqueue<MIMO_MOVES_TENSORS>(*call, blocks, stream);
 }
@@ -310,6 +313,8 @@ cudaError_t mimo_rows_load(void)
 {
     bool bulk;
     cudaError_t status = runs_hopper_code(&bulk, (const void *)move_to_experts<kFew>);
+    if (status == cudaSuccess)
+        status = mimo_moves_gate_load();
     if (status == cudaSuccess)
         status = load_kernels(move_to_experts<kFew>, move_to_experts<MIMO_MOVES_TENSORS>);
     if (status == cudaSuccess && bulk)
