@@ -3,6 +3,7 @@
 #include "comm/nccl/nccl_moves_bugs.h"
 #include "delay.h"
 #include "gpu_calls.h"
+#include "meeting.h"
 #include "moves_bed.h"
 
 static void load(void)
@@ -99,6 +100,7 @@ MPI_TEST(moves, rows)
     for (int i = 0; i < CASES; i++) {
         moves_case its = cases[i];
         its.return_bytes = 64;
+        its.gated = i % 2;
         run_case(&its, kinds, 3, false);
     }
 }
@@ -146,6 +148,7 @@ static void add_cases(mimo_dtype dtype, bool narrow, int64_t width, int first)
         moves_case its = cases[i];
         its.return_bytes = (8 * width + 15) / 16 * 16;
         its.fill = i % 3 == 0 ? 0 : 2000;
+        its.gated = i / 2 % 2;
         run_case(&its, kinds, 2, true);
     }
 }
@@ -270,6 +273,76 @@ MPI_TEST(moves, refused_and_aborted)
     load();
     for (int i = 0; i < 4; i++)
         end_early(i % 2 == 0, i / 2 == 0);
+}
+
+/* ------------------------------------------ waits ------------------------------------------- */
+
+/* Two ranks exchange rows, and a third one has nothing to do with them: it may be a call ahead. */
+MPI_TEST(moves, idle_rank_is_ahead)
+{
+    enum { TOKENS = 300, CALLS = 40 };
+    static const moves_kind kinds[] = {{.dtype = MIMO_BF16, .width = 2048}};
+    static int32_t ids[2][TOKENS];
+    int32_t *const lists[] = {ids[0], ids[1], ids[0]};
+    const moves_case its = {.ranks = 3,
+                            .etp = 1,
+                            .experts = 3,
+                            .top_k = 1,
+                            .alignment = 1,
+                            .max_tokens = TOKENS,
+                            .late = -1,
+                            .return_bytes = 8192};
+    load();
+    moves_bed *bed = moves_bed_new(&its);
+    moves_tensors *tensors = moves_tensors_new(bed, kinds, 1);
+    for (int i = 0; i < TOKENS; i++) {
+        ids[0][i] = 1;
+        ids[1][i] = 0;
+    }
+    moves_bed_set(bed, (const int64_t[]){TOKENS, TOKENS, 0}, lists);
+    moves_fill(bed, tensors, true, 1);
+    for (int i = 0; i < CALLS; i++) {
+        const bool combine = i % 2 == 1;
+        moves_enqueue(bed, tensors, combine, combine ? mimo_combine_launch : mimo_rows_launch);
+    }
+    moves_wait(bed);
+    MPI_EXPECT(!bed->note->refusal.noted && !bed->note->abort, "%s", "no call is refused");
+    moves_tensors_free(bed, tensors);
+    moves_bed_free(bed);
+}
+
+/* A call whose peers are late holds one warp: others have the multiprocessors. */
+MPI_TEST(moves, gate_holds_no_multiprocessors)
+{
+    static const moves_kind kinds[] = {{.dtype = MIMO_BF16, .width = 512}};
+    moves_case its = cases[1];
+    meeting *met, seen = {0};
+    its.return_bytes = 2048;
+    its.gated = 1;
+    its.late = -1;
+    load();
+    moves_bed *bed = moves_bed_new(&its);
+    moves_tensors *tensors = moves_tensors_new(bed, kinds, 1);
+    EXPECT_CUDA(cudaMalloc((void **)&met, sizeof *met));
+    /* Once, so that its kernel is loaded. */
+    EXPECT_CUDA(meet(met, 8, bed->ranks[1].stream));
+    EXPECT_CUDA(cudaStreamSynchronize(bed->ranks[1].stream));
+    EXPECT_CUDA(cudaMemset(met, 0, sizeof *met));
+    moves_bed_draw(bed, 1);
+    moves_fill(bed, tensors, true, 1);
+    moves_enqueue_on(bed, tensors, true, mimo_combine_launch, 0);
+    delay_host(5000);
+    EXPECT_CUDA(meet(met, 8, bed->ranks[1].stream));
+    EXPECT_CUDA(cudaStreamSynchronize(bed->ranks[1].stream));
+    EXPECT_CUDA(cudaMemcpy(&seen, met, sizeof seen, cudaMemcpyDeviceToHost));
+    MPI_EXPECT(seen.missed == 0, "%d of %d thread blocks found no multiprocessor", seen.missed,
+               seen.arrived);
+    moves_enqueue_on(bed, tensors, true, mimo_combine_launch, 1);
+    moves_wait(bed);
+    MPI_EXPECT_BITS(moves_compare(bed, tensors, true, 1), "combine behind a gate");
+    EXPECT_CUDA(cudaFree(met));
+    moves_tensors_free(bed, tensors);
+    moves_bed_free(bed);
 }
 
 /* ---------------------------------------- bugs on purpose ----------------------------------- */

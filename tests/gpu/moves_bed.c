@@ -21,9 +21,11 @@ static void *take(int64_t bytes)
     return memory;
 }
 
+/* It is there on return: cudaMemcpy alone may return earlier, and no stream here waits for it. */
 static void upload(void *to, const void *from, int64_t bytes)
 {
     EXPECT_CUDA(cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyHostToDevice));
+    EXPECT_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
 static mimo_expert_shape shape_of(const moves_case *its)
@@ -36,6 +38,7 @@ static mimo_expert_shape shape_of(const moves_case *its)
                                      .alignment = its->alignment,
                                      .max_tokens = its->max_tokens,
                                      .tensors = 4,
+                                     .sums = 4,
                                      .return_bytes = its->return_bytes};
     MPI_EXPECT_OK(mimo_expert_shape_read(&shape, &sizes));
     return shape;
@@ -60,6 +63,7 @@ static void open_rank(moves_bed *bed, int r)
     group->signature = 7;
     EXPECT_CUDA(cudaHostGetDevicePointer((void **)&group->note, bed->note, 0));
     rank->moves.fill = bed->its.fill;
+    rank->moves.gated = bed->its.gated;
     EXPECT_CUDA(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
 }
 
@@ -245,6 +249,13 @@ void moves_bed_draw(moves_bed *bed, uint64_t seed)
 {
     const plain_draw draw = {seed, bed->its.max_tokens, seed % 2 == 0};
     plain_route_draw(bed->plain, &draw);
+    set_tables(bed);
+}
+
+void moves_bed_set(moves_bed *bed, const int64_t *tokens, int32_t *const *ids)
+{
+    for (int64_t r = 0; r < bed->its.ranks; r++)
+        plain_route_set(bed->plain, r, tokens[r], ids[r]);
     set_tables(bed);
 }
 

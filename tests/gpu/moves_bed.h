@@ -17,7 +17,7 @@ typedef struct moves_case {
     int64_t ranks, etp, experts, top_k, alignment;
     int64_t max_tokens;
     int64_t missing; /* rows that the tiles of odd ranks have less than they need */
-    int32_t fill;
+    int32_t fill, gated;
     int late; /* a rank that begins every call later; -1: none */
     int64_t return_bytes;
 } moves_case;
@@ -59,6 +59,9 @@ void moves_bed_free(moves_bed *bed);
 void moves_bed_draw(moves_bed *bed, uint64_t seed);
 /* The same for given tokens of each rank, all ids random. */
 void moves_bed_draw_even(moves_bed *bed, uint64_t seed, int64_t tokens);
+
+/* The same for given ids of each rank. */
+void moves_bed_set(moves_bed *bed, const int64_t *tokens, int32_t *const *ids);
 
 /* A call's tensors on all ranks: tiles of tokens and of experts. */
 typedef struct moves_tensors {
