@@ -35,6 +35,19 @@ cudaError_t runs_hopper_code(bool *out, const void *kernel)
     return status;
 }
 
+// The same, and a thread block can have this much shared memory: some newer devices have less.
+cudaError_t runs_hopper_code_with(bool *out, const void *kernel, size_t shared_bytes)
+{
+    int device, most = 0;
+    cudaError_t status = runs_hopper_code(out, kernel);
+    if (status == cudaSuccess && *out)
+        status = cudaGetDevice(&device);
+    if (status == cudaSuccess && *out)
+        status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    *out = *out && most >= (int)shared_bytes;
+    return status;
+}
+
 // Load kernels onto the current device. CUDA does so by itself when a kernel is first launched, and
 // may then wait for the device.
 template <class... Kernels> cudaError_t load_kernels(Kernels... kernels)

@@ -73,7 +73,9 @@ cudaError_t load_bulk()
 
 cudaError_t runs_bulk(bool *out)
 {
-    return runs_hopper_code(out, (const void *)combine_in_bulk<float, float, MIMO_PROGRAM_BELOW>);
+    return runs_hopper_code_with(out,
+                                 (const void *)combine_in_bulk<float, float, MIMO_PROGRAM_BELOW>,
+                                 shared_bytes<__half, float, MIMO_PROGRAM_BELOW>() + kStaticBytes);
 }
 
 // All ranks find the same: widths are alike.

@@ -332,8 +332,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ------------------------------------------- host -------------------------------------------
 
 constexpr int kRingBytes = 176 << 10, kMostVectors = 224, kBuffers = 4;
+constexpr int kStaticBytes = 18 << 10; // of Shared, at most
 #if MIMO_HAS_BULK
-static_assert(kMostVectors == kVectors && kBuffers == kOuts && kThreads == (kPoster + 2) * 32,
+static_assert(kMostVectors == kVectors && kBuffers == kOuts && kThreads == (kPoster + 2) * 32 &&
+                  sizeof(Shared) <= kStaticBytes,
               "the kernel has the same");
 #endif
 

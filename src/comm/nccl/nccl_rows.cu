@@ -93,6 +93,7 @@ __device__ void zero_padding(const Call &call, const mimo_moves_tensor &tensor, 
 struct Tensors {
     const mimo_moves_tensor *list;
     int count;
+    bool bulk; // rows move in bulk, where they can
 };
 
 struct Mover {
@@ -193,7 +194,7 @@ __device__ void move_rows(const Call &call, const Tensors &tensors, Shared &shar
             continue;
         RowItems items(call, tensors.list, i, worker, workers);
 #if MIMO_HAS_BULK
-        if (is_bulk(tensor, call.group.rank)) {
+        if (tensors.bulk && is_bulk(tensor, call.group.rank)) {
             PumpedRows pumped = {items, call, peers, mover.kept};
             pump.run(pumped);
         } else
@@ -249,6 +250,7 @@ __device__ void run_poster(const Call &, Shared &)
 template <int kMost> struct Arguments {
     mimo_moves moves;
     int32_t count;
+    bool bulk;
     mimo_moves_tensor tensors[kMost];
 };
 
@@ -261,7 +263,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     const int warp = threadIdx.x / 32;
     await_stream();
     const Call call(arguments.moves);
-    const Tensors tensors = {arguments.tensors, arguments.count};
+    const Tensors tensors = {arguments.tensors, arguments.count, arguments.bulk};
     set_ready(call.group, call.number);
     open_shared(shared);
     if (warp < kMovers)
@@ -278,18 +280,23 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 constexpr int kFew = 3; // tensors
 constexpr int kStageBytes = kMovers * kStages * (int)kStage;
 
+cudaError_t runs_bulk(bool *out)
+{
+    return runs_hopper_code_with(out, (const void *)move_to_experts<kFew>,
+                                 kStageBytes + sizeof(Shared));
+}
+
 template <int kMost>
 cudaError_t enqueue(const mimo_moves_call &call, int blocks, cudaStream_t stream)
 {
-    Arguments<kMost> arguments = {call.moves, call.count, {}};
-    bool bulk;
+    Arguments<kMost> arguments = {call.moves, call.count, false, {}};
     for (int i = 0; i < call.count; i++)
         arguments.tensors[i] = call.tensors[i];
-    cudaError_t status = runs_hopper_code(&bulk, (const void *)move_to_experts<kMost>);
+    const cudaError_t status = runs_bulk(&arguments.bulk);
     if (status != cudaSuccess)
         return status;
-    return launch_early(move_to_experts<kMost>, blocks, kWarps * 32, bulk ? kStageBytes : 0, stream,
-                        arguments);
+    return launch_early(move_to_experts<kMost>, blocks, kWarps * 32,
+                        arguments.bulk ? kStageBytes : 0, stream, arguments);
 }
 
 template <int kMost> cudaError_t allow_shared_memory()
@@ -312,7 +319,7 @@ cudaError_t mimo_rows_launch(const mimo_moves_call *call, int blocks, cudaStream
 cudaError_t mimo_rows_load(void)
 {
     bool bulk;
-    cudaError_t status = runs_hopper_code(&bulk, (const void *)move_to_experts<kFew>);
+    cudaError_t status = runs_bulk(&bulk);
     if (status == cudaSuccess)
         status = mimo_moves_gate_load();
     if (status == cudaSuccess)
