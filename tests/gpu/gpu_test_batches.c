@@ -29,6 +29,7 @@ typedef struct batch {
     test_room ids;
     test_tile tokens[2], tiles[2]; /* rows and weights, as they are moved */
     test_tile given[2], sums[2];   /* what experts give back, and what becomes of it */
+    mimo_stream stream;
     uint64_t seed;
     bool last_apart; /* no token of the last rank has an expert, and none goes there */
 } batch;
@@ -42,7 +43,7 @@ static int ranks_of(const batch *it)
 
 /* ------------------------------------------ its life ---------------------------------------- */
 
-static void open_dispatch(batch *it)
+static void open_dispatch(batch *it, int ctas)
 {
     mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
     const batch_case *its = it->its;
@@ -54,19 +55,21 @@ static void open_dispatch(batch *it)
     desc.alignment = its->alignment;
     desc.narrow_sums = its->narrow;
     desc.buffers_only = its->shared;
+    desc.ctas = ctas;
     desc.name = "layer 3";
     MPI_EXPECT_OK(mimo_dispatch_create(&it->dispatch, mpi_test_comm(), &desc));
     MPI_EXPECT_OK(mimo_route_create(&it->route, it->dispatch));
 }
 
-static batch open_batch(const batch_case *its)
+/* Of a dispatch with this number of thread blocks; 0: as many as it likes. */
+static batch open_lane(const batch_case *its, int ctas)
 {
     int ranks = mpi_test_size();
-    batch it = {.its = its};
+    batch it = {.its = its, .stream = test_stream()};
     int64_t rows = its->capacity, k = its->top_k;
     it.plain = plain_route_create(ranks, its->etp, ranks / its->etp * its->held, k, its->alignment);
     it.row = malloc((size_t)(ranks * N * k) * sizeof *it.row);
-    open_dispatch(&it);
+    open_dispatch(&it, ctas);
     it.ids = test_room_new(N * k * (int64_t)sizeof(int32_t));
     it.tokens[ROWS] = test_tile_new("th", MIMO_BF16, N, H, 1);
     it.tokens[WEIGHTS] = test_tile_new("tk", MIMO_F32, N, k, 1);
@@ -78,6 +81,11 @@ static batch open_batch(const batch_case *its)
     it.sums[ROWS] = test_tile_new("th", MIMO_BF16, N, H, 1);
     it.sums[WEIGHTS] = test_tile_new("tk", MIMO_F32, N, k, 1);
     return it;
+}
+
+static batch open_batch(const batch_case *its)
+{
+    return open_lane(its, 0);
 }
 
 static void close_batch(batch *it)
@@ -104,21 +112,21 @@ static mimo_status set(const batch *it)
     desc.memory = MIMO_MEMORY_CUDA;
     desc.tokens = N;
     desc.capacity = it->its->capacity;
-    return mimo_route_set(it->route, &desc, test_stream());
+    return mimo_route_set(it->route, &desc, it->stream);
 }
 
 static mimo_status move_rows(const batch *it)
 {
     const mimo_tensor to[] = {it->tiles[WEIGHTS].view, it->tiles[ROWS].view};
     const mimo_tensor from[] = {it->tokens[WEIGHTS].view, it->tokens[ROWS].view};
-    return mimo_dispatch_rows(it->route, to, from, 2, test_stream());
+    return mimo_dispatch_rows(it->route, to, from, 2, it->stream);
 }
 
 static mimo_status combine(const batch *it)
 {
     const mimo_tensor to[] = {it->sums[WEIGHTS].view, it->sums[ROWS].view};
     const mimo_tensor from[] = {it->given[WEIGHTS].view, it->given[ROWS].view};
-    return mimo_dispatch_combine(it->route, to, from, 2, test_stream());
+    return mimo_dispatch_combine(it->route, to, from, 2, it->stream);
 }
 
 /* ------------------------------------------- data ------------------------------------------- */
@@ -426,6 +434,42 @@ MPI_TEST(batches, one_rank_ahead)
         expect_all(&it);
     }
     close_batch(&it);
+}
+
+static void sleep_a_while(void *microseconds)
+{
+    usleep(*(useconds_t *)microseconds);
+}
+
+/* Two dispatches on two streams. On each rank another one comes late, so each kernel that runs
+ * waits for one of the peer that has not begun. Both fit the device, so both end. */
+MPI_TEST(batches, lanes_in_opposite_orders)
+{
+    static const batch_case unshared = {1, 8, 4, 1, 400, false, false};
+    enum { TURNS = 50, CTAS = 20 };
+    static useconds_t late = 2000;
+    cudaStream_t stream;
+    batch lanes[2] = {open_lane(&unshared, CTAS), open_lane(&unshared, CTAS)};
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    lanes[1].stream = stream;
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+        for (int i = 0; i < 2; i++)
+            prepare(&lanes[i], turn * 2 + (uint64_t)i);
+        for (int i = 0; i < 2; i++)
+            MPI_EXPECT_OK(set(&lanes[i]));
+        EXPECT_CUDA(cudaLaunchHostFunc(lanes[(mpi_test_rank() + (int)turn) % 2].stream,
+                                       sleep_a_while, &late));
+        for (int i = 0; i < 2; i++)
+            MPI_EXPECT_OK(move_rows(&lanes[i]));
+        for (int i = 0; i < 2; i++)
+            MPI_EXPECT_OK(combine(&lanes[i]));
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        for (int i = 0; i < 2; i++)
+            expect_all(&lanes[i]);
+    }
+    close_batch(&lanes[1]);
+    close_batch(&lanes[0]);
+    EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 
 /* One rank moves by another route. No rank waits for ever, and all learn of it. */
