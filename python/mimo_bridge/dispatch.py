@@ -87,6 +87,9 @@ class Dispatch:
         self.experts, self.top_k, self.etp = experts, top_k, etp
 
         def describe() -> tuple[_c.mimo_dispatch_desc, int]:
+            if self.comm.device.type != "cpu":  # the library moves them; routes here read ends on the host
+                raise UnsupportedError(f"Dispatch: the communicator moves tensors of {self.comm.device}, and so far "
+                                       "only the CPU's are supported")
             if buffer is not None and (not isinstance(buffer, Buffer) or buffer.comm is not self.comm):
                 raise ArgumentError(f"Dispatch: {buffer!r} is no Buffer of this communicator")
             if transport not in _c.TRANSPORTS:
