@@ -56,6 +56,7 @@
  *     can be used no more;
  *   - all ranks reach each other's memory, k and etp are at most 14, and E at most 3000. A combine
  *     has rows of one dtype;
+ *   - reads and reports use the stream of the last set or call, which has to live;
  *   - kernels wait for those of other ranks. Those that may run at the same time need a
  *     multiprocessor for each of their thread blocks: give `ctas` where other calls of the library
  *     or of NCCL run beside a dispatch, on another stream.
