@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "comm/recorder.h"
 #include "core/logging.h"
 
 /* The others of a communicator tell this rank that they wait. Its lines name the silent ones. */
@@ -25,8 +26,12 @@ static void warn(mimo_comm *comm, const mimo_stall *stall, const char *call)
     const mimo_notice mine = notice_of(comm);
     if (comm->rank == LISTENER && comm->backend->list_silent)
         comm->backend->list_silent(comm, &mine, silent, sizeof silent);
-    mimo_log(MIMO_LOG_WARNING, "%s: rank %d of %d has waited %g s in communicator %" PRIx64 "%s",
-             call, comm->rank, comm->size, (double)stall->warn_at / 1e9, comm->id, silent);
+    mimo_ring_verdict verdict = {.waits = false};
+    (void)mimo_recorder_judge(&verdict, comm->family);
+    mimo_log(MIMO_LOG_WARNING,
+             "%s: rank %d of %d has waited %g s in communicator %" PRIx64 "%s%s%s", call,
+             comm->rank, comm->size, (double)stall->warn_at / 1e9, comm->id, silent,
+             verdict.waits ? "; " : "", verdict.waits ? verdict.text : "");
 }
 
 /* A rank tells the listener at half of the time at which it warns. So the listener's line knows of

@@ -194,12 +194,18 @@ mimo_status mimo_ring_memory_map_file(mimo_ring_memory *out, const char *path)
     return map_path(out, path, O_NOFOLLOW | O_NONBLOCK);
 }
 
+void mimo_ring_memory_close(mimo_ring_memory *memory)
+{
+    if (memory->fd >= 0)
+        (void)close(memory->fd);
+    memory->fd = -1;
+}
+
 void mimo_ring_memory_release(mimo_ring_memory *memory)
 {
     if (memory->base)
         (void)munmap(memory->base, memory->bytes);
-    if (memory->fd >= 0)
-        (void)close(memory->fd);
+    mimo_ring_memory_close(memory);
     if (memory->path)
         (void)unlink(memory->path);
     mimo_release(memory->path);

@@ -33,6 +33,9 @@ mimo_status mimo_ring_memory_make_file(mimo_ring_memory *out, size_t bytes, cons
 /* Map a ring that another process has open as `fd`: MIMO_ERR_IO, with the reason in the sentence.
  * Its own fd is kept, so that the ring outlives its maker. */
 mimo_status mimo_ring_memory_map(mimo_ring_memory *out, int32_t pid, int32_t fd);
+/* Close a ring that stays mapped. */
+void mimo_ring_memory_close(mimo_ring_memory *memory);
+
 /* Map a file. */
 mimo_status mimo_ring_memory_map_file(mimo_ring_memory *out, const char *path);
 

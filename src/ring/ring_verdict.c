@@ -79,21 +79,32 @@ static void append_process(judgement *it, const mimo_ring_blocker *of)
                      mimo_ring_life_text(of->life));
 }
 
+/* Calls of another communicator have other numbers. */
+static void append_own_call(judgement *it, const mimo_ring_group *group,
+                            const mimo_ring_sample *ring, const mimo_ring_call *call)
+{
+    mimo_ring_append_call(&it->text, ring, call);
+    if (call->comm != group->comm)
+        mimo_ring_append(&it->text, " of another communicator");
+}
+
 /* What a rank is in, or has been in last. */
-static void append_past(judgement *it, const mimo_ring_blocker *of)
+static void append_past(judgement *it, const mimo_ring_group *group, const mimo_ring_blocker *of)
 {
     const mimo_ring_sample *ring = of->ring;
     if (!ring) {
         mimo_ring_append(&it->text, "its ring can't be read");
         return;
     }
+    uint64_t thread = mimo_ring_thread_of(ring, group->comm);
     for (int i = 1; i < ring->count; i++) {
         const mimo_ring_seen *comm = &ring->seen[i];
         const mimo_ring_seen *owner = mimo_ring_find_slot(ring, comm->owner);
-        if (!mimo_ring_is_open(comm) || !owner || !owner->inside)
+        if (!mimo_ring_is_open(comm) || !owner || !owner->inside ||
+            (thread != 0 && owner->thread != thread))
             continue;
         mimo_ring_append(&it->text, "it is in ");
-        mimo_ring_append_call(&it->text, ring, &comm->open);
+        append_own_call(it, group, ring, &comm->open);
         mimo_ring_append(&it->text, ", for ");
         mimo_ring_append_time(&it->text, ring->taken - comm->open.begun);
         return;
@@ -103,7 +114,7 @@ static void append_past(judgement *it, const mimo_ring_blocker *of)
         return;
     }
     mimo_ring_append(&it->text, "its last one, ");
-    mimo_ring_append_call(&it->text, ring, &ring->last);
+    append_own_call(it, group, ring, &ring->last);
     mimo_ring_append(&it->text, ", ended ");
     mimo_ring_append_time(&it->text, ring->taken - ring->last.ended);
     mimo_ring_append(&it->text, " ago");
@@ -161,7 +172,7 @@ static void tell_root(judgement *it, const mimo_ring_group *group, int i)
     mimo_ring_append(&it->text, ": ");
     if (count > 1)
         mimo_ring_append(&it->text, "of rank %d ", root->rank);
-    append_past(it, root);
+    append_past(it, group, root);
     mimo_ring_append(&it->text, "; ");
     append_waiters(it, group);
     mimo_ring_append(&it->text, group->any                ? " wait for work on a stream"

@@ -126,11 +126,20 @@ static bool is_down(mimo_ring_life life)
     return life == MIMO_RING_GONE || life == MIMO_RING_STOPPED;
 }
 
+/* A rank that looks again and again, without a wait, moves its part on. */
+static bool looks_often(const mimo_ring_sample *ring, const mimo_ring_seen *comm,
+                        const mimo_ring_seen *owner)
+{
+    int64_t last = owner->looked > comm->open.begun ? owner->looked : comm->open.begun;
+    return ring->taken - last < MIMO_RING_LEFT_AFTER;
+}
+
 /* Whether a rank that has begun the call holds it up. */
 static bool has_left(const mimo_ring_sample *ring, const mimo_ring_seen *comm, uint64_t calls)
 {
     const mimo_ring_seen *owner = owner_of(ring, comm);
-    return mimo_ring_is_open(comm) && comm->open.number + 1 == calls && owner && !owner->inside;
+    return mimo_ring_is_open(comm) && comm->open.number + 1 == calls && owner && !owner->inside &&
+           !looks_often(ring, comm, owner);
 }
 
 /* Whether the group lacks a rank, and why. */
@@ -193,13 +202,18 @@ static bool same_process(const mimo_ring_identity *a, const mimo_ring_identity *
            a->boot[1] == b->boot[1] && a->pids == b->pids && strcmp(a->host, b->host) == 0;
 }
 
+uint64_t mimo_ring_thread_of(const mimo_ring_sample *ring, uint64_t comm)
+{
+    const mimo_ring_seen *seen = mimo_ring_find_comm(ring, comm);
+    const mimo_ring_seen *owner = seen ? owner_of(ring, seen) : NULL;
+    return owner ? owner->thread : 0;
+}
+
 bool mimo_ring_keeps(const mimo_ring_group *group, const mimo_ring_blocker *blocker, uint64_t comm)
 {
     if (!blocker->ring || is_down(blocker->life))
         return false;
-    const mimo_ring_seen *seen = mimo_ring_find_comm(blocker->ring, comm);
-    const mimo_ring_seen *owner = seen ? owner_of(blocker->ring, seen) : NULL;
-    uint64_t thread = owner ? owner->thread : 0; /* 0: any may be the one that will call */
+    uint64_t thread = mimo_ring_thread_of(blocker->ring, comm);
     for (int i = 0; i < group->waiter_count; i++)
         if (same_process(&group->waiters[i]->now->owner, blocker->process) &&
             (thread == 0 || group->threads[i] == thread))

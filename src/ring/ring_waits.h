@@ -4,6 +4,9 @@
 
 #include "ring/ring_verdict.h"
 
+/* A rank has left a call that it has begun when it has not looked for this long, in nanoseconds. */
+static const int64_t MIMO_RING_LEFT_AFTER = 1000000000;
+
 /* Why a rank is waited for. */
 typedef enum mimo_ring_lack {
     MIMO_RING_BEHIND, /* it has not begun the call */
@@ -48,6 +51,9 @@ void mimo_ring_waits_release(mimo_ring_waits *waits);
 
 /* Whether the communicator's call has not ended. */
 bool mimo_ring_is_open(const mimo_ring_seen *comm);
+
+/* The thread that has used a communicator last, and so is taken for the one that will; 0: any. */
+uint64_t mimo_ring_thread_of(const mimo_ring_sample *ring, uint64_t comm);
 
 /* Whether the group of a communicator's call has a waiter that keeps this rank from beginning
  * others. */

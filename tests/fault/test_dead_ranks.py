@@ -94,6 +94,13 @@ def names_rank(rank, sentence):
     return "gave up" in sentence or (missing and str(rank) in re.findall(r"\d+", missing[1]))
 
 
+def is_judged(launch, sentence):
+    """Whether a sentence has the verdict of the host's rings on the victim. Who hears of the end when others have
+    left, or waits for a rank that waits, says something else: one rank at least must name it."""
+    life = "running" if launch[2] == "sleep" else "gone"
+    return re.search(rf"rank {VICTIM} \(pid \d+, {life}\)", sentence)
+
+
 def told(lines, rank, what):
     """Status, milliseconds and sentence of a rank's line."""
     return lines.get((rank, what), ("nothing", 0, ""))
@@ -113,9 +120,10 @@ def later_faults(lines, living, ended):
 def faults(lines, launch, ranks):
     """What is wrong with the lines of a launch on the host, each in words."""
     living = set(range(ranks)) - {VICTIM}
-    missed = 0
+    missed, judged = 0, False
     for rank in living:
         status, ms, sentence = told(lines, rank, "call")
+        judged = judged or is_judged(launch, sentence)
         if status == "MIMO_OK" and launch[1] == "data":
             continue  # it had all that it needed from the dead rank
         missed += 1
@@ -131,6 +139,8 @@ def faults(lines, launch, ranks):
             yield f"the late rank: {status} after {ms} ms, {sentence}"
     if missed == 0:
         yield "nobody missed the dead rank"
+    elif not judged:
+        yield "no rank has a verdict on the dead one"
     yield from later_faults(lines, living, ["MIMO_ERR_TIMEOUT"])
 
 

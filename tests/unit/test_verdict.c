@@ -154,6 +154,14 @@ static void wait_in(bed *it, int rank, uint64_t comm)
     wait_as(it, rank, comm, 0, 7);
 }
 
+static void begun_before(bed *it, int rank, uint64_t comm, int64_t nanoseconds)
+{
+    mimo_ring_call call;
+    cr_assert_neq(mimo_ring_line_read(&call, &slot_of(it, rank, comm)->open), 0);
+    call.begun -= nanoseconds;
+    mimo_ring_line_write(&slot_of(it, rank, comm)->open, &call);
+}
+
 static void wait_barrier(bed *it, int rank, uint64_t number)
 {
     enter(it, rank, WORLD, number, NULL, "barrier");
@@ -261,6 +269,14 @@ static void one_left(bed *it)
     }
     mimo_ring_store(&slot_of(it, 0, WORLD)->calls, 11); /* which has agreed, and moves */
     leave(it, 1);
+    begun_before(it, 1, WORLD, 2 * SECOND);
+}
+
+/* The same rank a moment later: it may look again. */
+static void one_polls(bed *it)
+{
+    one_left(it);
+    begun_before(it, 1, WORLD, -3 * SECOND / 2);
 }
 
 /* Two threads a rank: the first uses the one communicator, the second the other one. Rank 0 waits
@@ -369,7 +385,8 @@ static const situation situations[] = {
      "ranks 0, 1 are in call 40, bridge 'image' forward; ranks 2, 3 are in call 40, bridge 'audio' "
      "forward: other order"},
     {"chain", chain, 0, true, true, 1, 2,
-     "rank 2 (pid 1002, running) has not begun call 0, allgather: its last one, call 1, split|"
+     "rank 2 (pid 1002, running) has not begun call 0, allgather: its last one, call 1, split of "
+     "another communicator|"
      "rank 1 waits in it"},
     {"other calls", other_calls, 0, true, true, 0, 0,
      "ranks 0, 2, 3 are in call 7, allreduce; rank 1 is in call 7, broadcast: other calls"},
@@ -379,6 +396,8 @@ static const situation situations[] = {
     {"one left", one_left, 0, true, true, 1, 1,
      "rank 1 (pid 1001, running) has begun and then left call 9, bridge 'image' forward|"
      "ranks 0, 2, 3 wait in it"},
+    {"one polls", one_polls, 0, true, true, 0, 0,
+     "ranks 0, 2, 3 are in call 9, bridge 'image' forward, which all others have begun"},
     {"two threads", two_threads, 0, true, true, 3, 1,
      "ranks 1-3 have not begun call 1, barrier|rank 0 waits in it|ranks 0, 2, 3 have not begun"},
     {"on a stream", on_a_stream, 0, true, true, 1, 3,

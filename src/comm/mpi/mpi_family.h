@@ -48,4 +48,7 @@ void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to
 void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
                                  char *out, size_t capacity);
 
+/* The ranks of a communicator, in the family's first one, to out[its size]. */
+void mimo_mpi_family_ranks(const mimo_mpi_family *family, MPI_Comm comm, int *out);
+
 #endif
