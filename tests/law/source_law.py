@@ -126,7 +126,7 @@ UMBRELLA = "include/mimo/mimo.h"
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
 PURE_FOLDERS = {"src/core", "src/ring", "src/partition", "src/schedule", "src/balance", "grid", "src/layout", "src/plan",
-                "src/dispatch/route", "tools", OPTIONS}
+                "src/dispatch/route", "tools", "tools/why", OPTIONS}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(
     r"(src/comm/(mpi|nccl)/|src/device/cuda|train/(nn/.*cuda|device/gpu_)|include/mimo/(mpi|nccl)\.h$)")
