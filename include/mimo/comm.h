@@ -259,8 +259,10 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * A rank that is missing, late or dead would let the others wait for ever. With a deadline, a call
  * in which the host has waited that long ends with MIMO_ERR_TIMEOUT. The sentence names the call.
  * On MPI it also names the ranks that gave no sign of waiting, numbered as in the communicator that
- * all others were split from. A rank that gives up tells the others. So all ranks that wait end
- * within twice the deadline, and a rank that comes late learns of it at its next call.
+ * all others were split from. It ends with whom the ranks of this host wait for: mimo_comm_verdict,
+ * whose words a warning of a long wait has as well. A rank that gives up tells the others. So all
+ * ranks that wait end within twice the deadline, and a rank that comes late learns of it at its
+ * next call.
  *
  * A *family* is a communicator of a backend header and all that was split from it. It ends as a
  * whole on a rank: afterwards every call fails at once with the same status and sentence. What

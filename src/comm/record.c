@@ -12,6 +12,13 @@ static mimo_ring *ring_of(const mimo_comm *comm)
     return recorder ? recorder->ring : NULL;
 }
 
+/* Where threads use different communicators at once, one that found no slot has no place of its own
+ * to write to. */
+static bool has_place(const mimo_comm *comm, const mimo_owner *owner)
+{
+    return ring_of(comm) && (owner->slot > 0 || !comm->family->parallel);
+}
+
 /* A few milliseconds behind, for a tenth of the time that the exact one takes. */
 static int64_t coarse_now(void)
 {
@@ -65,8 +72,12 @@ static void end(mimo_ring *ring, const mimo_comm *comm, mimo_ring_call *call)
         call->status = mimo_family_status(comm->family);
     call->ended = mimo_now();
     call->state = call->status == MIMO_OK ? MIMO_RING_ENDED : MIMO_RING_FAILED;
-    mimo_ring_show(ring, comm->slot, call);
-    mimo_ring_keep(ring, call);
+    if (comm->slot > 0)
+        mimo_ring_show(ring, comm->slot, call);
+    if (comm->family->parallel)
+        mimo_ring_keep(ring, call);
+    else
+        mimo_ring_keep_alone(ring, call);
 }
 
 static void end_recorded(mimo_ring *ring, mimo_owner *owner)
@@ -123,11 +134,7 @@ void mimo_record_agreed(mimo_comm *comm, mimo_status status)
     if (!owner || owner->recorded != comm)
         return;
     owner->record.status = (int32_t)status;
-    if (status != MIMO_OK)
-        return;
     owner->record.state = MIMO_RING_AGREED;
-    owner->record.agreed = coarse_now();
-    mimo_ring_show(ring, comm->slot, &owner->record);
 }
 
 void mimo_record_moving(mimo_comm *comm)
@@ -137,7 +144,7 @@ void mimo_record_moving(mimo_comm *comm)
     if (!owner || owner->recorded != comm)
         return;
     owner->record.state = MIMO_RING_MOVING;
-    owner->record.moving = coarse_now();
+    owner->record.agreed = owner->record.moving = coarse_now();
     mimo_ring_show(ring, comm->slot, &owner->record);
 }
 
@@ -177,10 +184,9 @@ void mimo_record_object(mimo_comm *comm, const char *name)
 
 void mimo_record_enter(mimo_comm *comm, mimo_owner *owner, const char *call)
 {
-    mimo_ring *ring = ring_of(comm);
-    if (!ring)
+    if (!has_place(comm, owner))
         return;
-    mimo_ring_slot *slot = &ring->slots[owner->slot];
+    mimo_ring_slot *slot = &ring_of(comm)->slots[owner->slot];
     owner->call = call;
     mimo_ring_store(&slot->thread, (uint64_t)(uintptr_t)owner->thread);
     mimo_ring_store(&slot->inside, 1);
@@ -196,7 +202,7 @@ static void clear_wait(mimo_ring *ring, mimo_owner *owner)
 void mimo_record_leave(mimo_comm *comm, mimo_owner *owner)
 {
     mimo_ring *ring = ring_of(comm);
-    if (!ring)
+    if (!has_place(comm, owner))
         return;
     end_recorded(ring, owner);
     if (owner->waiter)

@@ -80,7 +80,8 @@ void mimo_record_object(mimo_comm *comm, const char *name);
 /* Call `number` of the communicator begins. `own` is an operation's; NULL: the scope's. */
 void mimo_record_begin(mimo_comm *comm, uint64_t number, mimo_record *own);
 
-/* The scope's record has come to a new state: an agreement has ended with `status`; rows move. */
+/* The scope's record has come to a new state: an agreement has ended with `status` (readers see it
+ * with the next state); rows move. */
 void mimo_record_agreed(mimo_comm *comm, mimo_status status);
 void mimo_record_moving(mimo_comm *comm);
 

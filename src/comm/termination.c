@@ -281,6 +281,8 @@ static void end_family(mimo_family *family, mimo_comm *comm, const char *call, c
     write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
     append_verdict(family);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
+    if (family->recorder && family->recorder->ring)
+        mimo_ring_store(&family->recorder->ring->head->end, (uint64_t)why->status);
     mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
 }
 

@@ -173,7 +173,7 @@ static mimo_status map_open(mimo_ring_memory *made, const char *path)
 static mimo_status map_path(mimo_ring_memory *out, const char *path, int flags)
 {
     mimo_ring_memory made = none;
-    made.fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    made.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     mimo_status status = map_open(&made, path);
     if (status == MIMO_OK)
         *out = made;
@@ -191,7 +191,7 @@ mimo_status mimo_ring_memory_map(mimo_ring_memory *out, int32_t pid, int32_t fd)
 
 mimo_status mimo_ring_memory_map_file(mimo_ring_memory *out, const char *path)
 {
-    return map_path(out, path, O_NOFOLLOW | O_NONBLOCK);
+    return map_path(out, path, O_NOFOLLOW);
 }
 
 void mimo_ring_memory_close(mimo_ring_memory *memory)

@@ -206,7 +206,7 @@ static void play(stage *it)
     make_family(&it->comm, it);
     if (strcmp(it->name, "threads") == 0)
         (void)mimo_comm_split(&it->second, it->comm, 0, it->rank);
-    else
+    if (strcmp(it->name, "families") == 0)
         make_family(&it->second, it);
     for (size_t i = 0; i < sizeof situations / sizeof situations[0]; i++)
         if (strcmp(situations[i].name, it->name) == 0)

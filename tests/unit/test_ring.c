@@ -1,5 +1,5 @@
 /* Rings: what a reader beside the writer sees, and what a writer leaves that was killed. */
-#define _GNU_SOURCE /* mkdtemp */
+#define _GNU_SOURCE /* mkdtemp, memfd_create */
 #include <criterion/criterion.h>
 
 #include <fcntl.h>
@@ -277,6 +277,26 @@ Test(ring, what_is_no_ring_is_refused, .timeout = 60)
     mimo_ring_destroy(ring);
 }
 
+Test(ring, what_may_not_be_mapped_is_refused, .timeout = 60)
+{
+    char path[] = "/tmp/mimo_ring_XXXXXX";
+    mimo_ring_memory memory = {.fd = 77};
+    int fd = mkstemp(path), open_memfd = memfd_create("mimo-ring", 0);
+    cr_assert(fd >= 0 && open_memfd >= 0);
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "has 0 bytes: no ring"), "%s", mimo_last_error());
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, "/tmp"), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "/tmp is no file"), "%s", mimo_last_error());
+    cr_assert_eq(ftruncate(open_memfd, 1 << 20), 0);
+    cr_assert_eq(mimo_ring_memory_map(&memory, (int32_t)getpid(), open_memfd), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "a memfd that may shrink"), "%s",
+                       mimo_last_error());
+    cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
+    close(fd);
+    close(open_memfd);
+    unlink(path);
+}
+
 Test(ring, a_file_is_private_new_and_removed, .timeout = 60)
 {
     char folder[] = "/tmp/mimo_ring_XXXXXX", link[128], expected[256];
@@ -313,7 +333,7 @@ static void call_for_ever(mimo_ring *ring)
     for (uint64_t i = 1;; i++) {
         const mimo_ring_call call = call_of(i);
         mimo_ring_show(ring, 0, &call);
-        mimo_ring_keep(ring, &call);
+        (i % 2 ? mimo_ring_keep : mimo_ring_keep_alone)(ring, &call);
     }
 }
 

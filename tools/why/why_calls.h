@@ -29,8 +29,8 @@ void why_print_string(FILE *out, const char *text);
  * communicator. MIMO_ERR_MEMORY. */
 mimo_status why_print_trace(FILE *out, const why_rings *rings);
 
-/* Write the calls of one family, that of which most rings are there, as files of torch's flight
- * recorder: FOLDER/mimo_rank_R. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
+/* Write the calls of one family, that of which most rings and calls are there, as files of torch's
+ * flight recorder: FOLDER/mimo_rank_R. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
 mimo_status why_write_flight(const char *folder, const why_rings *rings);
 
 #endif

@@ -233,12 +233,16 @@ static mimo_status write_file(const char *folder, const why_calls *calls)
     return MIMO_OK;
 }
 
-static int count_of(const why_rings *rings, uint64_t family)
+/* How much a family has to say: its rings, and where that is the same, its calls. */
+static uint64_t weight_of(const why_rings *rings, uint64_t family)
 {
-    int count = 0;
-    for (int i = 0; i < rings->count; i++)
-        count += rings->looked[i].now->family == family;
-    return count;
+    uint64_t count = 0, calls = 0;
+    for (int i = 0; i < rings->count; i++) {
+        const mimo_ring_sample *ring = rings->looked[i].now;
+        count += ring->family == family;
+        calls += ring->family == family ? ring->ended : 0;
+    }
+    return (count << 40) + calls;
 }
 
 static uint64_t largest_family(const why_rings *rings)
@@ -246,7 +250,7 @@ static uint64_t largest_family(const why_rings *rings)
     uint64_t best = 0;
     for (int i = 0; i < rings->count; i++) {
         uint64_t family = rings->looked[i].now->family;
-        if (i == 0 || count_of(rings, family) > count_of(rings, best))
+        if (i == 0 || weight_of(rings, family) > weight_of(rings, best))
             best = family;
     }
     return best;

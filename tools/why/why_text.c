@@ -37,9 +37,9 @@ static void print_row(FILE *out, const why_row *row, bool families)
     write_waited_for(waited_for, sizeof waited_for, row->group);
     if (families)
         fprintf(out, "%08" PRIx32 "  ", (uint32_t)(row->ring->family >> 32));
-    fprintf(out, "%4d  %-12.32s  %7d  %-8s  %-7s  %-44s  %7s  %s\n", row->ring->rank,
+    fprintf(out, "%4d  %-12.32s  %7d  %-8s  %-7s  %-44s  %7s%s%s\n", row->ring->rank,
             row->ring->owner.host, (int)row->ring->owner.pid, mimo_ring_life_text(row->life),
-            row->state, row->call, since, waited_for);
+            row->state, row->call, since, waited_for[0] ? "  " : "", waited_for);
 }
 
 static void print_missing(FILE *out, const why_rings *rings)
