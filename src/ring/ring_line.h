@@ -49,6 +49,7 @@ static inline void mimo_ring_line_fill(mimo_ring_line *line, uint64_t number, co
     uint64_t words[MIMO_RING_WORDS];
     memcpy(words, payload, sizeof words);
     __atomic_thread_fence(__ATOMIC_RELEASE);
+#pragma GCC unroll 14
     for (int i = 0; i < MIMO_RING_WORDS; i++)
         mimo_ring_store(&line->words[i], words[i]);
     __atomic_store_n(&line->behind, number, __ATOMIC_RELEASE);
