@@ -180,6 +180,15 @@ static void tell_root(judgement *it, const mimo_ring_group *group, int i)
                                                           : " waits in it");
 }
 
+static const char *why_unread(const mimo_ring_blocker *of)
+{
+    if (of->life != MIMO_RING_RUNNING && of->life != MIMO_RING_STOPPED)
+        return mimo_ring_life_text(of->life);
+    return of->process->has_ring ? "its ring may not be read: another user's process, or one that "
+                                   "is not dumpable"
+                                 : "its ring is off";
+}
+
 static void tell_unread(judgement *it, const mimo_ring_group *group)
 {
     begin_sentence(it);
@@ -190,7 +199,7 @@ static void tell_unread(judgement *it, const mimo_ring_group *group)
         it->ranks[i] = group->blockers[i].rank;
     mimo_ring_append(&it->text, "; not readable from here: ");
     append_ranks(it, group->blocker_count);
-    mimo_ring_append(&it->text, " (%s)", mimo_ring_life_text(group->blockers[0].life));
+    mimo_ring_append(&it->text, " (%s)", why_unread(&group->blockers[0]));
 }
 
 /* The ranks that the verdict names first are those that its caller gets as numbers. */

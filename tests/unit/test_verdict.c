@@ -352,6 +352,20 @@ static void created_by_some(bed *it)
     leave(it, 0);
 }
 
+static void one_elsewhere(bed *it)
+{
+    one_late(it);
+    it->lives[2] = MIMO_RING_ELSEWHERE;
+}
+
+static void one_off(bed *it)
+{
+    one_late(it);
+    it->owners[2].has_ring = 0;
+    for (int r = 0; r < it->size; r++)
+        mimo_ring_join(it->rings[r], it->owners);
+}
+
 typedef struct situation {
     const char *name;
     void (*play)(bed *it);
@@ -412,7 +426,10 @@ static const situation situations[] = {
     {"created by some", created_by_some, 0, true, true, 1, 0,
      "rank 0 (pid 1000, running) has not begun call 0, allgather"},
     {"unread", one_late, 4, true, true, 0, 0,
-     "ranks 0, 1, 3 wait in call 812, barrier; not readable from here: rank 2 (running)"},
+     "ranks 0, 1, 3 wait in call 812, barrier; not readable from here: rank 2 (its ring may not "
+     "be read"},
+    {"ring off", one_off, 4, true, true, 0, 0, "rank 2 (its ring is off)"},
+    {"on another host", one_elsewhere, 4, true, true, 0, 0, "rank 2 (on another host)"},
 };
 
 static void expect_parts(const situation *of, const char *text)
