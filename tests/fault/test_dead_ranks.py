@@ -94,13 +94,6 @@ def names_rank(rank, sentence):
     return "gave up" in sentence or (missing and str(rank) in re.findall(r"\d+", missing[1]))
 
 
-def is_judged(launch, sentence):
-    """Whether a sentence has the verdict of the host's rings on the victim. Who hears of the end when others have
-    left, or waits for a rank that waits, says something else: one rank at least must name it."""
-    life = "running" if launch[2] == "sleep" else "gone"
-    return re.search(rf"rank {VICTIM} \(pid \d+, {life}\)", sentence)
-
-
 def told(lines, rank, what):
     """Status, milliseconds and sentence of a rank's line."""
     return lines.get((rank, what), ("nothing", 0, ""))
@@ -120,10 +113,9 @@ def later_faults(lines, living, ended):
 def faults(lines, launch, ranks):
     """What is wrong with the lines of a launch on the host, each in words."""
     living = set(range(ranks)) - {VICTIM}
-    missed, judged = 0, False
+    missed = 0
     for rank in living:
         status, ms, sentence = told(lines, rank, "call")
-        judged = judged or is_judged(launch, sentence)
         if status == "MIMO_OK" and launch[1] == "data":
             continue  # it had all that it needed from the dead rank
         missed += 1
@@ -139,9 +131,16 @@ def faults(lines, launch, ranks):
             yield f"the late rank: {status} after {ms} ms, {sentence}"
     if missed == 0:
         yield "nobody missed the dead rank"
-    elif not judged:
-        yield "no rank has a verdict on the dead one"
     yield from later_faults(lines, living, ["MIMO_ERR_TIMEOUT"])
+
+
+def verdict_faults(lines, launch):
+    """What is wrong with the verdict of the host's rings, which all ranks have. Who hears of the end when others
+    have left, or waits for a rank that waits, says something else: one rank at least must name the victim."""
+    life = "running" if launch[2] == "sleep" else "gone"
+    words = rf"rank {VICTIM} \(pid \d+, {life}\)"
+    if not any(re.search(words, sentence) for (_, what), (_, _, sentence) in lines.items() if what == "call"):
+        yield f"no rank says that rank {VICTIM} is {life}"
 
 
 def memory_left(output, named):
@@ -200,6 +199,7 @@ def main():
                 wrong = [f"still running after {LIMIT_S} s"]
             else:
                 wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
+                wrong += [] if on_gpus else verdict_faults(lines, launch)
             wrong += memory_left(output, launch[1] == "name")
             failed += report(launch, lines, wrong, output)
     sys.exit(1 if failed else 0)
