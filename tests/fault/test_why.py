@@ -112,6 +112,30 @@ def judge(why, situation, pids):
     return good
 
 
+def after_death(mpirun, program, why, folder):
+    """All ranks are killed while they wait for one. False where mimo-why does not say so from their files."""
+    rings = pathlib.Path(folder) / "rings"
+    rings.mkdir()
+    environment = os.environ | {"MIMO_RING": "file", "MIMO_RING_FOLDER": str(rings)}
+    command = [mpirun, "-x", "MIMO_RING", "-x", "MIMO_RING_FOLDER", "--enable-recovery", "--oversubscribe", "-n",
+               str(RANKS), program, str(rings), "late"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as launch:
+        try:
+            pids = read_ready(launch, "late")
+            ready = judge(why, "late", pids)
+            for pid in pids.values():
+                os.kill(pid, signal.SIGKILL)
+            launch.communicate(timeout=LIMIT_S)
+        except BaseException:
+            launch.terminate()
+            raise
+    said = subprocess.run([why, str(rings)], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    words = rf"rank 2 {PID}gone\) is gone, and has not begun call \d+, barrier: .*; ranks 0, 1, 3 wait in it\n"
+    good = ready and said.returncode == 1 and re.match(words, said.stdout) is not None
+    print(f"{'ok  ' if good else 'FAIL'} after death: {said.stdout.splitlines()[:1]}", flush=True)
+    return good
+
+
 def main():
     mpirun, program, why = sys.argv[1:4]
     failed = 0
@@ -131,6 +155,7 @@ def main():
             except BaseException:
                 launch.terminate()
                 raise
+        failed += not after_death(mpirun, program, why, folder)
     sys.exit(failed > 0)
 
 
