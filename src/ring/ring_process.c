@@ -99,7 +99,7 @@ mimo_ring_life mimo_ring_life_of(const mimo_ring_identity *process, const mimo_r
     if (process->pid == 0)
         return MIMO_RING_UNKNOWN;
     if (memcmp(process->boot, self->boot, sizeof self->boot) != 0 ||
-        strcmp(process->host, self->host) != 0)
+        strncmp(process->host, self->host, sizeof self->host) != 0)
         return MIMO_RING_ELSEWHERE;
     return process->pids == self->pids ? life_here(process) : MIMO_RING_HIDDEN;
 }

@@ -10,14 +10,22 @@ static const mimo_ring_head *head_of(const mimo_ring_memory *memory)
     return (const mimo_ring_head *)memory->base;
 }
 
+/* The ranks that a ring of this many bytes has room for. The head says so too, but its owner could
+ * change that while it is read. */
+static int32_t ranks_of(const mimo_ring_memory *memory)
+{
+    const size_t none = mimo_ring_parts_of(0).bytes, each = mimo_ring_parts_of(1).bytes - none;
+    size_t ranks = memory->bytes >= none ? (memory->bytes - none) / each : 0;
+    return ranks <= INT32_MAX / 2 ? (int32_t)ranks : 0;
+}
+
 static mimo_ring_parts parts_of(const mimo_ring_memory *memory)
 {
-    return mimo_ring_parts_of(head_of(memory)->size);
+    return mimo_ring_parts_of(ranks_of(memory));
 }
 
 static mimo_status check_head(const mimo_ring_memory *memory)
 {
-    enum { MOST_RANKS = 1 << 24 };
     const mimo_ring_head *head = head_of(memory);
     MIMO_CHECK(memory->bytes >= sizeof *head &&
                    __atomic_load_n(&head->magic, __ATOMIC_ACQUIRE) == MIMO_RING_MAGIC,
@@ -25,8 +33,8 @@ static mimo_status check_head(const mimo_ring_memory *memory)
     MIMO_CHECK(head->version == MIMO_RING_VERSION && head->slots == MIMO_RING_SLOTS, MIMO_ERR_IO,
                "a ring of version %d with %d slots; this library reads version %d with %d",
                (int)head->version, (int)head->slots, MIMO_RING_VERSION, MIMO_RING_SLOTS);
-    MIMO_CHECK(head->size > 0 && head->size <= MOST_RANKS && head->rank >= 0 &&
-                   head->rank < head->size && parts_of(memory).bytes <= memory->bytes,
+    MIMO_CHECK(ranks_of(memory) > 0 && head->size == ranks_of(memory) && head->rank >= 0 &&
+                   head->rank < head->size,
                MIMO_ERR_IO, "a ring of rank %d of %d in %zu bytes", (int)head->rank,
                (int)head->size, memory->bytes);
     return MIMO_OK;
@@ -59,7 +67,7 @@ static const int32_t *list_of(const mimo_ring_memory *memory, const mimo_ring_sl
     bool all = at == MIMO_RING_ALL;
     bool inside = ranks <= parts.lists_most && at <= parts.lists_most - ranks;
     *size = all || inside ? (int)ranks : 0;
-    if (all && ranks > (uint64_t)head_of(memory)->size)
+    if (all && ranks > (uint64_t)ranks_of(memory))
         *size = 0;
     return all || !inside ? NULL : (const int32_t *)(memory->base + parts.lists) + at;
 }
@@ -163,7 +171,7 @@ static void read_head(mimo_ring_sample *sample, const mimo_ring_memory *memory)
     sample->owner = head->owner;
     sample->owner.host[sizeof sample->owner.host - 1] = '\0';
     sample->rank = head->rank;
-    sample->size = head->size;
+    sample->size = ranks_of(memory);
     sample->family = __atomic_load_n(&head->family, __ATOMIC_ACQUIRE);
     sample->parallel = mimo_ring_load(&head->parallel) != 0;
     sample->end = (int)mimo_ring_load(&head->end);

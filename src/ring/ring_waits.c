@@ -199,7 +199,8 @@ static void keep_strongest(mimo_ring_group *group)
 static bool same_process(const mimo_ring_identity *a, const mimo_ring_identity *b)
 {
     return a->pid == b->pid && a->start == b->start && a->boot[0] == b->boot[0] &&
-           a->boot[1] == b->boot[1] && a->pids == b->pids && strcmp(a->host, b->host) == 0;
+           a->boot[1] == b->boot[1] && a->pids == b->pids &&
+           strncmp(a->host, b->host, sizeof a->host) == 0;
 }
 
 uint64_t mimo_ring_thread_of(const mimo_ring_sample *ring, uint64_t comm)
