@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/memory.h"
 #include "ring/ring_verdict.h"
 #include "ring/ring_writer.h"
@@ -27,7 +28,8 @@ typedef struct bed {
 static mimo_ring_life life_in(void *context, const mimo_ring_identity *process)
 {
     const bed *it = context;
-    return it->lives[process->pid - 1000];
+    int rank = process->pid - 1000;
+    return rank >= 0 && rank < MOST ? it->lives[rank] : MIMO_RING_UNKNOWN;
 }
 
 static void begin(bed *it, int size)
@@ -479,4 +481,40 @@ Test(verdict, families_stand_apart, .timeout = 60)
         mimo_ring_sample_release((mimo_ring_sample *)rings[i].now);
     end(&a);
     end(&b);
+}
+
+/* ---------------------------------- rings of others --------------------------------- */
+
+/* A word of the ring that a reader may not trust: of the names, the slots, the last calls, the
+ * lists or the members. */
+static void spoil(mimo_ring *ring, uint64_t random)
+{
+    const mimo_ring_parts parts = mimo_ring_parts_of(4);
+    size_t words = (parts.bytes - parts.names) / sizeof(uint64_t);
+    size_t near = (MIMO_RING_NAMES + 4 * sizeof(mimo_ring_slot)) / sizeof(uint64_t);
+    size_t at = random % 3 ? random / 7 % near : random / 7 % words;
+    uint64_t value = mimo_mix64(random) >> (random % 64); /* small numbers as well */
+    mimo_ring_store((uint64_t *)(ring->memory.base + parts.names) + at, value);
+}
+
+/* Claim: whatever a ring holds, reading it and judging by it stays inside of its memory. (The
+ * sanitizers see that.) */
+Test(verdict, random_words_do_no_harm, .timeout = 60)
+{
+    enum { ROUNDS = 300, SPOILT = 30 };
+    uint64_t random = 1;
+    int judged = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const situation *of = &situations[(size_t)round % (sizeof situations / sizeof *situations)];
+        bed it;
+        begin(&it, 4);
+        of->play(&it);
+        for (int i = 0; i < SPOILT; i++, random = mimo_mix64(random + 1))
+            spoil(it.rings[i % 4], random);
+        judge_without(&it, of->unread);
+        judged += it.verdict.text[0] != '\0';
+        cr_assert_lt(strlen(it.verdict.text), sizeof it.verdict.text);
+        end(&it);
+    }
+    cr_assert_gt(judged, ROUNDS / 2, "%d of %d verdicts", judged, ROUNDS);
 }
