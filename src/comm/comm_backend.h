@@ -283,16 +283,16 @@ struct mimo_comm {
     int device_number; /* among those that this process sees; 0 on the host */
     mimo_memory memory;
     int rank, size;
-    mimo_family *family;  /* the backend's */
-    bool renumbered;      /* its ranks have other numbers in the family's first communicator */
-    uint64_t id;          /* in the family, the same on all its ranks; 0: the first communicator */
-    uint64_t calls;       /* sequence number of collective calls, part of their signature */
-    uint64_t ended;       /* requests that mimo_test found done */
-    int slot;             /* in the family's ring; 0: it has none */
+    mimo_family *family; /* the backend's */
+    bool renumbered;     /* its ranks have other numbers in the family's first communicator */
+    uint64_t id;         /* in the family, the same on all its ranks; 0: the first communicator */
+    uint64_t calls;      /* sequence number of collective calls, part of their signature */
+    uint64_t ended;      /* requests that mimo_test found done */
+    int slot;            /* in the family's ring; 0: it has none */
     struct {
         const char *text;
-        uint32_t name; /* in the family's ring */
-    } verbs[8];        /* public calls that it was used with last, by their addresses */
+        uint32_t name;    /* in the family's ring */
+    } verbs[8];           /* public calls that it was used with last, by their addresses */
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks; /* where the family is parallel */
     mimo_buffer *buffers;
