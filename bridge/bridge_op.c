@@ -183,6 +183,7 @@ static void begin(mimo_op *op)
     bool connects = op->call.prepares && executor->connect_steps;
     own->executor = executor;
     own->batch = bridge->selected;
+    op->call.micro_batch = bridge->batch_count > 1 ? own->batch : -1;
     own->lacks_guess = false;
     op->steps = (mimo_op_steps){{before, connects ? executor->connect_steps : pass, behind},
                                 executor->by_chunk};

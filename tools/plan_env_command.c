@@ -40,7 +40,9 @@ static int print_json(const mimo_env_row *variables, int count)
 
 static void print_row(const mimo_env_row *row)
 {
-    if (row->words) /* a list, empty by default */
+    if (row->words && !row->words[0])
+        printf("%s (a text)\n    %s\n", row->name, row->help);
+    else if (row->words) /* a list, empty by default */
         printf("%s (a list of %s)\n    %s\n", row->name, row->words, row->help);
     else
         printf("%s (default %" PRId64 ")\n    %s\n", row->name, row->value, row->help);

@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ET
 # Pages with another name than that of their file, in lower case.
 RENAMED = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "LICENSE": "license.md"}
 # Pages in the order of the contents. Sphinx finds one that is in neither list.
-GUIDE = ["tutorial", "concepts", "torch", "trainers", "gpu", "errors", "speed", "correctness"]
+GUIDE = ["tutorial", "concepts", "torch", "trainers", "gpu", "errors", "standstill", "speed", "correctness"]
 INSIDE = ["routing", "architecture", "demo", "versions", "contributing", "changes", "license"]
 LANGUAGES = {".c": "c", ".h": "c", ".cu": "c++", ".py": "python", ".sh": "bash"}
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)#\s]*)(#[^)\s]*)?\)")

@@ -51,12 +51,14 @@ typedef struct mimo_comm_desc {
     int64_t stall;                     /* as MIMO_STALL_MS: milliseconds; 0: no line */
     int (*interrupted)(void *context); /* asked while the host waits ("Waits" below); NULL: no */
     void *context;                     /* borrowed; passed to `interrupted` */
+    int64_t ring;                      /* as MIMO_RING: MIMO_RING_OFF, _MEMORY or _FILE */
+    const char *ring_folder;           /* as MIMO_RING_FOLDER; NULL: what the environment says */
 } mimo_comm_desc;
 
 #define MIMO_COMM_DESC_INIT                                                                       \
     {                                                                                             \
         sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV, NULL, \
-            NULL                                                                                  \
+            NULL, MIMO_FROM_ENV, NULL                                                             \
     }
 
 MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
@@ -260,8 +262,10 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * A rank that is missing, late or dead would let the others wait for ever. With a deadline, a call
  * in which the host has waited that long ends with MIMO_ERR_TIMEOUT. The sentence names the call.
  * On MPI it also names the ranks that gave no sign of waiting, numbered as in the communicator that
- * all others were split from. A rank that gives up tells the others. So all ranks that wait end
- * within twice the deadline, and a rank that comes late learns of it at its next call.
+ * all others were split from. It ends with whom the ranks of this host wait for: mimo_comm_verdict,
+ * whose words a warning of a long wait has as well. A rank that gives up tells the others. So all
+ * ranks that wait end within twice the deadline, and a rank that comes late learns of it at its
+ * next call.
  *
  * A *family* is a communicator of a backend header and all that was split from it. It ends as a
  * whole on a rank: afterwards every call fails at once with the same status and sentence. What
@@ -405,6 +409,40 @@ MIMO_API mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *f
  * mimo_comm_agree, and MIMO_ERR_ARGUMENT (name is NULL).
  */
 MIMO_API mimo_status mimo_comm_agree_named(mimo_comm *comm, mimo_status local, const char *name);
+
+enum { MIMO_VERDICT_RANKS = 8, MIMO_VERDICT_TEXT = 1024 };
+
+/** Who waits for whom in a family. */
+typedef struct mimo_verdict {
+    size_t size;        /* set by the initializer */
+    int waits;          /* 1: some rank waits for others */
+    int stands;         /* 1: and that is not because data is on its way, as far as can be seen */
+    int64_t rank_count; /* that others wait for and that do not wait themselves */
+    int ranks[MIMO_VERDICT_RANKS]; /* the first of them, numbered as in the family's first
+                                      communicator */
+    char text[MIMO_VERDICT_TEXT];  /* in words; "": there are no rings to read */
+} mimo_verdict;
+
+#define MIMO_VERDICT_INIT                   \
+    {                                       \
+        sizeof(mimo_verdict), 0, 0, 0, {0}, \
+        {                                   \
+            0                               \
+        }                                   \
+    }
+
+MIMO_API void mimo_verdict_init(mimo_verdict *out, size_t size);
+
+/**
+ * Who waits for whom now, in the communicator's family, as far as ranks of this host can tell: each
+ * rank keeps its last calls in memory that the others of its host read (MIMO_RING in <mimo/env.h>).
+ * After MIMO_ERR_TIMEOUT it is what was so when this rank gave up; its sentence ends with the same
+ * words. All other ends of a family leave the text empty, and so does a ring that is off.
+ *
+ * `out` began with MIMO_VERDICT_INIT. Local: it waits for no rank, and calls no transport. Any
+ * thread. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (a forked child).
+ */
+MIMO_API mimo_status mimo_comm_verdict(mimo_verdict *out, const mimo_comm *comm);
 
 /**
  * Leave the communicator's whole family for good, and release the communicator: for garbage

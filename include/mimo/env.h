@@ -11,10 +11,12 @@ MIMO_BEGIN_DECLS
 /** One row per variable: X(id, name, default, words, help). All except MIMO_ALONE, MIMO_WAIT and
  *  MIMO_LOG can also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas.
  *  Values are whole numbers; where the row has words, values are lists of these, "calls,samples" or
- *  "", and the number has a bit for each. Any other value is an error at the call that reads it.
+ *  "", and the number has a bit for each; where the words are "", the value is a text, empty by
+ *  default. Any other value is an error at the call that reads it.
  *  The creation of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them; that of a gradient
- *  object MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS and
- *  MIMO_WAIT, and checks MIMO_LOG. From an MPI that knows of one process it reads MIMO_ALONE.
+ *  object MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS,
+ *  MIMO_WAIT, MIMO_RING and MIMO_RING_FOLDER, and checks MIMO_LOG. From an MPI that knows of one
+ *  process it reads MIMO_ALONE.
  *  Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the
  *  same: creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
@@ -54,10 +56,19 @@ MIMO_BEGIN_DECLS
       "same on all ranks")                                                                    \
     X(MIMO_ENV_ALONE, "MIMO_ALONE", 0, NULL,                                                  \
       "1: a process is alone on purpose where a launcher started several and MPI knows of "   \
-      "this one alone; 0: a communicator from MPI is then refused")
+      "this one alone; 0: a communicator from MPI is then refused")                           \
+    X(MIMO_ENV_RING, "MIMO_RING", 0, "off,memory,file",                                       \
+      "where a process keeps its last calls for mimo-why and for the sentences of deadlines " \
+      "to read, one of: memory (which ends with the processes of its ranks); file (in "       \
+      "MIMO_RING_FOLDER, where it outlives a process that is killed); off (nowhere); empty: " \
+      "memory")                                                                               \
+    X(MIMO_ENV_RING_FOLDER, "MIMO_RING_FOLDER", 0, "", "text: the folder for MIMO_RING=file")
 
 /** The bits of MIMO_ENV_CHECK. */
 enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4, MIMO_CHECK_ALL = 7 };
+
+/** The bits of MIMO_ENV_RING; two at once are an error. */
+enum { MIMO_RING_OFF = 1, MIMO_RING_MEMORY = 2, MIMO_RING_FILE = 4 };
 
 /** The bits of MIMO_ENV_WAIT; both at once are an error. */
 enum { MIMO_WAIT_POLL = 1, MIMO_WAIT_SLEEP = 2 };
@@ -71,7 +82,7 @@ typedef enum mimo_env_id {
 typedef struct mimo_env_row {
     const char *name;
     int64_t value;     /* the default */
-    const char *words; /* "replicas,calls,samples"; NULL: a number */
+    const char *words; /* "replicas,calls,samples"; NULL: a number; "": a text */
     const char *help;
 } mimo_env_row;
 
@@ -82,6 +93,16 @@ MIMO_API const mimo_env_row *mimo_env_table(int *count);
  *  holds no number, or a word that the row does not have. The calls that use a value check its
  *  range. Thread-safe while no thread calls setenv. */
 MIMO_API mimo_status mimo_env_get(int64_t *out, mimo_env_id id);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/** The text of a row that holds one: the environment's own, or "". MIMO_ERR_ARGUMENT: the row holds
+ *  no text. Thread-safe while no thread calls setenv; valid until the variable is set again. */
+MIMO_API mimo_status mimo_env_text(const char **out, mimo_env_id id);
+
+#endif
 
 MIMO_END_DECLS
 

@@ -72,7 +72,13 @@ class mimo_span(Structure):
 
 class mimo_comm_desc(Structure):
     _fields_ = [("size", c_size_t), ("agree", c_int), ("checks", c_int), ("deadline", c_int64),
-                ("stall", c_int64), ("interrupted", Interrupted), ("context", c_void_p)]
+                ("stall", c_int64), ("interrupted", Interrupted), ("context", c_void_p),
+                ("ring", c_int64), ("ring_folder", c_char_p)]
+
+
+class mimo_verdict(Structure):
+    _fields_ = [("size", c_size_t), ("waits", c_int), ("stands", c_int), ("rank_count", c_int64),
+                ("ranks", c_int * 8), ("text", ctypes.c_char * 1024)]
 
 
 class mimo_bootstrap(Structure):
@@ -242,6 +248,7 @@ PROTOTYPES = {
     "mimo_comm_deadline": "l:p",
     "mimo_comm_abort": "S:ps",
     "mimo_comm_state": "i:p",
+    "mimo_comm_verdict": "S:pp",
     "mimo_comm_synchronize": "S:pp",
 
     "mimo_grid_create_text": "S:psl",
@@ -345,7 +352,7 @@ MPI_PROTOTYPES = {
     "mimo_comm_create_mpi": "S:ppp",
 }
 # Structures that begin with a size, and start from mimo_x_init.
-SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
+SIZED = (mimo_comm_desc, mimo_verdict, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
          mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_update_desc, mimo_balance_desc, mimo_balance_report,
          mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,
@@ -363,6 +370,14 @@ def _check(status: int, _function: object, _arguments: object) -> int:
     if status:
         raise error_of(status, lib.mimo_last_error().decode(errors="replace"))
     return status
+
+
+def verdict_of(comm: c_void_p) -> tuple[str, tuple[int, ...]]:
+    """What the rings of this host say of a communicator: in words, and the first ranks that are waited for."""
+    verdict = sized(mimo_verdict)
+    lib.mimo_comm_verdict(ctypes.byref(verdict), comm)
+    count = min(verdict.rank_count, len(verdict.ranks))
+    return verdict.text.decode(errors="replace"), tuple(verdict.ranks[:count])
 
 
 def declare(library: ctypes.CDLL, prototypes: dict[str, str]) -> None:

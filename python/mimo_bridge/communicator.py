@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from . import _c, _mpi, _nccl
 from ._signals import Signals
-from .errors import (ArgumentError, GridError, MimoError, MismatchError, StateError, Status,
+from .errors import (ArgumentError, DeadlineError, GridError, MimoError, MismatchError, StateError, Status,
                      UnsupportedError, error_of)
 from .grid import Grid, check_grids
 
@@ -412,7 +412,9 @@ class _Turn:
             raise StateError("the communicator is closed")
         return handle
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, DeadlineError) and self.comm._handle is not None:
+            error.verdict, error.ranks = _c.verdict_of(self.comm._handle)
         self.comm._lock.release()
         if self.comm._signals.caught:
             self.comm._signals.raise_caught()

@@ -38,9 +38,14 @@ class Status(enum.IntEnum):
 
 
 class MimoError(Exception):
-    """A failure, with the sentence that says what was wrong. `status` is the library's code."""
+    """A failure, with the sentence that says what was wrong. `status` is the library's code.
+
+    `verdict` and `ranks` are those of a DeadlineError of a communicator: who waited for whom when this rank gave
+    up, in words, and the first ranks that others waited for. Otherwise both are empty."""
 
     status: Status = Status.INTERNAL
+    verdict: str = ""
+    ranks: tuple[int, ...] = ()
 
     def __str__(self) -> str:  # KeyError and OSError would print something else
         return str(self.args[0]) if self.args else self.status.name

@@ -249,6 +249,8 @@ def called_on_some_ranks_only(comm):
     else:
         error = raises(mb.DeadlineError, "1", bridge, x)
         assert isinstance(error, TimeoutError)
+        assert error.ranks == (1,) and "has not begun call" in error.verdict, (error.ranks, error.verdict)
+        assert error.verdict in str(error), (error.verdict, str(error))
         gather(None)
     raises(mb.DeadlineError, "", comm.barrier)
     assert isinstance(comm.failure, mb.DeadlineError)

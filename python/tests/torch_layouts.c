@@ -84,6 +84,15 @@ static void print_communicators(void)
     FIELD(mimo_comm_desc, stall);
     FIELD(mimo_comm_desc, interrupted);
     FIELD(mimo_comm_desc, context);
+    FIELD(mimo_comm_desc, ring);
+    FIELD(mimo_comm_desc, ring_folder);
+    STRUCT(mimo_verdict);
+    FIELD(mimo_verdict, size);
+    FIELD(mimo_verdict, waits);
+    FIELD(mimo_verdict, stands);
+    FIELD(mimo_verdict, rank_count);
+    FIELD(mimo_verdict, ranks);
+    FIELD(mimo_verdict, text);
     STRUCT(mimo_bootstrap);
     FIELD(mimo_bootstrap, size);
     FIELD(mimo_bootstrap, rank);

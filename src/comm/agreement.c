@@ -6,6 +6,7 @@
 
 #include "comm/agreement.h"
 #include "comm/calls.h"
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 #include "core/check.h"
 #include "core/letters.h"
@@ -37,6 +38,8 @@ static void end_with(mimo_agreement *agreement, mimo_status result)
     if (result != MIMO_OK)
         mimo_copy_text(agreement->sentence, sizeof agreement->sentence, mimo_last_error());
     agreement->state = MIMO_AGREEMENT_DONE;
+    if (!agreement->is_op)
+        mimo_record_agreed(agreement->comm, result);
 }
 
 static void start_state(mimo_agreement *agreement, mimo_status started, int state)
@@ -160,6 +163,8 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->comm = comm;
     agreement->same_guess = true;
     uint64_t number = comm->calls++;
+    agreement->is_op = claim->record != NULL;
+    mimo_record_begin(comm, number, claim->record);
     mimo_call_report *mine = &agreement->mine;
     if (claim->call)
         mimo_copy_text(mine->call, sizeof mine->call, claim->call);
@@ -379,6 +384,7 @@ mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim)
     mimo_agreement_begin(&agreement, comm, claim);
     while (!mimo_agreement_test(&agreement))
         (void)mimo_waiter_step(&waiter, comm); /* after an error the test gives the same one */
+    mimo_record_wait_over(&waiter);
     return agreement.result;
 }
 
@@ -432,6 +438,7 @@ mimo_status mimo_comm_agree_named(mimo_comm *comm, mimo_status local, const char
     if (local == MIMO_OK && !name)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_comm_agree_named: name is NULL");
     const char *call = name ? name : "agree";
+    mimo_record_object(comm, call);
     uint64_t signature =
         mimo_hash_bytes(mimo_signature_start(MIMO_CALL_COMM_AGREE), call, strlen(call));
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, call);

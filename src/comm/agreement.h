@@ -100,6 +100,7 @@ typedef struct mimo_agreement {
         MIMO_AGREEMENT_OTHER,    /* what that rank called */
         MIMO_AGREEMENT_DONE,
     } state;
+    bool is_op; /* an operation's, which has a record of its own */
     mimo_status result;
     char sentence[MIMO_SENTENCE_TEXT + MIMO_CALL_TEXT]; /* of `result` */
     bool same_guess; /* with MIMO_OK: all guesses are equal, or the ranks did not communicate */
@@ -123,6 +124,7 @@ typedef struct mimo_claim {
     const char *call;   /* the same as text; NULL: items.describe writes it where it is read */
     uint64_t guess;     /* a value that may differ: the agreement says whether it does */
     mimo_call_items items;
+    struct mimo_record *record; /* of the operation that agrees; NULL: the scope's */
 } mimo_claim;
 
 /* A caller's status, or MIMO_ERR_ARGUMENT where it is no mimo_status. */

@@ -1,5 +1,7 @@
 #include "comm/calls.h"
 
+#include "comm/recorder.h"
+
 #include "core/forks.h"
 
 mimo_status mimo_check_process(const mimo_family *family, const char *call)
@@ -27,18 +29,11 @@ static mimo_status check_transport(const mimo_family *family, const char *call)
 
 /* ---------------------------------------- owners ----------------------------------------- */
 
-static mimo_owner *owner_of(mimo_comm *comm)
-{
-    if (!comm->family->parallel)
-        return &comm->family->owner;
-    return comm->used_with ? &comm->used_with->owner : &comm->owner;
-}
-
 /* NULL: another thread is inside. A thread that finds itself is in a call already, since no other
  * one writes its address. */
 static mimo_owner *own(mimo_comm *comm)
 {
-    mimo_owner *owner = owner_of(comm);
+    mimo_owner *owner = mimo_owner_of(comm);
     const void *none = NULL, *thread = mimo_this_thread();
     if (__atomic_load_n(&owner->thread, __ATOMIC_RELAXED) != thread &&
         !__atomic_compare_exchange_n(&owner->thread, &none, thread, false, __ATOMIC_ACQUIRE,
@@ -65,9 +60,12 @@ static mimo_status occupied(const mimo_comm *comm, const char *call, const char 
 
 /* ---------------------------------------- scopes ----------------------------------------- */
 
-static void enter(mimo_call_scope *out, mimo_comm *comm, mimo_owner *owner, bool may_end)
+static void enter(mimo_call_scope *out, mimo_comm *comm, mimo_owner *owner, bool may_end,
+                  const char *call)
 {
     mimo_family *family = comm->family;
+    if (owner && owner->calls == 1)
+        mimo_record_enter(comm, owner, call);
     *out = (mimo_call_scope){comm, owner, may_end, mimo_device_enter(comm)};
     mimo_family_retain(family);
     mimo_comm_retain(comm);
@@ -92,7 +90,7 @@ mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *c
             return occupied(comm, call,
                             "This call did not begin, and the other ranks still wait for it");
     }
-    enter(out, comm, owner, !forgotten);
+    enter(out, comm, owner, !forgotten, call);
     return MIMO_OK;
 }
 
@@ -108,7 +106,7 @@ bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm)
         (void)occupied(comm, call, "Nothing was released");
         return false;
     }
-    enter(out, comm, owner, !forgotten && check_transport(family, call) == MIMO_OK);
+    enter(out, comm, owner, !forgotten && check_transport(family, call) == MIMO_OK, call);
     return true;
 }
 
@@ -118,6 +116,8 @@ void mimo_call_leave(mimo_call_scope *scope)
         return;
     mimo_family *family = scope->comm->family;
     mimo_owner *owner = scope->owner;
+    if (owner && owner->calls == 1)
+        mimo_record_leave(scope->comm, owner);
     if (owner == &scope->comm->owner) { /* which may be gone after the release */
         disown(owner);
         owner = NULL;

@@ -6,6 +6,7 @@
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 #include "core/address.h"
 #include "core/check.h"
@@ -13,6 +14,7 @@
 #include "core/descriptor.h"
 #include "core/dtype_kind.h"
 #include "core/hash.h"
+#include "core/memory.h"
 #include "device/profile.h"
 
 MIMO_DEFINE_INIT(mimo_bootstrap, MIMO_BOOTSTRAP_INIT)
@@ -45,6 +47,32 @@ static mimo_status split_check(mimo_comm **out, int color)
     return MIMO_OK;
 }
 
+/* What a rank has made of a split, with the ranks of its group in the family. */
+typedef struct made_split {
+    mimo_comm *comm; /* NULL: this rank is in none, or it failed */
+    int *ranks;
+} made_split;
+
+static mimo_status make_split(made_split *out, mimo_comm *parent, int color, int key)
+{
+    MIMO_TRY(parent->backend->split(&out->comm, parent, color, key));
+    if (!out->comm || !parent->backend->family_ranks)
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&out->ranks, out->comm->size, sizeof *out->ranks));
+    parent->backend->family_ranks(out->comm, out->ranks);
+    return MIMO_OK;
+}
+
+static void identify_split(const made_split *made, const mimo_comm *parent, int color)
+{
+    mimo_comm *comm = made->comm;
+    comm->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
+    comm->device = parent->device;
+    comm->device_number = parent->device_number;
+    if (made->ranks)
+        mimo_recorder_add(comm, made->ranks);
+}
+
 mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MIMO_RANGE();
@@ -54,21 +82,18 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
                            signature_of(MIMO_CALL_COMM_SPLIT, 0, 0, 0), "comm split"));
     /* A rank can still fail alone, for lack of memory. Then all ranks fail and release what they
      * made. */
-    mimo_comm *made = NULL;
+    made_split made = {NULL, NULL};
     mimo_status status =
-        mimo_agree_as(parent, MIMO_AGREE_ALWAYS, parent->backend->split(&made, parent, color, key),
+        mimo_agree_as(parent, MIMO_AGREE_ALWAYS, make_split(&made, parent, color, key),
                       mimo_signature_start(MIMO_CALL_COMM_SPLIT), "comm split");
-    if (made) {
-        made->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
-        made->device = parent->device;
-        made->device_number = parent->device_number;
-    }
-    if (status != MIMO_OK) {
-        mimo_comm_destroy(made);
-        return status;
-    }
-    *out = made;
-    return MIMO_OK;
+    if (made.comm)
+        identify_split(&made, parent, color);
+    mimo_release(made.ranks);
+    if (status == MIMO_OK)
+        *out = made.comm;
+    else
+        mimo_comm_destroy(made.comm);
+    return status;
 }
 
 bool mimo_is_guarding(const mimo_comm *comm)
@@ -350,15 +375,17 @@ static mimo_status finish_stream(mimo_comm *comm, mimo_stream stream)
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_waiter waiter = {.comm = comm, .call = "the work on a stream"};
+    mimo_waiter waiter = {.comm = comm, .call = "the work on a stream", .any = true};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
     MIMO_ENTER(comm, "mimo_comm_synchronize");
     for (;;) {
         MIMO_TRY(mimo_comm_check(comm));
         MIMO_TRY(comm->device->finished(&done, stream));
-        if (done)
+        if (done) {
+            mimo_record_wait_over(&waiter);
             return finish_stream(comm, stream);
+        }
         MIMO_TRY(mimo_waiter_step(&waiter, comm));
     }
 }

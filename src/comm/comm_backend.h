@@ -144,6 +144,9 @@ typedef struct mimo_comm_backend {
     mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);
     /* Releases everything, the struct included. Its staging has been released before. */
     void (*destroy)(mimo_comm *comm);
+    /* Write the communicator's ranks, in the family's first communicator, to ranks[size]. Local.
+     * NULL: nobody asks. */
+    void (*family_ranks)(const mimo_comm *comm, int *ranks);
 
     /* Let host values travel beside tensors from now on, so that none waits for tensors that were
      * enqueued before it. Blocking and collective; all ranks return the same. Once it is done it
@@ -300,11 +303,16 @@ struct mimo_comm {
     int device_number; /* among those that this process sees; 0 on the host */
     mimo_memory memory;
     int rank, size;
-    mimo_family *family;  /* the backend's */
-    bool renumbered;      /* its ranks have other numbers in the family's first communicator */
-    uint64_t id;          /* in the family, the same on all its ranks; 0: the first communicator */
-    uint64_t calls;       /* sequence number of collective calls, part of their signature */
-    uint64_t ended;       /* requests that mimo_test found done */
+    mimo_family *family; /* the backend's */
+    bool renumbered;     /* its ranks have other numbers in the family's first communicator */
+    uint64_t id;         /* in the family, the same on all its ranks; 0: the first communicator */
+    uint64_t calls;      /* sequence number of collective calls, part of their signature */
+    uint64_t ended;      /* requests that mimo_test found done */
+    int slot;            /* in the family's ring; 0: it has none */
+    struct {
+        const char *text;
+        uint32_t name;    /* in the family's ring */
+    } verbs[8];           /* public calls that it was used with last, by their addresses */
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks; /* where the family is parallel */
     mimo_buffer *buffers;
@@ -325,6 +333,14 @@ struct mimo_comm {
         *words; /* where agreements explain what went wrong; NULL: here. Where operations agree
                          on this communicator, they are in flight beside its other calls */
 };
+
+/* Which thread is inside of calls of the communicator is noted here (comm/calls.h). */
+static inline mimo_owner *mimo_owner_of(mimo_comm *comm)
+{
+    if (!comm->family->parallel)
+        return &comm->family->owner;
+    return comm->used_with ? &comm->used_with->owner : &comm->owner;
+}
 
 /* Add a holder; take it away. The last one frees the communicator (holders.c). */
 void mimo_comm_retain(mimo_comm *comm);

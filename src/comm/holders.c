@@ -1,6 +1,6 @@
 /* Who keeps a communicator: its owner until mimo_comm_destroy, what was made from it, and the calls
  * that are on it. The last of them releases it. */
-#include "comm/comm_backend.h"
+#include "comm/recorder.h"
 #include "core/memory.h"
 
 void mimo_comm_retain(mimo_comm *comm)
@@ -17,6 +17,7 @@ void mimo_comm_release(mimo_comm *comm)
 {
     if (__atomic_sub_fetch(&comm->holders, 1, __ATOMIC_ACQ_REL) > 0)
         return;
+    mimo_recorder_remove(comm);
     if (comm->words)
         mimo_comm_release(comm->words);
     mimo_staging_release(&comm->staging);

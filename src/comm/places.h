@@ -4,13 +4,11 @@
 
 #include <stdint.h>
 
-#include "core/backend_api.h"
-
 /* The same for all processes of a host. */
 uint64_t mimo_host_hash(void);
 
 /* The same for all processes of a host that may run on the same processors. */
-MIMO_BACKEND_API uint64_t mimo_place_hash(void);
+uint64_t mimo_place_hash(void);
 
 /* On how many processors this thread may run; INT_MAX where the system does not say. */
 int mimo_processors(void);

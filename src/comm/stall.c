@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "comm/recorder.h"
 #include "core/logging.h"
 
 static mimo_notice notice_of(const mimo_comm *comm)
@@ -51,10 +52,13 @@ static void warn(mimo_comm *comm, const mimo_stall *stall, const char *call)
         comm->backend->list_silent(comm, &mine, below, silent, sizeof silent);
     if (comm->renumbered)
         snprintf(process, sizeof process, " (rank %d" MIMO_OF_FIRST ")", comm->family->rank);
+    mimo_ring_verdict verdict = {.waits = false};
+    (void)mimo_recorder_judge(&verdict, comm->family);
     mimo_log(MIMO_LOG_WARNING,
-             "%s: rank %d of %d%s has waited %g s in communicator %" PRIx64 "%s%s", call,
+             "%s: rank %d of %d%s has waited %g s in communicator %" PRIx64 "%s%s%s%s", call,
              comm->rank, comm->size, process, (double)stall->warn_at / 1e9, comm->id, silent,
-             comm->renumbered && silent[0] ? MIMO_OF_FIRST : "");
+             comm->renumbered && silent[0] ? MIMO_OF_FIRST : "", verdict.waits ? "; " : "",
+             verdict.waits ? verdict.text : "");
 }
 
 /* A rank tells the listeners at half of the time at which it warns. So a listener's line knows of

@@ -1,12 +1,14 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include <mimo/env.h>
 
 #include "comm/comm_backend.h"
 #include "comm/places.h"
+#include "comm/recorder.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/forks.h"
@@ -102,6 +104,25 @@ static mimo_status choose_wait(mimo_family *family)
     return MIMO_OK;
 }
 
+static mimo_status choose_ring(mimo_family *family, const mimo_comm_desc *desc)
+{
+    int64_t ways = desc->ring;
+    const char *folder = desc->ring_folder;
+    if (ways == MIMO_FROM_ENV)
+        MIMO_TRY(mimo_env_get(&ways, MIMO_ENV_RING));
+    if (!folder)
+        MIMO_TRY(mimo_env_text(&folder, MIMO_ENV_RING_FOLDER));
+    MIMO_CHECK(ways == 0 || ways == MIMO_RING_OFF || ways == MIMO_RING_MEMORY ||
+                   ways == MIMO_RING_FILE,
+               MIMO_ERR_ARGUMENT,
+               "communicator: ring = %" PRId64 " is not one of off, memory, file", ways);
+    MIMO_CHECK(ways != MIMO_RING_FILE || folder[0], MIMO_ERR_ARGUMENT,
+               "communicator: its ring is to be a file, and MIMO_RING_FOLDER names no folder");
+    family->ring_ways = (int)ways;
+    family->ring_folder = folder;
+    return MIMO_OK;
+}
+
 void mimo_family_set_sharers(mimo_family *family, int ranks)
 {
     if (family->if_crowded)
@@ -120,6 +141,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
     MIMO_TRY(choose_deadline(&family->deadline, &own));
     MIMO_TRY(choose_stall(&family->stall, &own));
     MIMO_TRY(choose_wait(family));
+    MIMO_TRY(choose_ring(family, &own));
     MIMO_TRY(check_log());
     warn_of_zeros(&own);
     MIMO_TRY(mimo_forks_count());
@@ -145,6 +167,7 @@ void mimo_family_release(mimo_family *family)
     if (__atomic_sub_fetch(&family->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     pthread_mutex_destroy(&family->lock);
+    mimo_recorder_end(family);
     family->backend->release_family(family);
 }
 
@@ -218,6 +241,26 @@ static void await_end(const mimo_family *family)
         sched_yield();
 }
 
+/* What the rings of this host say, behind what the backend knows. It is asked while this rank still
+ * waits. */
+static void judge(mimo_family *family, const reason *why)
+{
+    mimo_recorder *recorder = family->recorder;
+    if (recorder && why->status == MIMO_ERR_TIMEOUT)
+        recorder->judged =
+            mimo_recorder_judge(&recorder->verdict, family) && recorder->verdict.waits;
+}
+
+static void append_verdict(mimo_family *family)
+{
+    const mimo_recorder *recorder = family->recorder;
+    if (!recorder || !recorder->judged)
+        return;
+    size_t used = strlen(family->sentence), space = sizeof family->sentence - used;
+    int wanted = snprintf(family->sentence + used, space, "; %s", recorder->verdict.text);
+    mimo_end_with_letter(family->sentence + used, space, wanted);
+}
+
 /* End the family, once: send a farewell to the peers, and receive theirs. `comm` is NULL where no
  * call is given up. */
 static void end_family(mimo_family *family, mimo_comm *comm, const char *call, const reason *why)
@@ -227,6 +270,7 @@ static void end_family(mimo_family *family, mimo_comm *comm, const char *call, c
         await_end(family);
         return;
     }
+    judge(family, why);
     const mimo_farewell mine = farewell_of(comm, call, why);
     int64_t patience = deadline_of(family) / PATIENCE_FRACTION;
     if (why->status == MIMO_ERR_ABORTED)
@@ -236,7 +280,10 @@ static void end_family(mimo_family *family, mimo_comm *comm, const char *call, c
     if (family->backend->end)
         family->backend->end(family, &words);
     write_sentence(family->sentence, sizeof family->sentence, comm, call, why, missing);
+    append_verdict(family);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
+    if (family->recorder && family->recorder->ring)
+        mimo_ring_store(&family->recorder->ring->head->end, (uint64_t)why->status);
     mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
 }
 

@@ -24,6 +24,7 @@
 #include <mimo/comm.h>
 
 #include "core/backend_api.h"
+#include "ring/ring_call.h"
 
 enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
 
@@ -31,6 +32,13 @@ enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
 typedef struct mimo_owner {
     const void *thread; /* mimo_this_thread; NULL: none. An atomic */
     int calls;          /* that it is inside of; no other thread touches it */
+    /* What it records (comm/recorder.h). */
+    const char *call;           /* the public call that it is inside of */
+    struct mimo_comm *recorded; /* whose call `record` is; NULL: none is open */
+    uint32_t object;            /* of the next record: a name; 0: none */
+    int slot;                   /* of the communicator, or of the family */
+    const void *waiter;         /* whose wait is recorded; NULL: none */
+    mimo_ring_call record;
 } mimo_owner;
 
 /* All fields that change, except the texts, are read and written as atomics: threads may use
@@ -38,17 +46,20 @@ typedef struct mimo_owner {
  * well.) */
 typedef struct mimo_family {
     const struct mimo_comm_backend *backend;
-    int rank;         /* of this process in the first communicator */
-    unsigned forks;   /* mimo_forks of the process that made it */
-    int users;        /* communicators, and threads inside a call; the last releases it */
-    int64_t deadline; /* milliseconds that the host waits in one call; 0: for ever */
-    int64_t stall;    /* nanoseconds after which a wait says that it lasts; 0: none does */
-    int agree;        /* of mimo_comm_desc, as it was given at creation */
-    int checks;       /* likewise */
-    int end;          /* MIMO_OK while it lives; afterwards the status of every call */
-    bool ending;      /* set by the thread that ends it */
-    bool sleeps;      /* waits may sleep: comm/waiter.h */
-    bool if_crowded;  /* they do where ranks outnumber processors */
+    int rank;                /* of this process in the first communicator */
+    unsigned forks;          /* mimo_forks of the process that made it */
+    int users;               /* communicators, and threads inside a call; the last releases it */
+    int64_t deadline;        /* milliseconds that the host waits in one call; 0: for ever */
+    int64_t stall;           /* nanoseconds after which a wait says that it lasts; 0: none does */
+    int agree;               /* of mimo_comm_desc, as it was given at creation */
+    int checks;              /* likewise */
+    int end;                 /* MIMO_OK while it lives; afterwards the status of every call */
+    bool ending;             /* set by the thread that ends it */
+    bool sleeps;             /* waits may sleep: comm/waiter.h */
+    bool if_crowded;         /* they do where ranks outnumber processors */
+    int ring_ways;           /* of mimo_comm_desc, or the environment: bits of MIMO_ENV_RING */
+    const char *ring_folder; /* borrowed, until the ring is made */
+    struct mimo_recorder *recorder;    /* of its ring (comm/recorder.h); NULL: it has none */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 
     int (*interrupted)(void *context); /* of mimo_comm_desc, and its context */

@@ -1,13 +1,17 @@
 /* Waiting for a request. */
 #include "comm/comm_backend.h"
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 #include "core/check.h"
 
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 {
     MIMO_TRY(mimo_comm_check(comm));
+    int64_t bytes = comm->backend->moving ? comm->backend->moving(request) : 0;
     MIMO_TRY(comm->backend->test(request, done));
     comm->ended += *done;
+    if (*done)
+        mimo_record_step(comm, bytes);
     return MIMO_OK;
 }
 
@@ -16,11 +20,14 @@ mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
     mimo_waiter waiter = {.comm = comm, .call = call, .request = *request};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
+    if (!done)
+        mimo_record_moving(comm);
     while (!done && status == MIMO_OK) {
         status = mimo_test(comm, *request, &done);
         if (!done && status == MIMO_OK)
             status = mimo_waiter_step(&waiter, comm);
     }
+    mimo_record_wait_over(&waiter);
     comm->backend->release(*request);
     *request = NULL;
     return status;

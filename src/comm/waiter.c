@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "comm/recorder.h"
 #include "core/check.h"
 
 /* Steps between two checks: one takes less than a microsecond on an idle core. */
@@ -68,6 +69,7 @@ static bool is_interrupted(mimo_waiter *waiter)
 
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
+    mimo_record_wait(waiter);
     MIMO_TRY(mimo_check_termination(waiter->comm, &waiter->clock, waiter->call));
     mimo_stall_look(&waiter->stall, waiter->comm, &waiter->clock, waiter->call);
     if (!is_interrupted(waiter))

@@ -61,11 +61,28 @@ static mimo_status read_words(int64_t *out, const mimo_env_row *row, const char 
     return MIMO_OK;
 }
 
+static bool is_text(const mimo_env_row *row)
+{
+    return row->words && !row->words[0];
+}
+
+mimo_status mimo_env_text(const char **out, mimo_env_id id)
+{
+    MIMO_CHECK(out && (unsigned)id < ROWS, MIMO_ERR_ARGUMENT, "mimo_env_text: row %d of %d%s",
+               (int)id, (int)ROWS, out ? "" : ", and out is NULL");
+    MIMO_CHECK(is_text(&table[id]), MIMO_ERR_ARGUMENT, "mimo_env_text: %s is no text",
+               table[id].name);
+    const char *text = getenv(table[id].name);
+    *out = text ? text : "";
+    return MIMO_OK;
+}
+
 mimo_status mimo_env_get(int64_t *out, mimo_env_id id)
 {
     MIMO_CHECK(out && (unsigned)id < ROWS, MIMO_ERR_ARGUMENT, "mimo_env_get: row %d of %d%s",
                (int)id, (int)ROWS, out ? "" : ", and out is NULL");
     const mimo_env_row *row = &table[id];
+    MIMO_CHECK(!is_text(row), MIMO_ERR_ARGUMENT, "mimo_env_get: %s is a text", row->name);
     const char *text = getenv(row->name);
     if (!text) {
         *out = row->value;

@@ -3,6 +3,7 @@
 
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
+#include "comm/recorder.h"
 #include "core/check.h"
 #include "move/op_types.h"
 
@@ -21,6 +22,7 @@ static mimo_status duplicate(mimo_comm **out, mimo_comm *parent)
 {
     MIMO_TRY(mimo_comm_split(out, parent, 0, parent->rank));
     (*out)->used_with = parent;
+    mimo_recorder_share(*out);
     return MIMO_OK;
 }
 
@@ -41,6 +43,7 @@ static void move_on(void *mover)
 void mimo_mover_open(mimo_mover *mover, mimo_comm *parent)
 {
     mover->parent = parent;
+    mimo_recorder_title(mover->comm, mover->title);
     mover->callback = (mimo_progress_callback){
         .progress = move_on, .context = mover, .owner = mover->hooks->kind};
     mimo_comm_retain(parent);

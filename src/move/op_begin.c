@@ -113,6 +113,7 @@ static void reset(mimo_op *op, const mimo_op_request *request)
                               .chunks = move->chunks,
                               .stream = move->stream,
                               .subject = request->subject,
+                              .micro_batch = -1,
                               .named = move->to && move->from && move->n > 0};
     if (op->call.named) {
         op->call.to = move->to[0];
@@ -127,6 +128,26 @@ static void reset(mimo_op *op, const mimo_op_request *request)
     op->progress.status = MIMO_OK;
     op->progress.waiter = (mimo_waiter){.comm = op->mover->comm};
     op->mover->hooks->begin(op);
+}
+
+static int64_t bytes_of(const mimo_op *op)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < op->tensors.count; i++)
+        bytes += mimo_tile_bytes(mimo_tile_of(&op->tensors.pairs[i], mimo_op_from(op)));
+    return bytes;
+}
+
+static void describe_record(mimo_op *op)
+{
+    const mimo_mover *mover = op->mover;
+    op->record.comm = NULL;
+    op->record.of = mover->comm;
+    op->record.verb =
+        op->call.kind == MIMO_CALL_MOVE ? mover->hooks->pass[op->call.backward] : "set";
+    op->record.micro_batch = op->call.micro_batch;
+    op->record.chunks = op->call.chunks;
+    op->record.bytes = bytes_of(op);
 }
 
 /* An operation with this rank's checks done, in no queue yet. Errors of the checks are in
@@ -146,6 +167,7 @@ static mimo_status make_op(mimo_op **out, mimo_mover *mover, const mimo_op_reque
     if (op->claim.local == MIMO_OK && op->call.kind == MIMO_CALL_MOVE)
         op->claim.local = check_tensors(op, move->to, move->from, move->n);
     mimo_op_keep_local(op, op->claim.local);
+    describe_record(op);
     *out = op;
     return MIMO_OK;
 }

@@ -17,6 +17,8 @@ void mimo_op_end(mimo_op *op, mimo_status status)
     op->mover->comm->backend->release(op->progress.request);
     op->progress.request = NULL;
     op->mover->comm->calls += op->progress.state == MIMO_OP_MOVING;
+    mimo_record_count(op->mover->comm);
+    mimo_record_op_ended(&op->record, status);
     op->progress.status = status;
     if (status != MIMO_OK)
         mimo_copy_text(op->progress.sentence, sizeof op->progress.sentence, mimo_last_error());
@@ -26,7 +28,9 @@ void mimo_op_end(mimo_op *op, mimo_status status)
 
 static void agree(mimo_op *op, mimo_comm *comm, const mimo_claim *claim)
 {
-    mimo_agreement_begin(&op->claim.agreement, comm, claim);
+    mimo_claim own = *claim;
+    own.record = &op->record;
+    mimo_agreement_begin(&op->claim.agreement, comm, &own);
     op->progress.agreeing = true;
 }
 
@@ -133,7 +137,9 @@ static void run_steps(mimo_op *op)
  * that some ranks did not make counts on none. */
 static void begin_to_move(mimo_op *op)
 {
+    mimo_record_op_moves(&op->record, op->mover->comm);
     op->mover->comm->calls++;
+    mimo_record_count(op->mover->comm);
     op->progress.state = MIMO_OP_MOVING;
 }
 
@@ -195,12 +201,13 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
     for (;;) {
         mimo_mover_progress(op->mover);
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
-            return;
+            break;
         op->progress.waiter.request = op->mover->queue->progress.request;
         if (mimo_waiter_is_due(&op->progress.waiter))
             name_call(op);
         (void)mimo_waiter_step(&op->progress.waiter, op->mover->parent); /* progress ends it */
     }
+    mimo_record_wait_over(&op->progress.waiter);
 }
 
 void mimo_mover_finish(mimo_mover *mover)

@@ -3,6 +3,7 @@
 #ifndef MIMO_MOVE_OP_TYPES_H
 #define MIMO_MOVE_OP_TYPES_H
 
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 #include "move/mover.h"
 
@@ -17,8 +18,9 @@ typedef struct mimo_op_call {
     int n;      /* tensors */
     int chunks; /* 1 where it is not chunked */
     mimo_stream stream;
-    void *subject; /* of the owner: see mimo_op_request */
-    bool named;    /* there is a first tensor, of these views */
+    void *subject;   /* of the owner: see mimo_op_request */
+    int micro_batch; /* -1: its object knows none */
+    bool named;      /* there is a first tensor, of these views */
     mimo_tensor to, from;
 } mimo_op_call;
 
@@ -99,6 +101,7 @@ struct mimo_op {
     mimo_op_claim claim;
     mimo_op_progress progress;
     mimo_op_memory memory;
+    mimo_record record; /* in the ring of the family */
 };
 
 /* The side that an operation reads, and the one that it writes. */

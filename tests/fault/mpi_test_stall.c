@@ -23,25 +23,40 @@ static mimo_comm *comm_that_says(int64_t stall)
     return comm;
 }
 
-/* Where the late ranks are let go: when a line ends in these words. */
+/* Where the late ranks are let go: when these words of a line are all but the verdict behind it. */
 typedef struct awaited_line {
     const char *words;
     int late[2]; /* -1: none */
     int lines;
     bool seen;
+    char verdict[1024]; /* what follows the words */
 } awaited_line;
 
 static void let_go(void *context, mimo_log_level level, const char *text)
 {
     awaited_line *awaited = context;
-    size_t length = strlen(text), end = strlen(awaited->words);
+    const char *at = strstr(text, awaited->words), *behind = at ? at + strlen(awaited->words) : "x";
     awaited->lines += level == MIMO_LOG_WARNING;
-    if (awaited->seen || length < end || strcmp(text + length - end, awaited->words) != 0)
+    if (awaited->seen || (*behind != '\0' && strncmp(behind, "; rank", 6) != 0))
         return;
     awaited->seen = true;
+    snprintf(awaited->verdict, sizeof awaited->verdict, "%s", behind);
     for (int i = 0; i < 2; i++)
         if (awaited->late[i] >= 0)
             MPI_Send(NULL, 0, MPI_BYTE, awaited->late[i], WORLD_TAG, MPI_COMM_WORLD);
+}
+
+/* Whether the rings of this host say the same as the notices that ranks sent each other. */
+static bool is_named(const awaited_line *awaited)
+{
+    char words[64];
+    int first = awaited->late[0], second = awaited->late[1];
+    if (second >= 0)
+        snprintf(words, sizeof words, "; ranks %d, %d have not begun call", first, second);
+    else
+        snprintf(words, sizeof words, "; rank %d (pid ", first);
+    return strncmp(awaited->verdict, words, strlen(words)) == 0 &&
+           strstr(awaited->verdict, ", barrier: ");
 }
 
 /* The late ranks come when `speaker` has named them, and nobody else. Without that line this
@@ -54,7 +69,9 @@ static void name_late_by(int speaker, mimo_comm *on, awaited_line awaited)
     if (rank == awaited.late[0] || rank == awaited.late[1])
         MPI_Recv(NULL, 0, MPI_BYTE, speaker, WORLD_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_EXPECT_OK(mimo_comm_barrier(on));
-    MPI_EXPECT(awaited.seen || rank != speaker, "no line ends in '%s'", awaited.words);
+    MPI_EXPECT(awaited.seen || rank != speaker, "no line has '%s'", awaited.words);
+    MPI_EXPECT(rank != speaker || is_named(&awaited), "'%s' does not name rank %d", awaited.verdict,
+               awaited.late[0]);
     mimo_log_set(NULL, NULL);
 }
 

@@ -134,6 +134,15 @@ def faults(lines, launch, ranks):
     yield from later_faults(lines, living, ["MIMO_ERR_TIMEOUT"])
 
 
+def verdict_faults(lines, launch):
+    """What is wrong with the verdict of the host's rings, which all ranks have. Who hears of the end when others
+    have left, or waits for a rank that waits, says something else: one rank at least must name the victim."""
+    life = "running" if launch[2] == "sleep" else "gone"
+    words = rf"rank {VICTIM} \(pid \d+, {life}\)"
+    if not any(re.search(words, sentence) for (_, what), (_, _, sentence) in lines.items() if what == "call"):
+        yield f"no rank says that rank {VICTIM} is {life}"
+
+
 def memory_left(output, named):
     """What the processes of a launch left in shared memory, in words. A rank that died when it had
     made a name (`named`) leaves that name, without memory. It is removed here."""
@@ -190,6 +199,7 @@ def main():
                 wrong = [f"still running after {LIMIT_S} s"]
             else:
                 wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
+                wrong += [] if on_gpus else verdict_faults(lines, launch)
             wrong += memory_left(output, launch[1] == "name")
             failed += report(launch, lines, wrong, output)
     sys.exit(1 if failed else 0)

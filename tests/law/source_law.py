@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
+CORE, RING, DEVICE, COMM, GRID = "core", "ring", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
 SCHEDULE, BALANCE = "schedule", "balance"
 PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
@@ -36,15 +36,16 @@ DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/tr
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, MOVE, BRIDGE}
-LIBRARY = BELOW_CALLS | {ALIGNMENT, SCHEDULE, BALANCE, PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
+LIBRARY = BELOW_CALLS | {RING, ALIGNMENT, SCHEDULE, BALANCE, PLAN, BATCH, ROUTED, COLLECTIVE, VERIFY, GRADIENT, DISPATCH,
                          ROUTE, MESSAGES, DIRECT}
 ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 ALL_TRAIN = ALL_NN | {TOOLS, FORMATS, PLACE, PIPELINE, MODEL}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
     CORE: set(),
+    RING: {CORE},
     DEVICE: {CORE},
-    COMM: {CORE, DEVICE},
+    COMM: {CORE, RING, DEVICE},
     GRID: {CORE, DEVICE, COMM},
     PARTITION: {CORE, DEVICE, COMM},
     ALIGNMENT: {CORE, DEVICE},
@@ -70,7 +71,7 @@ MAY_INCLUDE = {
     LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
     NN: ALL_NN,
     OPTIONS: {CORE, SCHEDULE},
-    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE, OPTIONS},
+    "tools": {CORE, RING, GRID, PARTITION, LAYOUT, PLAN, SCHEDULE, BALANCE, BRIDGE, ROUTE, OPTIONS},
     TOOLS: LIBRARY,
     FORMATS: LIBRARY | {TOOLS},
     PLACE: LIBRARY | ALL_NN | {TOOLS},
@@ -95,7 +96,7 @@ LAYERED_MAY_REACH = ("train/", "tools/options/", "src/schedule/layer_pattern.h",
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [
-    ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM),
+    ("src/core/", CORE), ("src/ring/", RING), ("src/device/", DEVICE), ("src/comm/", COMM),
     ("train/nn/ops/", OPS), ("train/nn/host/", KERNELS), ("train/nn/cuda/", KERNELS),
     ("train/nn/exchange/", EXCHANGE), ("train/nn/params/", PARAMS), ("train/nn/layers/", LAYERS),
     *((f"{part}/", part) for part in (NN, TOOLS, FORMATS, PLACE, PIPELINE, MODEL)),
@@ -126,8 +127,8 @@ UMBRELLA = "include/mimo/mimo.h"
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
-PURE_FOLDERS = {"src/core", "src/partition", "src/schedule", "src/balance", "grid", "src/layout", "src/plan",
-                "src/dispatch/route", "tools", OPTIONS}
+PURE_FOLDERS = {"src/core", "src/ring", "src/partition", "src/schedule", "src/balance", "grid", "src/layout", "src/plan",
+                "src/dispatch/route", "tools", "tools/why", OPTIONS}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(
     r"(src/comm/(mpi|nccl)/|src/device/cuda|train/(nn/.*cuda|device/gpu_)|include/mimo/(mpi|nccl)\.h$)")

@@ -38,6 +38,7 @@ MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_
 TINY_PEER = "--seq 64 --hidden 8"
 A_CHUNK = r'"chunk_first_us":[^0].*"chunk_whole_us":[^0]'
 LAUNCHES = {
+    "ring_bench": [Launch("", "the ring takes", ranks=1), Launch("--json", '"ring_ns":', ranks=1)],
     "plan_bench": [Launch("", "backward"), Launch("--json", '"peers":')],
     "product_bench": [Launch("--only qkv --repeats 1", f"qkv.* {ROWS}"),
                       Launch("--only qkv --repeats 1 --device cuda", f"qkv.* {ROWS}", gpus=1)],

@@ -102,8 +102,8 @@ def environment():
            f"rows {rows}")
     _, text, _ = run("env")
     for name, row in rows.items():
-        default = "a list of" if row["default"] == "" else f"default {row['default']}"
-        expect(f"{name} ({default}" in text and row["help"] in text, ["env"],
+        defaults = ["a list of", "a text"] if row["default"] == "" else [f"default {row['default']}"]
+        expect(any(f"{name} ({default}" in text for default in defaults) and row["help"] in text, ["env"],
                f"no {name} in\n{text}")
 
 

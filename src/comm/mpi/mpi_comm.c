@@ -23,7 +23,7 @@
 #include "comm/mpi/mpi_reduce_scatter.h"
 #include "comm/mpi/mpi_split.h"
 #include "comm/mpi/mpi_types.h"
-#include "comm/places.h"
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
@@ -371,6 +371,12 @@ static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int
     return status;
 }
 
+static void family_ranks(const mimo_comm *comm, int *ranks)
+{
+    const mpi_comm *it = (const mpi_comm *)comm;
+    mimo_mpi_family_ranks(it->family, it->handle, ranks);
+}
+
 static void family_end(mimo_family *family, const mimo_last_words *words)
 {
     mimo_mpi_family_end((mimo_mpi_family *)family,
@@ -419,6 +425,7 @@ static const mimo_comm_backend mpi_backend = {
     .name = "mpi",
     .split = comm_split,
     .destroy = comm_destroy,
+    .family_ranks = family_ranks,
     .host_max_start = host_max_start,
     .host_broadcast_start = host_broadcast_start,
     .host_allgather_prepare = host_allgather_prepare,
@@ -487,6 +494,7 @@ static void set_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
 {
     comm->handle = comm->family->handle = handle;
     comm->family->owned = owned;
+    mimo_recorder_add(&comm->base, NULL);
 }
 
 /* Duplicate the caller's communicator with an error handler that returns codes. The caller's own is
@@ -562,53 +570,56 @@ static void first_destroy(mpi_comm *comm, MPI_Comm handle)
         mimo_comm_destroy(&comm->base);
 }
 
-/* Find the ranks that run on the processors of this one. */
-static mimo_status count_sharers(mimo_comm *comm, uint64_t *places)
+/* Learn who runs the ranks, and which of them run on the processors of this one. */
+static mimo_status meet(mimo_comm *comm, mimo_ring_identity *all)
 {
     mimo_request *request;
     int sharers = 0;
-    uint64_t own = mimo_place_hash();
-    MIMO_TRY(host_allgather_start(&request, comm, places, &own, (int)sizeof own));
+    mimo_ring_identity own;
+    mimo_recorder_identity(&own, comm->family);
+    MIMO_TRY(host_allgather_start(&request, comm, all, &own, (int)sizeof own));
     MIMO_TRY(mimo_wait(comm, &request, "mimo_comm_create_mpi"));
     for (int i = 0; i < comm->size; i++)
-        sharers += places[i] == own;
+        sharers += all[i].place == own.place;
     mimo_family_set_sharers(comm->family, sharers);
-    return MIMO_OK;
+    return mimo_recorder_meet(comm->family, all);
 }
 
 /* The last steps of a creation, to which all ranks have come with what they need. */
-static mimo_status settle(mimo_comm *comm, uint64_t *places)
+static mimo_status settle(mimo_comm *comm, mimo_ring_identity *all)
 {
-    return mimo_agree_as(comm, MIMO_AGREE_CREATE, count_sharers(comm, places),
+    return mimo_agree_as(comm, MIMO_AGREE_CREATE, meet(comm, all),
                          mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
 }
 
 mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
 {
     mpi_comm *comm = NULL;
-    uint64_t *places = NULL;
+    mimo_ring_identity *all = NULL;
     MPI_Comm own = MPI_COMM_NULL;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
     mimo_mpi_close_rest();
     mimo_status local = first_create(&comm, mpi, desc);
     if (local == MIMO_OK)
-        local = mimo_reserve(&places, comm->base.size, sizeof *places);
+        local = mimo_reserve(&all, comm->base.size, sizeof *all);
+    if (local == MIMO_OK)
+        local = host_allgather_prepare(&comm->base, sizeof *all);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);
     if (status == MIMO_OK)
         status = agree_first(*handle, comm, local);
     if (status != MIMO_OK) {
         first_destroy(comm, *handle);
-        mimo_release(places);
+        mimo_release(all);
         return status;
     }
     set_handle(comm, comm->handle, true);
-    status = settle(&comm->base, places);
+    status = settle(&comm->base, all);
     if (status == MIMO_OK)
         *out = &comm->base;
     else
         mimo_comm_destroy(&comm->base);
-    mimo_release(places);
+    mimo_release(all);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/mpi/mpi_types.h"
+#include "comm/recorder.h"
 #include "core/memory.h"
 
 /* Larger than the tags of exchanges and of gathers. */
@@ -38,7 +39,8 @@ static mimo_status fill(mimo_mpi_family *family, const mimo_comm_backend *backen
     MIMO_TRY(mimo_mpi_notices_create(&family->notices, size));
     for (int i = 0; i < size; i++)
         family->sends[i] = MPI_REQUEST_NULL;
-    return mimo_family_init(&family->base, backend, desc);
+    MIMO_TRY(mimo_family_init(&family->base, backend, desc));
+    return mimo_recorder_begin(&family->base, family->base.rank, size);
 }
 
 mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backend *backend,
@@ -174,6 +176,19 @@ static int family_rank(MPI_Group ranks, MPI_Group all, int rank)
     int translated = MPI_UNDEFINED;
     MPI_Group_translate_ranks(ranks, 1, &rank, all, &translated);
     return translated;
+}
+
+void mimo_mpi_family_ranks(const mimo_mpi_family *family, MPI_Comm comm, int *out)
+{
+    MPI_Group ranks, all;
+    int size = 0;
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_group(comm, &ranks);
+    MPI_Comm_group(family->handle, &all);
+    for (int i = 0; i < size; i++)
+        out[i] = family_rank(ranks, all, i);
+    MPI_Group_free(&ranks);
+    MPI_Group_free(&all);
 }
 
 /* Whether a rank of the family has sent what `asked` asks for. */

@@ -51,4 +51,7 @@ bool mimo_mpi_family_heard_from(mimo_mpi_family *family, MPI_Comm ranks, int ran
 void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
                                  int below, char *out, size_t capacity);
 
+/* The ranks of a communicator, in the family's first one, to out[its size]. */
+void mimo_mpi_family_ranks(const mimo_mpi_family *family, MPI_Comm comm, int *out);
+
 #endif

@@ -8,7 +8,7 @@
 
 #include "comm/agreement.h"
 #include "comm/device_visit.h"
-#include "comm/places.h"
+#include "comm/recorder.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_expert_calls.h"
 #include "comm/nccl/nccl_same_host.h"
@@ -52,6 +52,11 @@ static void family_end(mimo_family *base, const mimo_last_words *words)
     mimo_nccl_family_abort(family);
 }
 
+static void family_ranks(const mimo_comm *comm, int *ranks)
+{
+    memcpy(ranks, ((const nccl_comm *)comm)->ranks, (size_t)comm->size * sizeof *ranks);
+}
+
 static void stream_finished(mimo_comm *comm, mimo_stream stream)
 {
     for (const nccl_comm *each = ((nccl_comm *)comm)->family->comms; each; each = each->next)
@@ -78,6 +83,7 @@ static const mimo_comm_backend nccl_backend = {
     .widens_sums = true,
     .split = mimo_nccl_split,
     .destroy = comm_destroy,
+    .family_ranks = family_ranks,
     .part_host_values = mimo_nccl_part_host_values,
     .host_max_start = mimo_nccl_host_max_start,
     .host_broadcast_start = mimo_nccl_host_broadcast_start,
@@ -133,12 +139,15 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     MIMO_TRY(load_kernels());
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     family->base.rank = rank;
-    mimo_status status = mimo_nccl_comm_add(&made, family, size);
+    mimo_status status = mimo_recorder_begin(&family->base, rank, size);
+    if (status == MIMO_OK)
+        status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
     MIMO_TRY(status);
     made->base.rank = rank;
     for (int i = 0; i < size; i++)
         made->ranks[i] = i;
+    mimo_recorder_add(&made->base, NULL);
     *out = made;
     return MIMO_OK;
 }
@@ -155,7 +164,7 @@ typedef struct rank_info {
     char sentence[MIMO_SENTENCE_TEXT];
     int32_t settings[SETTINGS]; /* the descriptor's fields that must agree */
     uint64_t host;              /* mimo_nccl_host_hash */
-    uint64_t place;             /* mimo_place_hash */
+    mimo_ring_identity self;    /* who runs this rank; nobody before its family is made */
     char bus[BUS_TEXT];         /* the GPU's PCI bus id on that host */
     int32_t device;
     int32_t policy;  /* mimo_agreement_policy */
@@ -223,6 +232,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
     mine->shares = shares_gpus();
+    mimo_recorder_identity(&mine->self, (*made)->base.family);
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
         (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
     return MIMO_OK;
@@ -275,12 +285,25 @@ static int count_neighbours(const rank_info *all, int rank)
 }
 
 /* The ranks that run on the processors of this one, itself included. */
-static int count_sharers(const rank_info *all, int size, uint64_t place)
+static int count_sharers(const rank_info *all, const mimo_bootstrap *bootstrap)
 {
     int count = 0;
-    for (int i = 0; i < size; i++)
-        count += all[i].place == place;
+    for (int i = 0; i < bootstrap->ranks; i++)
+        count += all[i].self.place == all[bootstrap->rank].self.place;
     return count;
+}
+
+/* Who runs the ranks was told in the first step. */
+static mimo_status meet(mimo_family *family, const rank_info *all, const mimo_bootstrap *bootstrap)
+{
+    mimo_ring_identity *ranks;
+    MIMO_TRY(mimo_reserve(&ranks, bootstrap->ranks, sizeof *ranks));
+    for (int i = 0; i < bootstrap->ranks; i++)
+        ranks[i] = all[i].self;
+    mimo_family_set_sharers(family, count_sharers(all, bootstrap));
+    mimo_status status = mimo_recorder_meet(family, ranks);
+    mimo_release(ranks);
+    return status;
 }
 
 static mimo_status connect(nccl_comm *made, ncclUniqueId id)
@@ -351,15 +374,13 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     MIMO_TRY(read_bootstrap(&own, out, given));
     MIMO_TRY(mimo_reserve(&all, bootstrap->ranks, sizeof *all));
     mine.host = mimo_nccl_host_hash();
-    mine.place = mimo_place_hash();
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
-    int sharers = count_sharers(all, bootstrap->ranks, mine.place);
     status = prepare_rank(&mine, &made, bootstrap, desc, neighbours);
-    if (made)
-        mimo_family_set_sharers(made->base.family, sharers);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
-    status = make_identifier(&mine, bootstrap);
+    status = meet(made->base.family, all, bootstrap);
+    if (status == MIMO_OK)
+        status = make_identifier(&mine, bootstrap);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     status = connect(made, all[0].id);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));

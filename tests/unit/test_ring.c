@@ -1,0 +1,425 @@
+/* Rings: what a reader beside the writer sees, and what a writer leaves that was killed. */
+#define _GNU_SOURCE /* mkdtemp, memfd_create */
+#include <criterion/criterion.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/hash.h"
+#include "ring/ring_process.h"
+#include "ring/ring_sample.h"
+#include "ring/ring_writer.h"
+
+/* A call whose every field follows from its number, so that one of two calls shows. */
+static mimo_ring_call call_of(uint64_t number)
+{
+    uint64_t words[MIMO_RING_WORDS];
+    mimo_ring_call call;
+    for (uint64_t i = 0; i < MIMO_RING_WORDS; i++)
+        words[i] = mimo_mix64(number * MIMO_RING_WORDS + i + 1);
+    memcpy(&call, words, sizeof call);
+    call.number = number;
+    return call;
+}
+
+static bool is_whole(const mimo_ring_call *call)
+{
+    const mimo_ring_call expected = call_of(call->number);
+    return memcmp(call, &expected, sizeof expected) == 0;
+}
+
+static mimo_ring *make(mimo_ring_identity *owner, int rank, int size, const char *folder)
+{
+    mimo_ring *ring;
+    mimo_ring_identify(owner);
+    cr_assert_eq(mimo_ring_create(&ring, owner, rank, size, folder), MIMO_OK, "%s",
+                 mimo_last_error());
+    return ring;
+}
+
+static mimo_ring_sample *look(const mimo_ring_memory *memory)
+{
+    mimo_ring_sample *sample;
+    mimo_ring_identity self;
+    mimo_ring_identify(&self);
+    cr_assert_eq(mimo_ring_sample_take(&sample, memory, &self), MIMO_OK, "%s", mimo_last_error());
+    return sample;
+}
+
+/* -------------------------------------- lines -------------------------------------- */
+
+enum { WRITES = 1000000 };
+
+/* Words that are all the same: nothing but the writes takes time. */
+static mimo_ring_call line_of(uint64_t number)
+{
+    mimo_ring_call call;
+    for (uint64_t *word = (uint64_t *)&call; word < (uint64_t *)(&call + 1); word++)
+        *word = number;
+    return call;
+}
+
+static bool is_one_line(const mimo_ring_call *call)
+{
+    const mimo_ring_call expected = line_of(call->number);
+    return memcmp(call, &expected, sizeof expected) == 0;
+}
+
+typedef struct litmus {
+    mimo_ring_line line;
+    int done;
+    int64_t reads, torn, wrong, back;
+} litmus;
+
+static void *write_lines(void *context)
+{
+    litmus *it = context;
+    for (uint64_t i = 1; i <= WRITES; i++) {
+        const mimo_ring_call call = line_of(i);
+        mimo_ring_line_write(&it->line, &call);
+    }
+    __atomic_store_n(&it->done, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void *read_lines(void *context)
+{
+    litmus *it = context;
+    uint64_t last = 0;
+    int64_t reads = 0, torn = 0, wrong = 0, back = 0;
+    while (!__atomic_load_n(&it->done, __ATOMIC_ACQUIRE)) {
+        mimo_ring_call call;
+        if (mimo_ring_line_read(&call, &it->line) == 0) {
+            torn++;
+            continue;
+        }
+        reads++;
+        wrong += !is_one_line(&call);
+        back += call.number < last;
+        last = call.number;
+    }
+    __atomic_add_fetch(&it->reads, reads, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&it->torn, torn, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&it->wrong, wrong, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&it->back, back, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Claim: a reader never has parts of two writes, nor an older one than before. */
+Test(ring, a_reader_beside_the_writer_has_whole_lines, .timeout = 60)
+{
+    static litmus it;
+    pthread_t writer, readers[2];
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&readers[i], NULL, read_lines, &it), 0);
+    cr_assert_eq(pthread_create(&writer, NULL, write_lines, &it), 0);
+    pthread_join(writer, NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(readers[i], NULL);
+    cr_assert_eq(it.wrong, 0, "%ld of %ld reads had parts of two writes", (long)it.wrong,
+                 (long)it.reads);
+    cr_assert_eq(it.back, 0, "%ld of %ld reads went back", (long)it.back, (long)it.reads);
+    mimo_ring_call call;
+    cr_assert_eq(mimo_ring_line_read(&call, &it.line), WRITES);
+    cr_assert_eq(call.number, WRITES);
+}
+
+/* The writer has died in the middle of a write, or a slow thread has not ended it. */
+Test(ring, a_torn_line_is_not_read_and_not_claimed, .timeout = 60)
+{
+    mimo_ring_line line = {0};
+    const mimo_ring_call call = call_of(1);
+    mimo_ring_call read = call_of(7);
+    cr_assert_eq(mimo_ring_line_read(&read, &line), 0, "nothing was written");
+    cr_assert(mimo_ring_line_claim(&line, 1, &call));
+    cr_assert_eq(mimo_ring_line_read(&read, &line), 1);
+    cr_assert(is_whole(&read) && read.number == 1);
+    line.before = 2049;
+    cr_assert_eq(mimo_ring_line_read(&read, &line), 0, "torn");
+    cr_assert_eq(read.number, 1, "a torn line is read into nothing");
+    cr_assert_not(mimo_ring_line_claim(&line, 4097, &call), "a line that another thread writes");
+}
+
+/* ------------------------------------- the ring ------------------------------------ */
+
+Test(ring, keeps_the_last_calls, .timeout = 60)
+{
+    static mimo_ring_call calls[MIMO_RING_CALLS];
+    mimo_ring_identity owner;
+    mimo_ring *ring = make(&owner, 2, 4, NULL);
+    for (uint64_t i = 1; i <= 3; i++) {
+        const mimo_ring_call call = call_of(i);
+        mimo_ring_keep(ring, &call);
+    }
+    cr_assert_eq(mimo_ring_read_calls(calls, &ring->memory), 3);
+    for (uint64_t i = 4; i <= MIMO_RING_CALLS + 10; i++) {
+        const mimo_ring_call call = call_of(i);
+        mimo_ring_keep(ring, &call);
+    }
+    cr_assert_eq(mimo_ring_read_calls(calls, &ring->memory), MIMO_RING_CALLS);
+    for (uint64_t i = 0; i < MIMO_RING_CALLS; i++)
+        cr_assert(calls[i].number == i + 11 && is_whole(&calls[i]), "call %lu at %lu",
+                  (unsigned long)calls[i].number, (unsigned long)i);
+    mimo_ring_sample *sample = look(&ring->memory);
+    cr_assert_eq(sample->last.number, MIMO_RING_CALLS + 10);
+    cr_assert(sample->rank == 2 && sample->size == 4 && sample->ended == MIMO_RING_CALLS + 10);
+    mimo_ring_sample_release(sample);
+    mimo_ring_destroy(ring);
+}
+
+Test(ring, names_have_one_place_until_the_table_is_full, .timeout = 60)
+{
+    mimo_ring_identity owner;
+    mimo_ring *ring = make(&owner, 0, 1, NULL);
+    char text[120];
+    uint32_t first = mimo_ring_name(ring, "forward"), place = 0;
+    cr_assert_eq(mimo_ring_name(ring, "forward"), first);
+    cr_assert_eq(mimo_ring_name(ring, ""), 0);
+    cr_assert_eq(mimo_ring_name(ring, NULL), 0);
+    for (int i = 0; place != MIMO_RING_FULL; i++) {
+        cr_assert_lt(i, 1000, "8 KiB are never full");
+        snprintf(text, sizeof text, "bridge '%d of a name that takes some bytes'", i);
+        place = mimo_ring_name(ring, text);
+    }
+    cr_assert_eq(mimo_ring_name(ring, "forward"), first, "what is there stays");
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    mimo_ring_sample *sample = look(&ring->memory);
+    cr_assert_str_eq(mimo_ring_name_at(sample, first), "forward");
+    cr_assert_str_eq(mimo_ring_name_at(sample, MIMO_RING_FULL), "(the table of names is full)");
+    cr_assert_str_eq(mimo_ring_name_at(sample, MIMO_RING_NAMES), "", "outside of the table");
+    mimo_ring_sample_release(sample);
+    mimo_ring_destroy(ring);
+}
+
+Test(ring, slots_are_taken_and_given_back, .timeout = 60)
+{
+    mimo_ring_identity owner;
+    mimo_ring *ring = make(&owner, 0, 4, NULL);
+    const int some[2] = {1, 3}, same[2] = {1, 3}, wrong[1] = {99};
+    int a = mimo_ring_take_slot(ring, 11, some, 2), b = mimo_ring_take_slot(ring, 12, same, 2);
+    int c = mimo_ring_take_slot(ring, 13, NULL, 4), d = mimo_ring_take_slot(ring, 14, wrong, 1);
+    cr_assert(a > 0 && b > a && c > b && d > c);
+    cr_assert_eq(ring->head->lists_used, 3, "equal lists are one");
+    mimo_ring_sample *sample = look(&ring->memory);
+    const mimo_ring_seen *seen = mimo_ring_find_comm(sample, 12);
+    cr_assert(seen && seen->size == 2 && mimo_ring_member(sample, seen, 1) == 3);
+    seen = mimo_ring_find_comm(sample, 13);
+    cr_assert(seen && seen->size == 4 && mimo_ring_member(sample, seen, 3) == 3);
+    seen = mimo_ring_find_comm(sample, 14);
+    cr_assert(seen && mimo_ring_member(sample, seen, 0) == -1, "a rank that the family lacks");
+    mimo_ring_sample_release(sample);
+    mimo_ring_give_slot(ring, b);
+    sample = look(&ring->memory);
+    cr_assert_null(mimo_ring_find_comm(sample, 12));
+    mimo_ring_sample_release(sample);
+    cr_assert_eq(mimo_ring_take_slot(ring, 15, NULL, 4), b);
+    int taken = 5;
+    while (mimo_ring_take_slot(ring, (uint64_t)taken + 100, NULL, 4) >= 0)
+        taken++;
+    cr_assert_eq(taken, MIMO_RING_SLOTS);
+    mimo_ring_destroy(ring);
+}
+
+/* ----------------------------------- its memory ------------------------------------ */
+
+Test(ring, others_read_it_and_cannot_write, .timeout = 60)
+{
+    mimo_ring_identity owner;
+    mimo_ring_memory other;
+    char path[64], target[128] = "";
+    mimo_ring *ring = make(&owner, 0, 1, NULL);
+    const mimo_ring_call call = call_of(5);
+    mimo_ring_keep(ring, &call);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner.pid, (int)owner.fd);
+    cr_assert_gt(readlink(path, target, sizeof target - 1), 0);
+    cr_assert_not_null(strstr(target, "memfd:mimo-ring"), "%s", target);
+    cr_assert_eq(mimo_ring_memory_map(&other, owner.pid, owner.fd), MIMO_OK, "%s",
+                 mimo_last_error());
+    int fd = open(path, O_RDWR);
+    cr_assert(fd < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    cr_assert(fd < 0 || ftruncate(fd, 0) != 0);
+    if (fd >= 0)
+        close(fd);
+    mimo_ring_destroy(ring);
+    mimo_ring_sample *sample = look(&other); /* it outlives its owner */
+    cr_assert(sample->closed && sample->last.number == 5);
+    mimo_ring_sample_release(sample);
+    mimo_ring_memory_release(&other);
+}
+
+Test(ring, what_is_no_ring_is_refused, .timeout = 60)
+{
+    mimo_ring_identity owner, self;
+    mimo_ring_sample *sample;
+    mimo_ring *ring = make(&owner, 0, 1, NULL);
+    mimo_ring_identify(&self);
+    const mimo_ring_head good = *ring->head;
+    mimo_ring_head bad[] = {good, good, good, good};
+    bad[0].magic++;
+    bad[1].version++;
+    bad[2].size = 1 << 20; /* more than the memory holds */
+    bad[3].rank = 1;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        *ring->head = bad[i];
+        cr_assert_eq(mimo_ring_sample_take(&sample, &ring->memory, &self), MIMO_ERR_IO, "%zu", i);
+    }
+    *ring->head = good;
+    mimo_ring_destroy(ring);
+}
+
+Test(ring, what_may_not_be_mapped_is_refused, .timeout = 60)
+{
+    char path[] = "/tmp/mimo_ring_XXXXXX";
+    mimo_ring_memory memory = {.fd = 77};
+    int fd = mkstemp(path), open_memfd = memfd_create("mimo-ring", 0);
+    cr_assert(fd >= 0 && open_memfd >= 0);
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "has 0 bytes: no ring"), "%s", mimo_last_error());
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, "/tmp"), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "/tmp is no file"), "%s", mimo_last_error());
+    cr_assert_eq(ftruncate(open_memfd, 1 << 20), 0);
+    cr_assert_eq(mimo_ring_memory_map(&memory, (int32_t)getpid(), open_memfd), MIMO_ERR_IO);
+    cr_assert_not_null(strstr(mimo_last_error(), "a memfd that may shrink"), "%s",
+                       mimo_last_error());
+    cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
+    close(fd);
+    close(open_memfd);
+    unlink(path);
+}
+
+Test(ring, a_file_is_private_new_and_removed, .timeout = 60)
+{
+    char folder[] = "/tmp/mimo_ring_XXXXXX", link[128], expected[256];
+    struct stat about;
+    mimo_ring_identity owner, second;
+    mimo_ring_memory memory;
+    cr_assert_not_null(mkdtemp(folder));
+    mimo_ring *ring = make(&owner, 3, 8, folder), *again = make(&second, 3, 8, folder);
+    snprintf(expected, sizeof expected, "%s/%s-%d-3.ring", folder, owner.host, (int)owner.pid);
+    cr_assert_str_eq(ring->memory.path, expected);
+    cr_assert_not_null(strstr(again->memory.path, "-3-2.ring"), "%s", again->memory.path);
+    cr_assert_eq(stat(expected, &about), 0);
+    cr_assert_eq(about.st_mode & 0777, 0600, "mode %o", (unsigned)about.st_mode);
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, expected), MIMO_OK, "%s", mimo_last_error());
+    mimo_ring_memory_release(&memory);
+    snprintf(link, sizeof link, "%s/link", folder);
+    cr_assert_eq(symlink(expected, link), 0);
+    cr_assert_eq(mimo_ring_memory_map_file(&memory, link), MIMO_ERR_IO, "a link was followed");
+    cr_assert_eq(unlink(link), 0);
+    mimo_ring_destroy(again);
+    mimo_ring_destroy(ring);
+    cr_assert_eq(rmdir(folder), 0, "a file was left");
+    cr_assert_eq(mimo_ring_create(&ring, &owner, 0, 1, folder), MIMO_ERR_IO, "there is no folder");
+    cr_assert_not_null(strstr(mimo_last_error(), folder), "%s", mimo_last_error());
+}
+
+/* --------------------------------- kill -9 at any time ------------------------------ */
+
+enum { KILLS = 200 };
+
+/* Calls without an end: each is shown as open, and then kept. */
+static void call_for_ever(mimo_ring *ring)
+{
+    for (uint64_t i = 1;; i++) {
+        const mimo_ring_call call = call_of(i);
+        mimo_ring_show(ring, 0, &call);
+        (i % 2 ? mimo_ring_keep : mimo_ring_keep_alone)(ring, &call);
+    }
+}
+
+static void check_remains(const mimo_ring_memory *memory, int *without)
+{
+    static mimo_ring_call calls[MIMO_RING_CALLS];
+    mimo_ring_sample *sample = look(memory);
+    int count = mimo_ring_read_calls(calls, memory);
+    cr_assert(count >= (int)(sample->ended < MIMO_RING_CALLS ? sample->ended : MIMO_RING_CALLS) - 1,
+              "%d of %lu calls", count, (unsigned long)sample->ended);
+    for (int i = 0; i < count; i++)
+        cr_assert(is_whole(&calls[i]), "call %d of %d is torn", i, count);
+    uint64_t last = count > 0 ? calls[count - 1].number : 0;
+    const mimo_ring_call *open = &sample->seen[0].open;
+    if (sample->torn > 0 || open->number == 0) {
+        ++*without;
+    } else {
+        cr_assert(is_whole(open));
+        cr_assert(open->number - last <= 1, "it was in call %lu, and the last of the ring is %lu",
+                  (unsigned long)open->number, (unsigned long)last);
+    }
+    mimo_ring_sample_release(sample);
+}
+
+/* Claim: the last call of the ring is the one that the dead process was in, or the one before. */
+Test(ring, a_killed_writer_leaves_whole_calls, .timeout = 60)
+{
+    char folder[] = "/tmp/mimo_ring_XXXXXX", path[256];
+    int without = 0;
+    cr_assert_not_null(mkdtemp(folder));
+    for (int kill_number = 0; kill_number < KILLS; kill_number++) {
+        mimo_ring_identity owner;
+        mimo_ring_memory memory;
+        const struct timespec moment = {
+            0, (long)(mimo_mix64((uint64_t)kill_number + 1) % 4000000)}; /* up to 4 ms */
+        mimo_ring *ring = make(&owner, 0, 1, folder);
+        snprintf(path, sizeof path, "%s", ring->memory.path);
+        pid_t child = fork();
+        if (child == 0)
+            call_for_ever(ring);
+        (void)nanosleep(&moment, NULL);
+        cr_assert_eq(kill(child, SIGKILL), 0);
+        cr_assert_eq(waitpid(child, NULL, 0), child);
+        cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_OK, "%s", mimo_last_error());
+        check_remains(&memory, &without);
+        mimo_ring_memory_release(&memory);
+        mimo_ring_destroy(ring);
+    }
+    cr_assert_lt(without, KILLS / 2, "%d kills in the middle of a line", without);
+    cr_assert_eq(rmdir(folder), 0);
+}
+
+/* ------------------------------------- processes ----------------------------------- */
+
+Test(ring, lives_of_processes, .timeout = 60)
+{
+    mimo_ring_identity self, child, other;
+    char letter;
+    mimo_ring_identify(&self);
+    cr_assert(self.boot[0] != 0 && self.pids != 0 && self.start != 0 && self.host[0]);
+    cr_assert_eq(mimo_ring_life_of(&self, &self), MIMO_RING_RUNNING);
+    child = self;
+    child.pid = (int32_t)fork();
+    if (child.pid == 0)
+        for (;;)
+            pause();
+    child.start = mimo_ring_start_of(child.pid, &letter);
+    cr_assert_eq(mimo_ring_life_of(&child, &self), MIMO_RING_RUNNING);
+    cr_assert_eq(kill(child.pid, SIGSTOP), 0);
+    int status;
+    cr_assert_eq(waitpid(child.pid, &status, WUNTRACED), child.pid);
+    cr_assert_eq(mimo_ring_life_of(&child, &self), MIMO_RING_STOPPED);
+    other = child;
+    other.start++; /* its number was another process's before */
+    cr_assert_eq(mimo_ring_life_of(&other, &self), MIMO_RING_GONE);
+    cr_assert_eq(kill(child.pid, SIGKILL), 0);
+    siginfo_t info;
+    cr_assert_eq(waitid(P_PID, (id_t)child.pid, &info, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(mimo_ring_life_of(&child, &self), MIMO_RING_GONE, "a zombie");
+    cr_assert_eq(waitpid(child.pid, &status, 0), child.pid);
+    cr_assert_eq(mimo_ring_life_of(&child, &self), MIMO_RING_GONE);
+    other = self;
+    other.pids++;
+    cr_assert_eq(mimo_ring_life_of(&other, &self), MIMO_RING_HIDDEN);
+    other.boot[0]++;
+    cr_assert_eq(mimo_ring_life_of(&other, &self), MIMO_RING_ELSEWHERE);
+    memset(&other, 0, sizeof other);
+    cr_assert_eq(mimo_ring_life_of(&other, &self), MIMO_RING_UNKNOWN);
+}
