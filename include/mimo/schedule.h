@@ -432,7 +432,8 @@ MIMO_API mimo_status mimo_nodes_create(mimo_nodes **out, const mimo_schedule *sc
 /**
  * The same for one step alone: micro-batch 1 forward through one chunk, micro-batch 0 backward
  * through another. NULL: the step has no such half (FB, F or B). What ran before, such as the
- * forward of micro-batch 0, is taken as done. What the chunks have (`has`) is not compared.
+ * forward of micro-batch 0, is taken as done. What the chunks have (`has`) is not compared. Lanes
+ * have the hops of an inner stage.
  */
 MIMO_API mimo_status mimo_nodes_create_step(mimo_nodes **out, const mimo_node_chunk *forward,
                                             const mimo_node_chunk *backward,

@@ -60,14 +60,16 @@ static int64_t x_of(const drawing *own, int64_t time)
     return MARGIN + LABEL + (int64_t)(share * (double)own->width);
 }
 
-/* The width at which the shortest node has room for its name. */
+/* The width at which the shortest node of compute or exchanges has room for its name. */
 static int64_t width_of(const mimo_nodes *nodes, int64_t time)
 {
     int64_t least = time;
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
         for (int64_t i = 0; i < nodes->stages[p].count; i++) {
             int64_t lasts = nodes->stages[p].times[i].end - nodes->stages[p].times[i].begin;
-            least = lasts > 0 && lasts < least ? lasts : least;
+            bool named =
+                mimo_node_lane_of(nodes->stages[p].nodes[i].part) <= MIMO_NODE_LANE_EXCHANGES;
+            least = named && lasts > 0 && lasts < least ? lasts : least;
         }
     double width = least > 0 ? (double)time / (double)least * LEAST_NODE : LEAST_WIDTH;
     return width < LEAST_WIDTH ? LEAST_WIDTH : (width > MOST_WIDTH ? MOST_WIDTH : (int64_t)width);
