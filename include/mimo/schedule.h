@@ -446,6 +446,7 @@ MIMO_API void mimo_nodes_destroy(mimo_nodes *nodes);
  *  none. Owned by `nodes`. Thread-safe. */
 MIMO_API const mimo_node *mimo_nodes_of(int64_t *count, const mimo_nodes *nodes, int64_t stage);
 
+/** The lane that a part, one of the list above, runs in. */
 MIMO_API mimo_node_lane mimo_node_lane_of(mimo_node_part part);
 
 /** What node i of a stage waits for, into waits[MIMO_NODE_LANES]: in each other lane the last such

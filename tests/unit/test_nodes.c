@@ -370,6 +370,9 @@ Test(nodes, questions)
     FAILS(mimo_nodes_print(stderr, nodes, MIMO_SCHEDULE_CSV), MIMO_ERR_ARGUMENT,
           "format 1 has no nodes");
     FAILS(mimo_nodes_report_of(NULL, nodes), MIMO_ERR_ARGUMENT, "out is NULL");
+    FILE *full = fopen("/dev/full", "w");
+    FAILS(mimo_nodes_print(full, nodes, MIMO_SCHEDULE_TEXT), MIMO_ERR_IO, "takes no more");
+    fclose(full);
     mimo_nodes_destroy(nodes);
     mimo_nodes_destroy(NULL);
 }
