@@ -142,7 +142,7 @@ static mimo_status order_sync(const order *own)
 
 static mimo_status order_first_weights(const order *own)
 {
-    return MIMO_MUTATED("dw-of-layer0-dropped") ? MIMO_OK : weights(own, MIMO_NODE_PRE);
+    return MIMO_MUTATED("last-dw-node-dropped") ? MIMO_OK : weights(own, MIMO_NODE_PRE);
 }
 
 static mimo_status order_chunks(order *own)

@@ -284,7 +284,7 @@ static const char *const unit_table[] = {
     "cost-ignored",            /* items are dealt to lanes by their number, not by their cost */
     "call-ends-alone",         /* a call of the bridge ends when one stage has begun it */
 
-    "dw-of-layer0-dropped",      /* a chunk's first layer gets no gradient of its weights */
+    "last-dw-node-dropped",      /* the last node with gradients of weights is left out of a step */
     "final-norm-by-layer-count", /* the last chunk that has a layer has the final norm */
     "two-combines-swapped",      /* two exchanges of a step change places */
     "lanes-cost-nothing",        /* products beside exchanges have all multiprocessors */
