@@ -1,0 +1,160 @@
+#include "train/pipeline/stack_walk.h"
+
+#include <string.h>
+
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+
+/* ------------------------------------- nodes and parts of blocks ----------------------------- */
+
+/* Nodes have the parts of blocks under other names. */
+static const mimo_node_part node_parts[NN_PARTS] = {
+    [NN_PART_BEFORE] = MIMO_NODE_PRE,      [NN_PART_DISPATCH] = MIMO_NODE_DISPATCH,
+    [NN_PART_SHARED] = MIMO_NODE_SHARED,   [NN_PART_EXPERTS] = MIMO_NODE_MLP,
+    [NN_PART_COMBINE] = MIMO_NODE_COMBINE, [NN_PART_BEHIND] = MIMO_NODE_BEHIND,
+};
+
+mimo_status stack_walk_layers(mimo_node_layer *layers, const nn_stack *stack)
+{
+    CHECK(!stack->again, MIMO_ERR_UNSUPPORTED,
+          "stack: nodes of blocks that recompute are not walked");
+    for (int64_t i = 0; i < stack->count; i++) {
+        layers[i] = (mimo_node_layer){0};
+        for (int part = 0; part < NN_PARTS; part++)
+            if (stack->kinds[i]->parts[part])
+                layers[i].parts |= 1u << node_parts[part];
+    }
+    return MIMO_OK;
+}
+
+/* False: the node is no part of a block. */
+static bool find_part(nn_stack_node *out, const mimo_node *node)
+{
+    static const nn_pass passes[MIMO_NODE_PASSES] = {
+        [MIMO_NODE_FORWARD] = NN_PASS_FORWARD,
+        [MIMO_NODE_REPLAY] = NN_PASS_AGAIN,
+        [MIMO_NODE_INPUTS] = NN_PASS_INPUT,
+        [MIMO_NODE_WEIGHTS] = NN_PASS_PARAMS,
+    };
+    for (int part = 0; part < NN_PARTS; part++)
+        if (node_parts[part] == node->part) {
+            *out = (nn_stack_node){passes[node->pass], node->layer, (nn_block_part)part};
+            return true;
+        }
+    return false;
+}
+
+/* ------------------------------------------- moves ------------------------------------------- */
+
+/* Moves that were begun up to a node are over. */
+static mimo_status end_moves(stack_walk *walk, int64_t up_to)
+{
+    while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to)
+        TRY(mimo_op_wait(&walk->moves[walk->first++].op));
+    return MIMO_OK;
+}
+
+static mimo_status await_inputs(stack_walk *walk, int64_t at)
+{
+    int64_t waits[MIMO_NODE_LANES];
+    TRY(mimo_nodes_waits(waits, walk->nodes, walk->stage, at));
+    return end_moves(walk, waits[MIMO_NODE_LANE_EXCHANGES]);
+}
+
+/* ------------------------------------------- nodes ------------------------------------------- */
+
+/* In backward nothing is behind a combine, but a stack wants to be told. */
+static mimo_status pass_behind(const stack_pass *pass, nn_stack_node at)
+{
+    mimo_op *none;
+    if (at.pass != NN_PASS_INPUT || at.part != NN_PART_COMBINE)
+        return MIMO_OK;
+    at.part = NN_PART_BEHIND;
+    return nn_stack_run(&none, pass->stack, pass->saved, at);
+}
+
+static mimo_status run_part(stack_walk *walk, int64_t i, nn_stack_node at)
+{
+    stack_pass pass;
+    stack_move move = {NULL, i};
+    TRY(walk->work.find(&pass, walk->work.context, &walk->list[i]));
+    TRY(pass_behind(&pass, at));
+    TRY(nn_stack_run(&move.op, pass.stack, pass.saved, at));
+    if (move.op)
+        walk->moves[walk->behind++] = move;
+    return MIMO_OK;
+}
+
+static mimo_status run_node(stack_walk *walk, int64_t i)
+{
+    nn_stack_node at;
+    TRY(await_inputs(walk, i));
+    return find_part(&at, &walk->list[i]) ? run_part(walk, i, at)
+                                          : walk->work.other(walk->work.context, &walk->list[i]);
+}
+
+/* Nobody goes on with what a step that failed had begun. */
+static void abandon(const stack_walk *walk, int64_t step)
+{
+    stack_pass pass;
+    nn_stack_node at;
+    for (int64_t i = 0; i < walk->count; i++)
+        if (walk->list[i].step == step && find_part(&at, &walk->list[i]) &&
+            walk->work.find(&pass, walk->work.context, &walk->list[i]) == MIMO_OK)
+            nn_stack_abandon(pass.saved);
+}
+
+static mimo_status run_step(int64_t *at, stack_walk *walk)
+{
+    int64_t step = walk->list[*at].step;
+    walk->first = walk->behind = 0;
+    while (*at < walk->count && walk->list[*at].step == step) {
+        TRY(run_node(walk, *at));
+        ++*at;
+    }
+    return end_moves(walk, *at);
+}
+
+mimo_status stack_walk_step(int64_t *at, stack_walk *walk)
+{
+    int64_t first = *at;
+    CHECK(first >= 0 && first < walk->count, MIMO_ERR_ARGUMENT,
+          "stack: there is no node %" PRId64 " of %" PRId64, first, walk->count);
+    mimo_status status = run_step(at, walk);
+    if (status == MIMO_OK)
+        return MIMO_OK;
+    status = fail_prefix(status, "node %" PRId64 ": ", *at);
+    abandon(walk, walk->list[first].step);
+    return status;
+}
+
+/* --------------------------------------------- life ------------------------------------------ */
+
+/* The most exchanges of a step. */
+static int64_t most_moves(const stack_walk *walk)
+{
+    int64_t most = 1, count = 0;
+    for (int64_t i = 0; i < walk->count; i++) {
+        count = i > 0 && walk->list[i].step == walk->list[i - 1].step ? count : 0;
+        count += mimo_node_lane_of(walk->list[i].part) == MIMO_NODE_LANE_EXCHANGES ? 1 : 0;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,
+                            const stack_walk_work *work)
+{
+    *out = (stack_walk){.nodes = nodes, .stage = stage, .work = *work};
+    out->list = mimo_nodes_of(&out->count, nodes, stage);
+    out->most = most_moves(out);
+    return memory_reserve(&out->moves, out->most, sizeof *out->moves);
+}
+
+void stack_walk_close(stack_walk *walk)
+{
+    for (int64_t i = walk->first; i < walk->behind; i++)
+        (void)mimo_op_wait(&walk->moves[i].op);
+    memory_release(walk->moves);
+    memset(walk, 0, sizeof *walk);
+}
