@@ -206,7 +206,8 @@ static mimo_nodes *cut(walk_bed *it)
     sizes.overlap = true;
     desc.early = it->is->early;
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        MPI_EXPECT_OK(stack_walk_layers(layers[chunk], &it->stacks[chunk]));
+        for (int64_t i = 0; i < it->is->counts[chunk]; i++)
+            layers[chunk][i] = stack_walk_layer(it->stacks[chunk].kinds[i]);
         chunks[chunk].layers = layers[chunk];
         chunks[chunk].count = it->is->counts[chunk];
     }
@@ -312,10 +313,9 @@ MPI_TEST(stack_walk, says_which_node_failed)
 MPI_TEST(stack_walk, refuses)
 {
     nn_stack_again again = {0};
-    mimo_node_layer layer;
     stack_walk walk = {.count = 3};
     int64_t at = 3;
-    mimo_status status = stack_walk_layers(&layer, &(nn_stack){.count = 1, .again = &again});
+    mimo_status status = stack_walk_check(&(nn_stack){.count = 1, .again = &again});
     MPI_EXPECT(status == MIMO_ERR_UNSUPPORTED && strstr(mimo_last_error(), "that recompute"),
                "%s: %s", mimo_status_name(status), mimo_last_error());
     status = stack_walk_step(&at, &walk);

@@ -406,5 +406,5 @@ static nn_real *output(void *context, const pipeline_task *task)
 
 pipeline_work oracle_steps_of(oracle_candidate *candidate)
 {
-    return (pipeline_work){candidate, compute, begin, input, output};
+    return (pipeline_work){candidate, compute, NULL, begin, input, output};
 }

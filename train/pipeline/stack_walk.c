@@ -14,16 +14,19 @@ static const mimo_node_part node_parts[NN_PARTS] = {
     [NN_PART_COMBINE] = MIMO_NODE_COMBINE, [NN_PART_BEHIND] = MIMO_NODE_BEHIND,
 };
 
-mimo_status stack_walk_layers(mimo_node_layer *layers, const nn_stack *stack)
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind)
+{
+    mimo_node_layer layer = {0};
+    for (int part = 0; part < NN_PARTS; part++)
+        if (kind->parts[part])
+            layer.parts |= 1u << node_parts[part];
+    return layer;
+}
+
+mimo_status stack_walk_check(const nn_stack *stack)
 {
     CHECK(!stack->again, MIMO_ERR_UNSUPPORTED,
           "stack: nodes of blocks that recompute are not walked");
-    for (int64_t i = 0; i < stack->count; i++) {
-        layers[i] = (mimo_node_layer){0};
-        for (int part = 0; part < NN_PARTS; part++)
-            if (stack->kinds[i]->parts[part])
-                layers[i].parts |= 1u << node_parts[part];
-    }
     return MIMO_OK;
 }
 
@@ -52,6 +55,14 @@ static mimo_status end_moves(stack_walk *walk, int64_t up_to)
     while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to)
         TRY(mimo_op_wait(&walk->moves[walk->first++].op));
     return MIMO_OK;
+}
+
+/* What a step that failed has left. */
+static void drop_moves(stack_walk *walk)
+{
+    while (walk->first < walk->behind)
+        (void)mimo_op_wait(&walk->moves[walk->first++].op);
+    walk->first = walk->behind = 0;
 }
 
 static mimo_status await_inputs(stack_walk *walk, int64_t at)
@@ -104,10 +115,23 @@ static void abandon(const stack_walk *walk, int64_t step)
             nn_stack_abandon(pass.saved);
 }
 
+int64_t stack_walk_find(const stack_walk *walk, int64_t step)
+{
+    int64_t first = 0, behind = walk->count; /* steps ascend */
+    while (first < behind) {
+        int64_t middle = first + (behind - first) / 2;
+        if (walk->list[middle].step < step)
+            first = middle + 1;
+        else
+            behind = middle;
+    }
+    return first;
+}
+
 static mimo_status run_step(int64_t *at, stack_walk *walk)
 {
     int64_t step = walk->list[*at].step;
-    walk->first = walk->behind = 0;
+    drop_moves(walk);
     while (*at < walk->count && walk->list[*at].step == step) {
         TRY(run_node(walk, *at));
         ++*at;
@@ -153,8 +177,7 @@ mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t st
 
 void stack_walk_close(stack_walk *walk)
 {
-    for (int64_t i = walk->first; i < walk->behind; i++)
-        (void)mimo_op_wait(&walk->moves[i].op);
+    drop_moves(walk);
     memory_release(walk->moves);
     memset(walk, 0, sizeof *walk);
 }

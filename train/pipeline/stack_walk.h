@@ -44,24 +44,29 @@ typedef struct stack_walk {
     int64_t most, first, behind;
 } stack_walk;
 
-/** The layers of a stack, as nodes are cut for it: layers[stack->count]. A mixture has the node of
- *  a shared expert whether or not it has the expert: it does nothing then. MIMO_ERR_UNSUPPORTED: a
- *  stack that recomputes. Pure. */
-mimo_status stack_walk_layers(mimo_node_layer *layers, const nn_stack *stack);
+/** A block of this kind, as nodes are cut for it. A mixture has the node of a shared expert whether
+ *  or not it has the expert: it does nothing then. Pure. */
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind);
+
+/** MIMO_ERR_UNSUPPORTED: a stack that recomputes. Pure. */
+mimo_status stack_walk_check(const nn_stack *stack);
 
 /** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY. */
 mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,
                             const stack_walk_work *work);
 
+/** The place in the list of the first node of a step; the count where it has none. Local. */
+int64_t stack_walk_find(const stack_walk *walk, int64_t step);
+
 /** Run the nodes of one step of the stage's list: those from place *at on with its number. *at is
  *  then behind them. No move of it is in flight then. Collective as the parts are.
  *
- *  Errors, with the node in front: those of the parts and of `work`. Moves may then be in flight,
- *  as other ranks may not have begun them: end the family before stack_walk_close. The states of
- *  the step are abandoned (nn_stack_abandon). */
+ *  Errors, with the node in front: those of the parts and of `work`. The states of the step are
+ *  abandoned (nn_stack_abandon). Its moves may be in flight, which the next step and
+ *  stack_walk_close wait for: where other ranks may not have begun them, end the family before. */
 mimo_status stack_walk_step(int64_t *at, stack_walk *walk);
 
-/** Wait for what is in flight after a failure, and release. Accepts a zeroed struct. */
+/** Accepts a zeroed struct. */
 void stack_walk_close(stack_walk *walk);
 
 #endif
