@@ -67,6 +67,12 @@ static mimo_status encode(model_pass *pass, const pipeline_task *task)
                              task->index);
 }
 
+static const language_text *text(void *context, const pipeline_task *task)
+{
+    const model_pass *pass = context;
+    return &pass->texts[task->index];
+}
+
 static mimo_status take_rows(void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
@@ -246,8 +252,14 @@ static mimo_status reserve_all(model_pass *out)
         TRY(language_text_create(&out->texts[i], &model->language));
     if (!out->sizes.overlap)
         return MIMO_OK;
-    const pair_pass_work work = {out, take_rows, give_rows};
-    return pair_pass_create(&out->pair, out->model, out->schedule, out->texts, &work);
+    const pair_pass_desc pair = {.language = &out->model->language,
+                                 .layout = &model->layout,
+                                 .mixtures = model->desc.experts > 0,
+                                 .stage = model->topology->stage,
+                                 .stages = model->topology->stages,
+                                 .schedule = out->schedule,
+                                 .work = {out, text, take_rows, NULL, give_rows}};
+    return pair_pass_create(&out->pair, &pair);
 }
 
 mimo_status model_pass_create(model_pass *out, bridged_model *model, const model_pass_desc *desc)

@@ -5,6 +5,7 @@
 #ifndef TRAIN_MODEL_PASS_H
 #define TRAIN_MODEL_PASS_H
 
+#include "train/model/bridged_model.h"
 #include "train/model/pair_pass.h"
 
 typedef struct model_pass_desc {

@@ -5,49 +5,41 @@
 
 /* ------------------------------------------- nodes ------------------------------------------- */
 
-static bool has_mixtures(const bridged_model *model)
-{
-    return model->desc.experts > 0;
-}
-
 /* Segment s of the layout is chunk s of the model. */
-static mimo_status cut_chunks(mimo_nodes **out, const bridged_model *model,
-                              const mimo_schedule *schedule, mimo_node_chunk *chunks,
+static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo_node_chunk *chunks,
                               mimo_node_layer *layers)
 {
-    const layer_layout *layout = &model->layout;
-    const mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
-    int64_t all = layout->chunks * model->topology->stages;
+    const layer_layout *layout = desc->layout;
+    const mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
     for (int64_t i = 0; i < layout->pattern->items; i++)
-        layers[i] = stack_walk_layer(layer_layout_block(layout, i, has_mixtures(model)));
-    for (int64_t n = 0; n < all; n++)
+        layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures));
+    for (int64_t n = 0; n < layout->chunks * desc->stages; n++)
         chunks[n] = (mimo_node_chunk){&layers[layout->bounds[n]],
                                       layout->bounds[n + 1] - layout->bounds[n], 0, 0};
-    return mimo_nodes_create(out, schedule, chunks, &desc);
+    return mimo_nodes_create(out, desc->schedule, chunks, &nodes);
 }
 
-static mimo_status cut(mimo_nodes **out, const bridged_model *model, const mimo_schedule *schedule)
+static mimo_status cut(mimo_nodes **out, const pair_pass_desc *desc)
 {
-    const layer_layout *layout = &model->layout;
     mimo_node_chunk *chunks = NULL;
     mimo_node_layer *layers = NULL;
     mimo_status status =
-        memory_reserve(&chunks, layout->chunks * model->topology->stages, sizeof *chunks);
+        memory_reserve(&chunks, desc->layout->chunks * desc->stages, sizeof *chunks);
     if (status == MIMO_OK)
-        status = memory_reserve(&layers, layout->pattern->items, sizeof *layers);
+        status = memory_reserve(&layers, desc->layout->pattern->items, sizeof *layers);
     if (status == MIMO_OK)
-        status = cut_chunks(out, model, schedule, chunks, layers);
+        status = cut_chunks(out, desc, chunks, layers);
     memory_release(chunks);
     memory_release(layers);
     return status;
 }
 
-static mimo_status check_model(const bridged_model *model)
+static mimo_status check_model(const language_model *language)
 {
-    CHECK(nn_runtime_or_host(model->desc.runtime)->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
+    CHECK(nn_runtime_or_host(language->runtime)->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
           "a forward beside a backward (--overlap) runs on the host so far");
-    for (int64_t c = 0; c < model->language.chunks; c++)
-        TRY(stack_walk_check(&model->language.blocks[c]));
+    for (int64_t c = 0; c < language->chunks; c++)
+        TRY(stack_walk_check(&language->blocks[c]));
     return MIMO_OK;
 }
 
@@ -65,20 +57,30 @@ static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
     return MIMO_OK;
 }
 
+static const language_text *text_of(const pair_pass *pair, const pipeline_task *task)
+{
+    return pair->work.text(pair->work.context, task);
+}
+
 static mimo_status begin_chunk(pair_pass *pair, const pipeline_task *task)
 {
-    const language_text *text = &pair->texts[task->index];
     stack_pass blocks = language_blocks(pair->language, task->state);
-    TRY(pair->work.take_rows(pair->work.context, task));
-    TRY(language_embed(pair->language, text, task->state));
-    return nn_stack_begin(blocks.stack, blocks.saved, &text->sequence);
+    TRY(pair->work.begin(pair->work.context, task));
+    TRY(language_embed(pair->language, text_of(pair, task), task->state));
+    return nn_stack_begin(blocks.stack, blocks.saved, &text_of(pair, task)->sequence);
+}
+
+static mimo_status end_chunk(pair_pass *pair, const pipeline_task *task)
+{
+    TRY(language_lose(pair->language, text_of(pair, task), task->state));
+    return pair->work.end ? pair->work.end(pair->work.context, task) : MIMO_OK;
 }
 
 /* The gradient of the input goes on before that of the embedding is taken from it. */
 static mimo_status end_backward(pair_pass *pair, const pipeline_task *task)
 {
-    TRY(pair->work.give_rows(pair->work.context, task));
-    return language_ends_backward_params(pair->language, &pair->texts[task->index], task->state);
+    TRY(pair->work.give(pair->work.context, task));
+    return language_ends_backward_params(pair->language, text_of(pair, task), task->state);
 }
 
 static mimo_status other(void *context, const mimo_node *node)
@@ -89,23 +91,21 @@ static mimo_status other(void *context, const mimo_node *node)
     if (node->part == MIMO_NODE_PRE_PROCESS)
         return forward ? begin_chunk(pair, task) : end_backward(pair, task);
     if (node->part == MIMO_NODE_POST_PROCESS)
-        return forward ? language_lose(pair->language, &pair->texts[task->index], task->state)
+        return forward ? end_chunk(pair, task)
                        : language_lose_backward(pair->language, task->state);
     return MIMO_OK; /* hops: the pipeline sends behind the step */
 }
 
 /* -------------------------------------------- life ------------------------------------------- */
 
-mimo_status pair_pass_create(pair_pass *out, bridged_model *model, const mimo_schedule *schedule,
-                             const language_text *texts, const pair_pass_work *work)
+mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc)
 {
     const stack_walk_work nodes = {out, find, other};
-    out->language = &model->language;
-    out->texts = texts;
-    out->work = *work;
-    TRY(check_model(model));
-    TRY(cut(&out->nodes, model, schedule));
-    return stack_walk_open(&out->walk, out->nodes, model->topology->stage, &nodes);
+    out->language = desc->language;
+    out->work = desc->work;
+    TRY(check_model(desc->language));
+    TRY(cut(&out->nodes, desc));
+    return stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes);
 }
 
 void pair_pass_destroy(pair_pass *pair)
