@@ -405,6 +405,8 @@ mimo_status mimo_nodes_find_waits(mimo_nodes *nodes)
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
         mimo_stage_nodes *list = &nodes->stages[p];
         mimo_node_places places;
+        mimo_release(list->waits);
+        list->waits = NULL;
         MIMO_TRY(mimo_node_places_open(&places, nodes, p));
         mimo_status status =
             mimo_reserve(&list->waits, list->count * MIMO_NODE_LANES, sizeof *list->waits);

@@ -100,7 +100,7 @@ mimo_status mimo_nodes_append(mimo_stage_nodes *list, mimo_node node);
 /* Append the nodes of step number `step` of a stage (node_order.c). */
 mimo_status mimo_node_order(mimo_nodes *nodes, int64_t stage, int64_t step);
 
-/* Fill stages[].waits (node_rules.c). */
+/* Fill stages[].waits, anew where lists have changed (node_rules.c). */
 mimo_status mimo_nodes_find_waits(mimo_nodes *nodes);
 
 /* ------------------------------------------- times ------------------------------------------- */

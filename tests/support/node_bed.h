@@ -75,8 +75,6 @@ static inline void move_node(mimo_nodes *nodes, int64_t stage, int64_t from, int
     for (int64_t i = from; i > to; i--)
         all[i] = all[i - 1];
     all[to] = moved;
-    mimo_release(nodes->stages[stage].waits);
-    nodes->stages[stage].waits = NULL;
     cr_assert_eq(mimo_nodes_find_waits(nodes), MIMO_OK);
 }
 
