@@ -5,6 +5,7 @@
 #include "bridge/bridge_op.h"
 #include "bridge/bridge_executors.h"
 #include "bridge/verify/verify.h"
+#include "comm/buffer_state.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "core/hash.h"
@@ -53,6 +54,16 @@ static void name_bridge(mimo_bridge *bridge, int64_t number, const char *name)
     bridge->mover.id = mimo_hash_int(mimo_bridge_hash_name(MIMO_HASH_START, name), number);
 }
 
+/* Zero-copy learns it from its first call (mimo_mover_look_at_reach). */
+static void warn_of_reach(const mimo_bridge *bridge)
+{
+    const mimo_buffer *fifos = mimo_fifos_of(&bridge->fifos);
+    bool named = bridge->executor[0].transport == MIMO_TRANSPORT_STAGED ||
+                 bridge->executor[1].transport == MIMO_TRANSPORT_STAGED;
+    if (fifos && named)
+        mimo_buffer_warn_of_reach(fifos, bridge->mover.title, "staged");
+}
+
 mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
 {
     MIMO_RANGE();
@@ -80,6 +91,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     }
     name_bridge(bridge, ++comm->bridges, own.desc.name);
     mimo_mover_open(&bridge->mover, comm);
+    warn_of_reach(bridge);
     *out = bridge;
     return MIMO_OK;
 }

@@ -76,10 +76,33 @@ static mimo_status create_parsed(mimo_grid **out, const dim_text *parsed, int nd
     return status;
 }
 
-mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset)
+/* What is made of a text's dimensions. */
+typedef struct parsed_grid {
+    mimo_grid **out;
+    int64_t offset;
+    mimo_grid *base; /* of a view; NULL: a grid of its own */
+    const char *name;
+} parsed_grid;
+
+static mimo_status create_parsed_view(const parsed_grid *wanted, const dim_text *parsed, int ndims,
+                                      const char *spec)
 {
-    MIMO_CHECK(out && spec, MIMO_ERR_ARGUMENT, "mimo_grid_create_text: %s is NULL",
-               out ? "spec" : "out");
+    mimo_dim *dims;
+    for (int i = 0; i < ndims; i++)
+        MIMO_CHECK(!parsed[i].copies, MIMO_ERR_ARGUMENT,
+                   "the view '%s': %s" MIMO_GRID_COPIES ": mimo_grid_set_copies says it of a view",
+                   spec, parsed[i].dim.name);
+    MIMO_TRY(mimo_reserve(&dims, ndims, sizeof *dims));
+    for (int i = 0; i < ndims; i++)
+        dims[i] = parsed[i].dim;
+    mimo_status status =
+        mimo_grid_create_view(wanted->out, wanted->base, wanted->name, dims, ndims);
+    mimo_release(dims);
+    return status;
+}
+
+static mimo_status create_from_text(const parsed_grid *wanted, const char *spec)
+{
     int ndims = 1;
     for (const char *c = spec; *c; c++)
         ndims += *c == ',';
@@ -90,9 +113,26 @@ mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t off
     MIMO_TRY_GOTO(status, done, mimo_reserve(&dims, ndims, sizeof *dims));
     MIMO_TRY_GOTO(status, done, mimo_copy_string(&text, spec));
     MIMO_TRY_GOTO(status, done, parse_dims(dims, ndims, text, spec));
-    MIMO_TRY_GOTO(status, done, create_parsed(out, dims, ndims, offset));
+    status = wanted->base ? create_parsed_view(wanted, dims, ndims, spec)
+                          : create_parsed(wanted->out, dims, ndims, wanted->offset);
 done:
     mimo_release(text);
     mimo_release(dims);
     return status;
+}
+
+mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset)
+{
+    MIMO_CHECK(out && spec, MIMO_ERR_ARGUMENT, "mimo_grid_create_text: %s is NULL",
+               out ? "spec" : "out");
+    return create_from_text(&(parsed_grid){.out = out, .offset = offset}, spec);
+}
+
+mimo_status mimo_grid_create_view_text(mimo_grid **out, mimo_grid *base, const char *name,
+                                       const char *spec)
+{
+    MIMO_CHECK(out && base && name && spec, MIMO_ERR_ARGUMENT,
+               "mimo_grid_create_view_text: %s is NULL",
+               !out ? "out" : (!base ? "base" : (name ? "spec" : "name")));
+    return create_from_text(&(parsed_grid){.out = out, .base = base, .name = name}, spec);
 }

@@ -5,6 +5,8 @@
 #   scripts/demo.sh [captioner argument...]         learn the names of emoji; see --help
 #   scripts/demo.sh lora [captioner argument...]    then the German names, with a LoRA adapter
 #   scripts/demo.sh pipeline [captioner argument...]  with the LLM in two stages, which draw what they do
+#   scripts/demo.sh same [captioner argument...]    20 steps on one rank and on eight: the same file
+#   scripts/demo.sh --help
 #
 # Pictures and the log of the steps go to out/ in the build folder. --out names another folder for
 # both, --log another file for the log. The last lines of output say where they are.
@@ -18,15 +20,32 @@
 # schedule.svg beside the pictures has the steps of both stages as planned, schedule_run.svg those of the last
 # training step as they were.
 #
+# same: one rank, then eight under the grids above, each write a checkpoint, and cmp finds no difference. The
+# first demo ends with it where it was given no arguments.
+#
+# Kernels for GPUs are built where an argument is --device cuda.
+#
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 build=${MIMO_BUILD:-$root/build-demo}
 captioner=$build/examples/captioner/captioner
-lora=false
+lora=false same=false
 stages=()
 case ${1:-} in
+--help)
+    sed -n '/^#   scripts/,/^# MIMO_BUILD/s/^# \{0,1\}//p' "$0"
+    if [ -x "$captioner" ]; then
+        exec "$captioner" --help
+    fi
+    echo "Once a demo was built, this prints the captioner's arguments, too."
+    exit
+    ;;
+same)
+    same=true
+    shift
+    ;;
 lora)
     lora=true
     shift
@@ -102,8 +121,24 @@ demo_lora() {
         --lora-rank=8 --lora-targets=all "--adapter-out=$out/adapter" "${defaults[@]}" "${adapter_arguments[@]}"
 }
 
+# demo_same ARGUMENT...: the same steps on one rank and on eight, and whether their files are the same.
+demo_same() {
+    local one=$out/one.safetensors eight=$out/eight.safetensors
+    local steps=("${sizes[@]}" --steps=20 --same-bits=8,4 "$@")
+    mkdir -p "$out"
+    echo "One rank: 20 steps."
+    mpirun -n 1 "$captioner" --encoder=tp=1,dp=1 --llm=tp=1,cp=1,dp=1 "${steps[@]}" "--save=$one" >"$out/one.txt"
+    echo "Eight ranks: the same steps."
+    "${launch[@]}" --encoder=tp=2,dp=4 --llm=tp=2,cp=2,dp=2 "${steps[@]}" "--save=$eight" >"$out/eight.txt"
+    grep -A 2 '^8 ranks' "$out/eight.txt"
+    cmp "$one" "$eight" || fail "$one and $eight differ"
+    echo "the same $(stat -c %s "$one") bytes: cmp $one $eight"
+}
+
 install_packages demo
-configure_and_build "$build" --buildtype=release -Dtests=false
+cuda=disabled
+[[ " $* " != *" --device cuda "* && " $* " != *" --device=cuda "* ]] || cuda=auto
+configure_and_build "$build" --buildtype=release -Dtests=false -Dpython=disabled "-Dcuda=$cuda"
 
 out=$build/out
 before=
@@ -133,4 +168,15 @@ training=("${care[@]}" --steps=3000 --lr=0.003 --weight-decay=0.3)
 use_local_mpi
 launch=(mpirun -n 8 --oversubscribe "$captioner")
 if $lora; then demo_lora "$@"; fi
-exec "${launch[@]}" "${sizes[@]}" "${training[@]}" "${stages[@]}" "${defaults[@]}" "$@"
+if $same; then
+    demo_same "$@"
+    exit
+fi
+"${launch[@]}" "${sizes[@]}" "${training[@]}" "${stages[@]}" "${defaults[@]}" "$@"
+cores=$(nproc)
+if [ ${#stages[@]} -gt 0 ] && [ "$cores" -lt 8 ]; then
+    echo "8 ranks shared $cores cores: schedule_run.svg shows who waited for a core, not what the schedule saves."
+elif [ $# -eq 0 ]; then
+    echo
+    demo_same
+fi

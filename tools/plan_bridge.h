@@ -22,6 +22,7 @@ typedef struct plan_bridge_request {
     int64_t rank;       /* -1: all ranks */
     mimo_row_order order;
     bool sp, json;
+    bool summary;          /* no line for each rank, and no drawing */
     bool each_rank;        /* no rank stands for others */
     mimo_link_speed speed; /* gbps 0: print no times */
 } plan_bridge_request;

@@ -34,6 +34,7 @@ static const option_row rows[] = {
         "Estimate times: 10^9 bytes a second of a copy in a rank's memory (5 times the link)",
         .above = true),
     OPTION_INT("rank", "R", rank, 0, INT64_MAX, "Print one rank only"),
+    OPTION_FLAG("summary", summary, "Print no line for each rank and no drawing"),
     OPTION_FLAG("json", json, "Print JSON"),
 };
 

@@ -125,21 +125,23 @@ static void print_flows(const char *title, const plan_flow flows[PLAN_PASSES])
 
 static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_PASSES])
 {
+    bool each = !bridge->request->summary;
     printf("\n%6s  %-44s  %s\n", "bytes", "forward", "backward");
-    printf("%6s  %14s %14s %14s  %14s %14s %14s\n", "rank", "receives", "sends", "keeps",
-           "receives", "sends", "keeps");
+    printf("%6s  %14s %14s %14s  %14s %14s %14s\n", each ? "rank" : "", "receives", "sends",
+           "keeps", "receives", "sends", "keeps");
     for (int64_t rank = bridge->first_shown; rank < bridge->first_shown + bridge->shown; rank++) {
         const plan_flow *flows = bridge->flows[rank - bridge->first];
         char title[24];
         snprintf(title, sizeof title, "%" PRId64, rank);
-        print_flows(title, flows);
+        if (each)
+            print_flows(title, flows);
         for (int i = 0; i < PLAN_PASSES; i++) {
             all[i].recv += flows[i].recv;
             all[i].send += flows[i].send;
             all[i].local += flows[i].local;
         }
     }
-    if (bridge->shown > 1)
+    if (bridge->shown > 1 || !each)
         print_flows("all", all);
 }
 
@@ -288,12 +290,13 @@ int plan_bridge_print_text(const plan_bridge *bridge)
     plan_flow all[PLAN_PASSES] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     print_head(bridge);
     print_groups(bridge);
-    print_ranks(bridge);
+    if (!bridge->request->summary)
+        print_ranks(bridge);
     print_bytes(bridge, all);
     print_comparison(bridge, all);
     print_links(bridge);
     print_times(bridge);
-    for (int pass = 0; pass < PLAN_PASSES; pass++)
+    for (int pass = 0; pass < PLAN_PASSES && !bridge->request->summary; pass++)
         print_drawing(bridge, pass);
     return 0;
 }

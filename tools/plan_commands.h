@@ -31,7 +31,8 @@ int plan_schedule_command(int argc, char **argv);
 
 /* ------------------------------------------ output ------------------------------------------ */
 
-/* Print "mimo-plan: " and the sentence as one line on stderr. Returns PLAN_EXIT_ERROR. */
+/* Print "mimo-plan: " and the sentence as one line on stderr, where texts of files and arguments
+ * are made visible (core/visible.h). Returns PLAN_EXIT_ERROR. */
 int plan_fail(const char *format, ...) MIMO_PRINTF(1, 2);
 
 /* The same with mimo_last_error(). */

@@ -4,16 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/visible.h"
 #include "plan_commands.h"
 
 int plan_fail(const char *format, ...)
 {
+    enum { SENTENCE = 1024 };
+    char sentence[SENTENCE], shown[SENTENCE * MIMO_VISIBLE_MOST];
     va_list arguments;
     va_start(arguments, format);
-    fputs("mimo-plan: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    mimo_end_with_letter(sentence, sizeof sentence,
+                         vsnprintf(sentence, sizeof sentence, format, arguments));
     va_end(arguments);
+    fprintf(stderr, "mimo-plan: %s\n", mimo_visible(shown, sizeof shown, sentence));
     return PLAN_EXIT_ERROR;
 }
 

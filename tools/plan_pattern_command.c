@@ -82,6 +82,25 @@ static void print_layers(const placed_pattern *placed, const mimo_pattern_segmen
     }
 }
 
+/* Parts lie behind the model's last chunk, whether it has layers or not. Their layers are numbered
+ * within a part. */
+static const char mtp_key[] = "mtp.layers.%" PRId64 ".mtp_model_layer.layers.%" PRId64 ".%s.";
+
+static const char *mtp_class(const mimo_pattern *pattern, int64_t layer)
+{
+    return mimo_layer_class_name(mimo_layer_class_of(pattern->mtp[layer]));
+}
+
+static void print_mtp_part(const mimo_pattern *pattern, int64_t part)
+{
+    printf("  MTP part %" PRId64 "  %s  mtp.layers.%" PRId64 ".*\n", part, pattern->mtp, part);
+    for (int64_t i = 0; pattern->mtp[i]; i++) {
+        printf("    layer %" PRId64 "  %c  ", i, pattern->mtp[i]);
+        printf(mtp_key, part, i, mtp_class(pattern, i));
+        puts("*");
+    }
+}
+
 static void print_text(const placed_pattern *placed)
 {
     const mimo_pattern *pattern = placed->pattern;
@@ -98,8 +117,24 @@ static void print_text(const placed_pattern *placed)
             continue;
         printf("  final norm  %s*\n", placed->norm.text);
         for (int64_t part = 0; part < pattern->mtp_parts; part++)
-            printf("  MTP part %" PRId64 "  %s\n", part, pattern->mtp);
+            print_mtp_part(pattern, part);
     }
+}
+
+static void print_mtp_json(const placed_pattern *placed)
+{
+    const mimo_pattern *pattern = placed->pattern;
+    const char *before = "";
+    printf(",\"mtp_stage\":%" PRId64 ",\"mtp_chunk\":%" PRId64 ",\"mtp_keys\":[",
+           placed->request->pp - 1, placed->chunks - 1);
+    for (int64_t part = 0; part < pattern->mtp_parts; part++)
+        for (int64_t i = 0; pattern->mtp[i]; i++) {
+            printf("%s\"", before);
+            printf(mtp_key, part, i, mtp_class(pattern, i));
+            printf("\"");
+            before = ",";
+        }
+    printf("]");
 }
 
 /* Letters of patterns need no escape. */
@@ -121,7 +156,10 @@ static void print_json(const placed_pattern *placed)
                    pattern->layers[k].item, placed->keys[k].text);
         printf("]}");
     }
-    puts("]}");
+    printf("]");
+    if (pattern->mtp_parts > 0)
+        print_mtp_json(placed);
+    puts("}");
 }
 
 int plan_pattern_command(int argc, char **argv)

@@ -20,7 +20,7 @@ typedef struct plan_schedule {
     const plan_schedule_request *request;
     char *table; /* what the file holds */
     mimo_schedule *schedule;
-    mimo_schedule_report report, three_phases, llm_alone;
+    mimo_schedule_report report, three_phases, llm_alone; /* each alone */
     int64_t limits[PLAN_LIMITS], times[PLAN_LIMITS]; /* of the least limits; 0: there is none */
 } plan_schedule;
 

@@ -56,6 +56,10 @@ static const option_row rows[] = {
                "head=0,hop=0"),
     OPTION_TEXT("csv", "FILE", file,
                 "Read the LLM's steps from a table of torch.distributed.pipelining; -: from stdin"),
+    OPTION_FLAG(
+        "any-order", desc.any_order,
+        "The table's backwards may come in any order of micro-batches; gradients have other "
+        "bits then"),
     OPTION_TEXT(
         "nodes", "LAYERS", nodes.layers,
         "Cut the steps into nodes, for mixtures of experts. LAYERS: a number of mixtures in "

@@ -2,9 +2,9 @@
  * here needs an escape. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "plan_schedule.h"
+#include "schedule/schedule_walk.h"
 
 static const char *const kind_names[MIMO_STEP_KINDS] = {
 #define ROW(name, cost, what) #name,
@@ -21,19 +21,17 @@ static void print_step(const mimo_schedule_step *step, int64_t begin, int64_t en
     printf(",\"begin\":%" PRId64 ",\"end\":%" PRId64 "}", begin, end);
 }
 
-static mimo_status print_stage(const plan_schedule *plan, int64_t stage, int64_t *times)
+static void print_stage(const mimo_schedule_walk *walk, int64_t stage)
 {
     int64_t count;
-    const mimo_schedule_step *steps = mimo_schedule_steps(&count, plan->schedule, stage);
-    mimo_status status = mimo_schedule_times(times, times + count, plan->schedule, stage, NULL);
+    const mimo_schedule_step *steps = mimo_schedule_steps(&count, walk->events.schedule, stage);
     printf("%s[", stage == 0 ? "" : ",");
-    for (int64_t i = 0; status == MIMO_OK && i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         if (i > 0)
             putchar(',');
-        print_step(&steps[i], times[i], times[count + i]);
+        print_step(&steps[i], walk->begin[stage][i], walk->end[stage][i]);
     }
     putchar(']');
-    return status;
 }
 
 static void print_report(const char *name, const mimo_schedule_report *report)
@@ -54,27 +52,16 @@ static void print_limits(const plan_schedule *plan)
     printf("]");
 }
 
-/* Memory for begins and ends of the longest list. */
-static int64_t *reserve_times(const plan_schedule *plan)
-{
-    int64_t most = 1;
-    for (int64_t p = 0; p < plan->request->desc.stages; p++) {
-        int64_t count;
-        mimo_schedule_steps(&count, plan->schedule, p);
-        most = count > most ? count : most;
-    }
-    return calloc((size_t)most, 2 * sizeof(int64_t));
-}
-
 int plan_schedule_print_json(const plan_schedule *plan)
 {
-    int64_t *times = reserve_times(plan);
-    mimo_status status = MIMO_OK;
-    if (!times)
-        return plan_fail("out of memory for the times of a stage");
+    const mimo_schedule *schedule = plan->schedule;
+    mimo_schedule_walk walk;
+    if (mimo_schedule_walk_open(&walk, schedule, &schedule->costs) != MIMO_OK)
+        return plan_fail_library();
     printf("{\"stages\":[");
-    for (int64_t p = 0; status == MIMO_OK && p < plan->request->desc.stages; p++)
-        status = print_stage(plan, p, times);
+    for (int64_t p = 0; p < schedule->desc.stages; p++)
+        print_stage(&walk, p);
+    mimo_schedule_walk_close(&walk);
     printf("]");
     print_report("this", &plan->report);
     print_report("three_phases", &plan->three_phases);
@@ -83,6 +70,5 @@ int plan_schedule_print_json(const plan_schedule *plan)
            plan->report.least_alive);
     print_limits(plan);
     puts("}");
-    free(times);
-    return status == MIMO_OK ? 0 : plan_fail_library();
+    return 0;
 }

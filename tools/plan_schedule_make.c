@@ -40,9 +40,8 @@ static mimo_status report_with(mimo_schedule_report *out, const mimo_schedule *l
 {
     mimo_schedule *schedule = NULL;
     mimo_status status = mimo_schedule_variant(&schedule, llm, group, 0, NULL);
-    *out = (mimo_schedule_report)MIMO_SCHEDULE_REPORT_INIT;
     if (status == MIMO_OK)
-        status = mimo_schedule_report_of(out, schedule, NULL);
+        status = mimo_schedule_report_alone(out, schedule, &schedule->costs);
     mimo_schedule_destroy(schedule);
     return status;
 }
@@ -51,10 +50,8 @@ static mimo_status report_with(mimo_schedule_report *out, const mimo_schedule *l
 static mimo_status add_limits(plan_schedule *plan, const mimo_schedule *llm, int64_t group)
 {
     int64_t groups = (plan->request->desc.micro_batches + group - 1) / group;
-    mimo_schedule *unlimited;
-    MIMO_TRY(mimo_schedule_variant(&unlimited, llm, group, 0, NULL));
-    int64_t least = mimo_schedule_least_alive(unlimited);
-    mimo_schedule_destroy(unlimited);
+    int64_t least;
+    MIMO_TRY(mimo_schedule_least_alive(&least, llm, group));
     for (int i = 0; i < PLAN_LIMITS && least + i <= groups; i++) {
         plan->limits[i] = least + i;
         MIMO_TRY(mimo_schedule_variant_time(&plan->times[i], llm, group, least + i, NULL));
@@ -72,8 +69,7 @@ static mimo_status make_all(plan_schedule *plan, const mimo_schedule *llm)
         MIMO_TRY(add_limits(plan, llm, group));
     alive = alive < 0 ? plan->limits[0] + 1 : alive;
     MIMO_TRY(mimo_schedule_variant(&plan->schedule, llm, group, alive, NULL));
-    plan->report = (mimo_schedule_report)MIMO_SCHEDULE_REPORT_INIT;
-    MIMO_TRY(mimo_schedule_report_of(&plan->report, plan->schedule, NULL));
+    MIMO_TRY(mimo_schedule_report_alone(&plan->report, plan->schedule, &plan->schedule->costs));
     MIMO_TRY(report_with(&plan->llm_alone, llm, 0));
     return report_with(&plan->three_phases, llm, group > 0 ? all : 0);
 }

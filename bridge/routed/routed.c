@@ -184,6 +184,8 @@ static mimo_status sign_targets(mimo_op *op)
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
                    "the communicator that the bridge was made from",
                    i, mimo_tensor_text(text, sizeof text, &tile->view), tile->view.data);
+        if (transport == MIMO_TRANSPORT_ZERO_COPY)
+            mimo_mover_look_at_reach(op->mover, buffer);
         op->claim.signature = mimo_target_sign(op->claim.signature, buffer, offset);
     }
     return MIMO_OK;

@@ -5,7 +5,9 @@
  *
  *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
  */
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <mimo/log.h>
@@ -13,6 +15,7 @@
 
 #include "train/device/blas_kernels.h"
 #include "train/support/train_support.h"
+#include "train/support/visible_text.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/options.h"
 #include "captioner/training/options_compare.h"
@@ -41,17 +44,26 @@ static int report(mimo_status status, bool lead)
 {
     if (status == MIMO_OK)
         return 0;
+    char shown[VISIBLE_SENTENCE];
     if (lead || lost_a_rank(status))
-        fprintf(stderr, "captioner: %s\n", mimo_last_error());
+        fprintf(stderr, "captioner: %s\n", visible_text(shown, sizeof shown, mimo_last_error()));
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 
-/* What the library says while it works; above all, that a wait lasts long, and for which ranks. */
+/* Which ranks a wait is for. The rank that knows need not be the lead: the lead may be the one that
+ * is missing, or no part of the communicator. */
+static bool names_silent_ranks(const char *text)
+{
+    return strstr(text, " has waited ") && strstr(text, "; no sign of ");
+}
+
+/* What the library says while it works: the lead prints all of it. *context: this is the lead. */
 static void print_warning(void *context, mimo_log_level level, const char *text)
 {
-    (void)context;
-    if (level == MIMO_LOG_WARNING)
-        fprintf(stderr, "captioner: warning: %s\n", text);
+    const bool *lead = context;
+    char shown[VISIBLE_SENTENCE];
+    if (level == MIMO_LOG_WARNING && (*lead || names_silent_ranks(text)))
+        fprintf(stderr, "captioner: warning: %s\n", visible_text(shown, sizeof shown, text));
 }
 
 int main(int argc, char **argv)
@@ -59,12 +71,12 @@ int main(int argc, char **argv)
     mimo_comm *world = NULL;
     struct options options;
     blas_kernels_choose(argv);
+    signal(SIGXFSZ, SIG_IGN); /* a file past its size limit is an error of its write */
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return EXIT_FAILED;
     mimo_status status = mimo_comm_create_mpi(&world, MPI_COMM_WORLD, NULL);
     bool lead = !world || mimo_comm_rank(world) == 0;
-    if (lead)
-        mimo_log_set(print_warning, NULL);
+    mimo_log_set(print_warning, &lead);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, options_parse(&options, argc, argv));
     if (status == MIMO_OK)

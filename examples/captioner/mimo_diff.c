@@ -7,6 +7,7 @@
 
 #include <mimo/version.h>
 
+#include "train/support/visible_text.h"
 #include "captioner/diff/diff_files.h"
 
 enum { EXIT_EQUAL = 0, EXIT_DIFFERENT = 1, EXIT_NO_ANSWER = 2 };
@@ -24,7 +25,8 @@ static const char description[] =
 
 static int fail(const char *sentence)
 {
-    fprintf(stderr, "mimo-diff: %s\n", sentence);
+    char shown[VISIBLE_SENTENCE];
+    fprintf(stderr, "mimo-diff: %s\n", visible_text(shown, sizeof shown, sentence));
     return EXIT_NO_ANSWER;
 }
 

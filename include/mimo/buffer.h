@@ -5,7 +5,8 @@
  * A routed bridge whose destinations lie in a buffer writes each row straight into its consumer's
  * tensor: it packs, receives and stages nothing. Rows to a rank whose memory is out of reach (on
  * another host) are sent in the same call, as without a buffer. Creation then logs one line
- * (<mimo/log.h>).
+ * (<mimo/log.h>). Where a bridge or a dispatch was made with MIMO_TRANSPORT_ZERO_COPY, its first
+ * call warns on rank 0, also where nobody asked for log lines.
  *
  * The rules of a call whose destinations lie in a buffer:
  *   - All ranks pass destinations at the same offset of the same buffer. A rank without rows passes

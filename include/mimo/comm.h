@@ -238,9 +238,12 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *     barrier: rank 0 of 4 has waited 60 s in communicator 0; no sign of rank 2
  *
  * It has the call's words, and the communicator's number: 0 is the first of its family, the others
- * have numbers that are the same on all of their ranks. On MPI ranks that wait tell the lowest rank
- * of their communicator. So its line names the ranks from which nothing has come, numbered as in
- * the family's first communicator. A rank that waits in another communicator's call is one of
+ * have numbers that are the same on all of their ranks. On MPI ranks that wait tell ranks 0 and 1
+ * of their communicator. So the line of rank 0 names the ranks from which nothing has come. Where
+ * rank 0 is one of them, the line of rank 1 names them, and where neither takes what it is told,
+ * all lines name these two. They are numbered as in the family's first communicator: where ranks
+ * have other numbers there, lines say so ("rank 0 of 2 (rank 4 of communicator 0)", "no sign of
+ * rank 5 of communicator 0"). A rank that waits in another communicator's call is one of
  * these. Nothing is told on NCCL, nor where MPI's communicator is borrowed. Work that is only
  * enqueued on a device makes no host wait, so nothing is said of it, until mimo_comm_synchronize
  * waits for it.
@@ -362,19 +365,6 @@ MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
 MIMO_API mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from,
                                               int64_t count, mimo_dtype dtype, mimo_reduce op,
                                               mimo_stream stream);
-
-/**
- * Copy to each rank its part of what rank `root` has. On root `from` holds size * bytes bytes, in
- * rank order. All other ranks pass NULL; anything else is MIMO_ERR_ARGUMENT. to[bytes] gets this
- * rank's part. On root `to` may be where that part lies in `from`; any other overlap is
- * MIMO_ERR_ARGUMENT.
- *
- * Collective; blocking on the host, enqueued with a stream. Sizes past 2^31 work. Errors:
- * MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW (size * bytes), MIMO_ERR_MISMATCH, MIMO_ERR_COMM,
- * MIMO_ERR_MEMORY.
- */
-MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes,
-                                       int root, mimo_stream stream);
 
 /** A gather of host bytes that was begun. */
 typedef struct mimo_host_gather mimo_host_gather;

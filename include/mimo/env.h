@@ -46,7 +46,8 @@ MIMO_BEGIN_DECLS
     X(MIMO_ENV_LOG, "MIMO_LOG", 0, "warn,info",                                               \
       "lines of the log that are written to stderr where the program takes none, a list of: " \
       "warn (waits that last long, communicators that ended, choices that are slow); info "   \
-      "(what was chosen)")                                                                    \
+      "(what was chosen). Not set: only that a transport which was chosen by name does not "  \
+      "move all rows; empty: nothing")                                                        \
     X(MIMO_ENV_STAGED, "MIMO_STAGED", 1, NULL,                                                \
       "1: transport AUTO stages messages on devices whose ranks share memory, where that is " \
       "faster, and a communicator with bridges takes memory for it; 0: it sends them; the "   \

@@ -185,6 +185,11 @@ MIMO_API mimo_comm *mimo_grid_comm(const mimo_grid *grid);
  */
 MIMO_API mimo_status mimo_grid_set_copies(mimo_grid *grid, const char *dims);
 
+/** mimo_grid_create_view from one string, "etp=1,ep=4,edp=2", without ":copies". Local. Errors:
+ *  those of both. */
+MIMO_API mimo_status mimo_grid_create_view_text(mimo_grid **out, mimo_grid *base, const char *name,
+                                                const char *spec);
+
 #endif
 
 MIMO_END_DECLS

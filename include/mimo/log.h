@@ -1,8 +1,9 @@
 /*
- * Log lines: what the library has to say beside statuses. It says nothing by default. A program
- * sets a function that takes the lines. Where it has set none, MIMO_LOG=warn in the environment has
- * warnings written to stderr, and MIMO_LOG=warn,info all lines. The library writes nothing else to
- * stdout or stderr.
+ * Log lines: what the library has to say beside statuses. A program sets a function that takes the
+ * lines. Where it has set none, MIMO_LOG=warn in the environment has warnings written to stderr,
+ * and MIMO_LOG=warn,info all lines. Where MIMO_LOG is not set, one kind of warning is written: that
+ * a transport which the caller chose by name is not what moves all rows. MIMO_LOG= (empty) silences
+ * it. The library writes nothing else to stdout or stderr.
  */
 #ifndef MIMO_LOG_H
 #define MIMO_LOG_H

@@ -13,7 +13,8 @@
  *
  * Embeddings, labels, loss mask and position ids are all split by cp with the same map. Sequence
  * parallelism then keeps rows [t*n, (t+1)*n), n = rows/tp, of the *embeddings only*: the loss runs
- * after the gather over tp. Shift labels on the full sequence, before the split.
+ * after the gather over tp. Shift labels on the full sequence, before the split; in a pack each
+ * sequence by itself (mimo_partition_shift_labels).
  *
  * A partition is a pure value: no communicator, thread-safe once created.
  */
@@ -101,9 +102,9 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
 MIMO_API mimo_status mimo_partition_rows(int64_t *rows, const mimo_partition *partition,
                                          mimo_content content, int64_t seq);
 
-/** The index map: global[i] is the global row of local row i, for i < rows. An attention layer
- * needs it for its mask, a rotary embedding for its positions. Local. Errors as
- * mimo_partition_rows. */
+/** The index map: global[i] is the global row of local row i, for i < rows. Of packed sequences it
+ * is the row of the pack: mimo_partition_positions has the positions in each of them. Local. Errors
+ * as mimo_partition_rows. */
 MIMO_API mimo_status mimo_partition_index(int64_t *global, const mimo_partition *partition,
                                           mimo_content content, int64_t seq);
 
@@ -156,6 +157,34 @@ MIMO_API mimo_status mimo_partition_pad(int32_t *cu_padded, const int32_t *lengt
 MIMO_API mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *from,
                                              const int32_t *cu, const int32_t *cu_padded,
                                              int64_t sequences, int64_t fill);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Positions for a rotary embedding or an attention mask: position[i] is the position of local row i
+ * in its own sequence, for i < rows. Of packed sequences each begins at 0, and rows of its padding
+ * count on. Otherwise it is the index map. Local. Errors as mimo_partition_rows.
+ */
+MIMO_API mimo_status mimo_partition_positions(int64_t *position, const mimo_partition *partition,
+                                              mimo_content content, int64_t seq);
+
+/**
+ * Labels for the next token, before the split: `to` row i is `from` row i + 1 of the same sequence,
+ * and `fill` (-100) for its last row. Views are "t" of packed sequences, whose cumulative lengths
+ * are cu[sequences + 1] (of padded ones: cu_padded, with `fill` in the padding of `from`). Both are
+ * i32 or both i64, in host memory. `to` and `from` may be the same rows. A shift of the pack as a
+ * whole would teach the last token of a sequence the first one of the next. Local.
+ *
+ * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (views that do not fit the lengths, lengths that
+ * decrease).
+ */
+MIMO_API mimo_status mimo_partition_shift_labels(const mimo_tensor *to, const mimo_tensor *from,
+                                                 const int32_t *cu, int64_t sequences,
+                                                 int64_t fill);
+
+#endif
 
 MIMO_END_DECLS
 

@@ -234,6 +234,30 @@ MIMO_API mimo_status mimo_plan_text(int64_t *length, char *text, int64_t capacit
 MIMO_API mimo_status mimo_spans_find(int64_t *count, mimo_span *spans, int64_t capacity,
                                      const mimo_tensor *ids, int64_t special);
 
+/** Spans of one sample at positions of a pack. Arrays are borrowed during the call. */
+typedef struct mimo_packed_spans {
+    const mimo_span *spans; /* spans[span_count], by position and row */
+    int64_t span_count;
+    const int32_t
+        *cu; /* cu[sequences + 1], cumulative lengths of the pack, padded; the last is T */
+    int64_t sequences;
+} mimo_packed_spans;
+
+/**
+ * Spans at positions of a pack, whose sequences a partition cuts one by one (thd), as spans at
+ * positions of one sequence that is cut as a whole (sbhd) over `cp` ranks: under either, each rank
+ * has the same rows at the same local places. (sp cuts the rows of either alike.) So packs of one
+ * length T whose sequences differ from sample to sample move in a ragged batch over a bridge with
+ * an sbhd partition.
+ *
+ * Writes them into out[capacity], by row and not by position, and their number into *count: call
+ * with capacity 0 to learn it. Local, pure. Errors: MIMO_ERR_ARGUMENT (NULL, a negative number,
+ * cp < 1), MIMO_ERR_SHAPE (lengths that decrease or that 2 cp does not divide; spans out of order
+ * or outside the pack).
+ */
+MIMO_API mimo_status mimo_spans_pack(int64_t *count, mimo_span *out, int64_t capacity,
+                                     const mimo_packed_spans *pack, int64_t cp);
+
 /* ------------------------------------------ images ------------------------------------------ */
 
 /** What a lane (a dp coordinate) has loaded of a batch. An image has `patches` in an encoder's

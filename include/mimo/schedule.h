@@ -98,12 +98,18 @@ typedef struct mimo_schedule_desc {
     bool encoder_frozen;                   /* no BB, no EB. A group is held until its last F */
     bool overlap;                 /* 1F1B, interleaved: one more warmup, and FB in place of F, B */
     const mimo_step_costs *costs; /* borrowed during the call; NULL: those of the initializer */
+    bool any_order;               /* a table's backwards may come in any order of micro-batches.
+                                     Gradients are sums in that order, so their bits are not those
+                                     of other schedules. Encoder groups still go back in order */
 } mimo_schedule_desc;
 
-#define MIMO_SCHEDULE_DESC_INIT                                                           \
-    {                                                                                     \
-        sizeof(mimo_schedule_desc), MIMO_SCHEDULE_1F1B, 1, 1, 1, 0, 0, false, false, NULL \
+#define MIMO_SCHEDULE_DESC_INIT                                                                  \
+    {                                                                                            \
+        sizeof(mimo_schedule_desc), MIMO_SCHEDULE_1F1B, 1, 1, 1, 0, 0, false, false, NULL, false \
     }
+
+/** The most forwards of all stages together, pp * V * M: a bound on time and memory of a list. */
+enum { MIMO_SCHEDULE_MOST_FORWARDS = 1 << 24 };
 
 MIMO_API void mimo_schedule_desc_init(mimo_schedule_desc *out, size_t size);
 
@@ -119,17 +125,21 @@ typedef struct mimo_schedule mimo_schedule;
  * begins the call within a step of the others. The lists are checked (mimo_schedule_check) before
  * they are returned.
  *
- * Errors: MIMO_ERR_ARGUMENT (a size or a cost out of range, all costs 0, G > M, M not a multiple of
- * pp, chunks or overlap where the kind has none, L smaller than what stage 0 needs: the sentence
- * has that number).
+ * Time and memory grow as pp * V * M.
+ *
+ * Errors: MIMO_ERR_ARGUMENT (a size or a cost out of range, more than MIMO_SCHEDULE_MOST_FORWARDS
+ * forwards, all costs 0, G > M, M not a multiple of pp, chunks or overlap where the kind has none,
+ * L smaller than what stage 0 needs: the sentence has that number).
  */
 MIMO_API mimo_status mimo_schedule_create(mimo_schedule **out, const mimo_schedule_desc *desc);
 
 /**
  * The same with the LLM's steps read from a table of torch.distributed.pipelining ("compute_only"):
  * a row a stage, cells such as 5B1, which is the backward of micro-batch 1 through chunk 5 of the
- * model; F, B, I, W, (0F1;0B0)OVERLAP_F_B, or blank. Stage p has chunk p of the model and one of
- * each further pp, in any placement. desc->kind says only whether backwards belong to it.
+ * model; F, B, I, W, (0F1;0B0)OVERLAP_F_B, or blank. 0REDUCE_GRAD is left out: the caller reduces
+ * gradients. Stage p has chunk p of the model and one of each further pp, in any placement.
+ * desc->kind says only whether backwards belong to it. Tables of torch's LoopedBFS have backwards
+ * in descending order, and need any_order.
  *
  * Errors beside those of mimo_schedule_create: MIMO_ERR_ARGUMENT for text that is no such table of
  * these sizes, or whose lists break a rule of mimo_schedule_check, with row, cell or step.
@@ -148,7 +158,8 @@ mimo_schedule_steps(int64_t *count, const mimo_schedule *schedule, int64_t stage
 /**
  * Prove a schedule:
  *   - every step stands on its stage once (a backward whole, or as I and W), after what it needs of
- *     the same stage; steps of a kind and chunk ascend by micro-batch;
+ *     the same stage; forwards of a chunk ascend by micro-batch, and so do backwards, unless the
+ *     descriptor has any_order;
  *   - all stages begin the calls BF and BB in one order, and two stages pass micro-batches in one
  *     order on both sides;
  *   - no stage holds more than L groups;

@@ -15,11 +15,12 @@ typedef enum mimo_transport {
     MIMO_TRANSPORT_AUTO = 0,
     MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
     MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
-                                     error */
+                                     error. Rows to ranks out of reach are sent, and a warning says
+                                     so (<mimo/buffer.h>) */
     /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
      * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
-     * next arrives. Between ranks that share none, and on the host: p2p. Where a device's ranks
-     * share none, creation logs one line (<mimo/log.h>). */
+     * next arrives. Between ranks that share none, and on the host: p2p. Where some of a device's
+     * ranks share none, creation warns on rank 0, as zero-copy does. */
     MIMO_TRANSPORT_STAGED = 3,
 } mimo_transport;
 

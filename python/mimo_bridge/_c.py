@@ -181,7 +181,8 @@ class mimo_step_costs(Structure):
 class mimo_schedule_desc(Structure):
     _fields_ = [("size", c_size_t), ("kind", c_int), ("stages", c_int64), ("chunks", c_int64),
                 ("micro_batches", c_int64), ("encoder_group", c_int64), ("encoder_alive", c_int64),
-                ("encoder_frozen", c_bool), ("overlap", c_bool), ("costs", POINTER(mimo_step_costs))]
+                ("encoder_frozen", c_bool), ("overlap", c_bool), ("costs", POINTER(mimo_step_costs)),
+                ("any_order", c_bool)]
 
 
 class mimo_schedule_memory(Structure):
@@ -258,6 +259,7 @@ PROTOTYPES = {
     "mimo_partition_destroy": "v:p",
     "mimo_partition_rows": "S:ppil",
     "mimo_partition_index": "S:ppil",
+    "mimo_partition_positions": "S:ppil",
     "mimo_partition_shard": "S:pippp",
     "mimo_partition_adjoint": "S:pipppp",
     "mimo_partition_pad": "S:ppll",

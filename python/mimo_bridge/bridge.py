@@ -42,7 +42,9 @@ class Bridge(torch.nn.Module):
     all_stages  every pipeline stage of the LLM gets the tile, not the first alone
     batch       B of all calls: the samples of all ranks together, split evenly along dp. With it
                 calls on a device only enqueue. Without it they make the ranks agree first
-    buffer      where results of forward lie: peers then write straight into them
+    buffer      where results of forward lie: peers then write straight into them. Rows to ranks out of reach
+                (Buffer.reach) are sent; under executor "zero_copy" a warning of the logger "mimo_bridge"
+                says so on rank 0
     grad_buffer where gradients of x lie
     destinations_idle  of <mimo/bridge.h>: a promise about buffers
     ctas        thread blocks of a call into a buffer; 0: as MIMO_CTAS says

@@ -72,7 +72,7 @@ class Dispatch:
     narrow_sums  partial sums of f16 and bf16 rows travel in that dtype, not in f32
     transport   "auto", "p2p" or "zero_copy"
     buffer      where x_e and the gradient of `out` lie: peers then write straight into their rows. Made from
-                `comm`
+                `comm`. Rows to ranks out of reach are sent, with a warning as a Bridge's
     name        in sentences; None: its number
 
     Errors, the same on every rank: ArgumentError, GridError, UnsupportedError, MismatchError,

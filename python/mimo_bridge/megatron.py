@@ -1,8 +1,8 @@
-"""Megatron-LM's colocated communicator and MimoModel, with a bridge of this package in them, and its MoE layers
-over a dispatch.
+"""Megatron-LM's colocated communicator and MimoModel, with a bridge of this package in them, its pipelines beside
+the encoders, and its MoE layers over a dispatch.
 
-    from mimo_bridge.megatron import MimoModel  # in place of megatron.core.models.mimo
-    use_dispatch(model, max_tokens)             # after the model is built
+    from mimo_bridge.megatron import MimoModel, forward_backward  # in place of Megatron's
+    use_dispatch(model, max_tokens)                               # after the model is built
 
 Grids, process groups, alignment, the sequence partition and the gradient finalisation stay
 Megatron's. Beyond what Megatron's own communicator takes: an LLM with cp > 1 or pp > 1, dp sizes that
@@ -11,18 +11,22 @@ do not divide one another, dimensions in any order, and ranks without images. Ne
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
+from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.mimo import MimoModel as _MimoModel
 from megatron.core.models.mimo.comm import colocated_communicator as _upstream
-from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE
+from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE, ModuleStageInfo
+from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
-from . import _moe, _views
+from . import _moe, _pipeline_checks, _pipelined, _views
 from ._fused import BalancedPlacement, Placement, TextPlaces
+from ._hops import HopGroups
 from .bridge import Bridge
 from .communicator import Communicator, communicator_of
 from .dispatch import Dispatch
@@ -30,7 +34,7 @@ from .errors import ArgumentError, GridError, MimoError, UnsupportedError
 from .grid import Grid, pairing_of
 from .partition import Partition
 
-__all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of", "use_dispatch"]
+__all__ = ["ColocatedBridgeCommunicator", "MimoModel", "forward_backward", "grid_of", "use_dispatch"]
 
 T = TypeVar("T")
 
@@ -210,6 +214,74 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, *,
     return _moe.use_dispatch(model, max_tokens, _of_all_ranks("use_dispatch", comm))
 
 
+def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: Any, model: Any, num_microbatches: int,
+                     seq_length: int, micro_batch_size: int, forward_only: bool = False, encoder_alive: int = 0,
+                     get_batch: Callable[[Any], Mapping[str, Any]] = next, **more: Any) -> Any:
+    """Megatron's forward_backward function of a MimoModel whose encoders lie on all ranks. Collective, blocking.
+
+    The language model's pipeline is Megatron's own loop (1F1B, without interleaving). Between its steps the encoders
+    run, as mb.Schedule has it. With pp=1 this is Megatron's function, called as it is.
+
+    encoder_alive  micro-batches whose encoder outputs a stage holds at most, as in mb.Schedule; 0: no limit
+    data_iterator  on every rank and stage. It gives dicts of MimoModel.forward's arguments: input_ids and labels of
+                   the language model's lane, the same on all its stages; modality_inputs of this rank's lane of the
+                   encoder, its even share of the samples of that micro-batch, on the device where the encoder needs
+                   them there. All micro-batches are read at first. The step finds None for modality_inputs
+    get_batch      makes such a dict of data_iterator. forward_step_func gets an iterator over these dicts, and calls
+                   the model once: model(**next(it))
+    more           other keywords of Megatron's function: p2p_communicator and pg_collection of the language model
+                   must be there with pp > 1
+    returns        Megatron's: losses on the last stage
+
+    Gradients are those of pp=1. During the call config.no_sync_func and grad_sync_func are the language model's own,
+    and finalize_model_grads_func runs behind the last backward of the encoders, whose DDP starts to reduce there.
+    The first call makes process groups of two ranks, which live until destroy() of the model.
+
+    Errors, on every rank: UnsupportedError (several chunks a stage, variable_seq_lengths, mtp_standalone,
+    use_ring_exchange_p2p, overlap_moe_expert_parallel_comm, an encoder with pp > 1), ArgumentError (an
+    iterator that ends early, encoder_alive below what the schedule needs, averages over groups of unequal size, a
+    model whose modules are not colocated), MismatchError (ranks that disagree), and on the host those of a call of
+    Bridge. An error in forward_step_func is this rank's alone: the others wait until their deadline.
+    """
+    given = dict(more, forward_step_func=forward_step_func, data_iterator=data_iterator, model=model,
+                 num_microbatches=num_microbatches, seq_length=seq_length, micro_batch_size=micro_batch_size,
+                 forward_only=forward_only)
+    mimo = _of_all_ranks("forward_backward", None)._together("forward_backward", lambda: _model_in(model))
+    if isinstance(data_iterator, list) and len(data_iterator) == 1:
+        given["data_iterator"] = data_iterator[0]
+    if mimo.stages == 1:
+        if get_batch is not next:
+            given["data_iterator"] = map(get_batch, itertools.repeat(given["data_iterator"]))
+        return forward_backward_no_pipelining(**given)
+    return _pipelined.forward_backward(mimo, encoder_alive, get_batch, given)
+
+
+def _model_in(model: Any) -> MimoModel:
+    """The MimoModel that forward_backward was given. Local."""
+    chunks = model if isinstance(model, list) else [model]
+    if len(chunks) != 1:
+        raise _pipeline_checks.chunks_refused(len(chunks))
+    found, reduced = chunks[0], False
+    while not isinstance(found, MimoModel) and isinstance(getattr(found, "module", None), torch.nn.Module):
+        reduced = reduced or isinstance(found, DistributedDataParallel)
+        found = found.module
+    if not isinstance(found, MimoModel):
+        raise ArgumentError(f"forward_backward: the model is a {type(found).__name__}, and must be a MimoModel of "
+                            "mimo_bridge.megatron")
+    if not found.colocated_comms:
+        raise ArgumentError("forward_backward: the model needs modules that share all ranks, with tp and dp in every "
+                            "grid of module_to_grid_map")
+    if found.config.pipeline_model_parallel_size != found.stages:
+        raise ArgumentError("forward_backward: config.pipeline_model_parallel_size is "
+                            f"{found.config.pipeline_model_parallel_size}, and the language grid has pp="
+                            f"{found.stages}")
+    if reduced and found.stages > 1:
+        raise ArgumentError("forward_backward: a DistributedDataParallel around the whole model reduces encoders over "
+                            "the language model's group: wrap language_model and modality_submodules")
+    _pipeline_checks.check_averages(found)
+    return found
+
+
 def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
     """comm._together(), where a rank whose own part failed raises just that: Megatron's words."""
     own: list[Exception] = []
@@ -249,8 +321,10 @@ class MimoModel(_MimoModel):
 
     Every rank calls forward and backward, also one whose batch has no images: it takes part with 0
     rows, and its encoder gets gradients of 0. Images can differ in size and number, because each rank
-    counts the special ids of its own input_ids. The LLM can have cp > 1.
+    counts the special ids of its own input_ids. The LLM can have cp > 1, and pp > 1 under
+    forward_backward().
 
+    stage, stages  of this rank in the language model's pipeline: attributes
     fused  Rows of a modality go straight to their positions in this rank's shard of the sequence.
            There is no tile of full sequences, no alignment over them and no sum over cp in backward,
            and the embedding is asked for the text of this rank's cp shard alone. The results are the
@@ -262,16 +336,20 @@ class MimoModel(_MimoModel):
            `counts` of this rank's samples in the LLM (and `extras`), on every rank: patches[:0] and [] without
            images. The encoder is called with these of the images that it got, and cu_seqlens
 
-    Errors beyond Megatron's: NotImplementedError for a language model with pp > 1, which Megatron's
-    forward of colocated modules can't run in stages. (ColocatedBridgeCommunicator can serve one.)
-    With `fused`: ValueError where modules are not colocated, where a modality has no special id, and
-    where the language model's config and grid differ in cp, or under sp in tp; NotImplementedError for
-    packed sequences under cp > 1; StateError in a backward after another forward.
+    Errors beyond Megatron's: UnsupportedError for a forward outside of forward_backward() where the
+    language model has pp > 1.
+    With `fused`: UnsupportedError with pp > 1; ValueError where modules are not colocated, where a
+    modality has no special id, and where the language model's config and grid differ in cp, or under
+    sp in tp; NotImplementedError for packed sequences under cp > 1; StateError in a backward after
+    another forward.
     """
 
     _input_ids: torch.Tensor | None = None
     _text: TextPlaces | None = None
     _images: Mapping[str, Any] = {}  # of balanced modalities, during a forward
+    stage, stages = 0, 1
+    _rows: Mapping[str, torch.Tensor] | None = None  # of modalities, while forward_backward runs a stage
+    _hops: HopGroups | None = None
 
     def __init__(self, mimo_config: Any, cp_group: Any = None, tp_group: Any = None, *,
                  fused: bool = False, balance: Mapping[str, Any] | None = None) -> None:
@@ -300,15 +378,24 @@ class MimoModel(_MimoModel):
             super()._build_colocated_communicators()  # it says that it makes none
             return
         language = grids[_LANGUAGE]
-        if grid_of(language).dim("pp") > 1:
-            raise UnsupportedError(f"MimoModel: the language model has pp={grid_of(language).dim('pp')}, "
-                                   "and the forward of colocated modules runs it as one stage")
+        self._take_stage(grid_of(language))
         if self.fused:
             self._build_placements()
             return
         for name in self.mimo_config.modality_submodules_spec:
             self.colocated_comms[name, _LANGUAGE] = ColocatedBridgeCommunicator(
                 grids[name], language, name, _LANGUAGE, {"b": 0, "h": 1})
+
+    def _take_stage(self, language: Grid) -> None:
+        """This rank's place in the pipeline. Megatron's role of colocated modules has one stage."""
+        self._language, self._comm = language, _of_all_ranks("MimoModel", None)
+        self.stages = language.dim("pp")
+        self.stage = language.coords(self._comm.rank).get("pp", 0)
+        if self.stages > 1 and self.fused:
+            raise UnsupportedError(f"MimoModel: the language model has pp={self.stages}, and fused=True runs it as "
+                                   "one stage")
+        self.role.modules[_LANGUAGE] = ModuleStageInfo(is_first_stage=self.stage == 0,
+                                                       is_last_stage=self.stage == self.stages - 1)
 
     def _build_placements(self) -> None:
         grids, special = self.mimo_config.module_to_grid_map, self.mimo_config.special_token_ids or {}
@@ -341,6 +428,8 @@ class MimoModel(_MimoModel):
 
     def forward(self, input_ids: torch.Tensor, *args: Any, **more: Any) -> Any:
         """Megatron's. Collective where modules are colocated."""
+        if self.stages > 1:
+            return self._forward_stage(input_ids, *args, **more)
         if self._text is not None:
             self._check_fused(input_ids, more.get("packing_kwargs", args[5] if len(args) > 5 else None))
         self._input_ids = input_ids
@@ -350,6 +439,38 @@ class MimoModel(_MimoModel):
             return super().forward(input_ids, *args, **more)
         finally:
             self._input_ids, self._images = None, {}
+
+    def _forward_stage(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None,
+                       attention_mask: torch.Tensor | None = None, loss_mask: torch.Tensor | None = None,
+                       labels: torch.Tensor | None = None, modality_inputs: Any = None,
+                       packing_kwargs: dict[str, Any] | None = None) -> Any:
+        """Forward of this stage, whose modalities are encoded. Stages pass no attention_mask on, as Megatron's
+        forward of colocated modules passes none."""
+        if self._rows is None:
+            raise UnsupportedError(f"MimoModel: the language model has pp={self.stages}: call it through "
+                                   "mimo_bridge.megatron.forward_backward")
+        if self.stage == 0:
+            return self._forward_all_modules(input_ids, position_ids, attention_mask, loss_mask, labels, None,
+                                             packing_kwargs)
+        output, loss_mask = self._forward_language_module(
+            input_ids, position_ids, None, loss_mask, labels, {_LANGUAGE: self.input_tensors}, packing_kwargs)
+        return (output[_LANGUAGE] if isinstance(output, dict) else output), loss_mask
+
+    def _encode(self, inputs: Mapping[str, Any] | None) -> dict[str, torch.Tensor]:
+        """This rank's rows of each modality, [rows, H]. Local."""
+        made = {}
+        for (name, _), comm in self.colocated_comms.items():
+            given = (inputs or {}).get(name)
+            x = None if given is None else self.modality_submodules[name](encoder_inputs=given)
+            made[name] = self._no_rows(name, comm) if x is None else x
+        return made
+
+    def destroy(self) -> None:
+        """Megatron's: releases bridges and process groups. Collective."""
+        super().destroy()
+        hops, self._hops = self._hops, None
+        if hops is not None:
+            hops.close()
 
     def _without_images(self, args: tuple[Any, ...], more: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A forward's arguments without those of balanced modalities, which are encoded elsewhere."""
@@ -372,6 +493,8 @@ class MimoModel(_MimoModel):
                                 f"{ids.shape[1]}")
 
     def _apply_colocated_comms(self, modality_embeddings: dict[str, torch.Tensor]) -> Any:
+        if self._rows is not None:
+            return dict(self._rows)
         # Every encoder, in the same order on all ranks, and not only those with images here.
         for (name, _), comm in self.colocated_comms.items():
             if name in self._balance:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,6 +57,51 @@ class Partition:
         """Into how many shards a sequence is cut: cp, times tp for embeddings under sp."""
         both = self.sp and content == "embeddings"
         return grid.dim("cp") * (grid.dim("tp") if both else 1)
+
+    def pad_rows(self, rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
+        """Rows of packed sequences where `cu_padded` puts them, as a new tensor.
+
+        rows     [cu[-1], ...]: token ids, labels, positions, embeddings, of any dtype and device
+        fill     what stands behind each sequence: 0 for tokens, -100 for labels
+        returns  [T, ...]. Differentiable
+
+        Local. Errors: ArgumentError (nothing is packed), ShapeError.
+        """
+        cu, padded = self._packed("pad_rows")
+        if rows.dim() < 1 or rows.shape[0] != cu[-1]:
+            raise ShapeError(f"pad_rows: rows have shape {list(rows.shape)}, and cu ends with {cu[-1]}")
+        begins = torch.tensor([b - a for a, b in zip(cu[:-1], padded[:-1], strict=True)], dtype=torch.int64)
+        lengths = torch.tensor([b - a for a, b in zip(cu[:-1], cu[1:], strict=True)], dtype=torch.int64)
+        at = torch.arange(cu[-1]) + begins.repeat_interleave(lengths)
+        to = rows.new_full((padded[-1], *rows.shape[1:]), fill)
+        return to.index_copy(0, at.to(rows.device), rows)
+
+    def shift_labels(self, labels: torch.Tensor, fill: int = -100) -> torch.Tensor:
+        """Labels for the next token, as a new tensor: to be called on whole sequences, before they are cut.
+
+        labels   [T] of a pack; [..., S] where nothing is packed
+        fill     the label of each sequence's last row. What follows it in a pack is another document
+        returns  labels' shape
+
+        Local. ShapeError.
+        """
+        shifted = torch.full_like(labels, fill)
+        if self.cu is None:
+            shifted[..., :-1] = labels[..., 1:]
+            return shifted
+        _, padded = self._packed("shift_labels")
+        if list(labels.shape) != [padded[-1]]:
+            raise ShapeError(f"shift_labels: labels have shape {list(labels.shape)}, and a pack has "
+                             f"{[padded[-1]]}")
+        shifted[:-1] = labels[1:]
+        ends = [end - 1 for begin, end in zip(padded[:-1], padded[1:], strict=True) if end > begin]
+        shifted[torch.tensor(ends, dtype=torch.int64, device=labels.device)] = fill
+        return shifted
+
+    def _packed(self, call: str) -> tuple[Sequence[int], Sequence[int]]:
+        if self.cu is None:
+            raise ArgumentError(f"{call}: the partition packs nothing: it has no cu")
+        return self.cu, self.cu_padded or self.cu
 
     def at(self, grid: Grid, rank: int, comm: Communicator | None = None) -> LocalPartition:
         """The partition of one rank of the LLM's grid. Local, unless `comm` is given.
@@ -130,12 +175,20 @@ class LocalPartition:
         return rows.value
 
     def index(self, seq: int, content: Content = "embeddings") -> torch.Tensor:
-        """i64 [rows], on the CPU: the position in the sequence of each row that this rank keeps, for
-        an attention mask or rotary positions. Local. ShapeError."""
-        index = torch.empty(self.rows(seq, content), dtype=torch.int64, device="cpu")
-        if index.numel():
-            _c.lib.mimo_partition_index(index.data_ptr(), self._handle, _content(content), seq)
-        return index
+        """i64 [rows], on the CPU: which row of the sequence, or of the pack, each row is that this
+        rank keeps: `full[index]` is the shard. Local. ShapeError."""
+        return self._map(_c.lib.mimo_partition_index, seq, content)
+
+    def positions(self, seq: int, content: Content = "embeddings") -> torch.Tensor:
+        """i64 [rows], on the CPU: the position of each of these rows in its own sequence, for an attention
+        mask or rotary positions. In a pack each sequence begins at 0. Local. ShapeError."""
+        return self._map(_c.lib.mimo_partition_positions, seq, content)
+
+    def _map(self, read: Callable[..., None], seq: int, content: Content) -> torch.Tensor:
+        values = torch.empty(self.rows(seq, content), dtype=torch.int64, device="cpu")
+        if values.numel():
+            read(values.data_ptr(), self._handle, _content(content), seq)
+        return values
 
     def shard(self, x: torch.Tensor, layout: str = "sbh",
               content: Content = "embeddings") -> torch.Tensor:

@@ -100,17 +100,20 @@ class Schedule:
     @classmethod
     def from_csv(cls, text: str, *, stages: int, micro_batches: int, chunks: int = 1,
                  encoder_group: int = 1, encoder_alive: int = 0, encoder_frozen: bool = False,
-                 forward: bool = False, costs: Mapping[str, int] | None = None) -> Schedule:
+                 forward: bool = False, any_order: bool = False,
+                 costs: Mapping[str, int] | None = None) -> Schedule:
         """A schedule with the LLM's steps of a table as torch writes it ("compute_only"): a row a stage,
         cells such as 5B1. Stage p has chunk p of the model and one of each further `stages` chunks, in any
-        placement. `forward`: the table has no backward.
+        placement. `forward`: the table has no backward. `any_order`: its backwards may come in any order of
+        micro-batches, as those of torch's LoopedBFS; gradients are sums in that order, so their bits are not
+        those of other schedules.
 
         Errors: those of Schedule, and ArgumentError with the row and cell that is no step, or the first step
         that breaks a rule, such as stages that wait for each other.
         """
         desc = _desc("forward" if forward else "1f1b", costs, stages=stages, chunks=chunks,
                      micro_batches=micro_batches, encoder_group=encoder_group, encoder_alive=encoder_alive,
-                     encoder_frozen=encoder_frozen)
+                     encoder_frozen=encoder_frozen, any_order=any_order)
         handle = ctypes.c_void_p()
         _c.lib.mimo_schedule_create_csv(ctypes.byref(handle), ctypes.byref(desc),
                                         _c.text("Schedule.from_csv: the table", text))

@@ -1,9 +1,11 @@
 """Buffers: peers write into slots, which are used in turn."""
 import gc
+import logging
 
 import torch
 
 import mimo_bridge as mb
+from mimo_bridge import _ending
 from rank_runner import case, gather, raises, same
 from tile_model import Side, global_rows
 
@@ -270,3 +272,21 @@ def tensors_that_outlive_an_abort(comm):
     comm.close()
     same(y, DST.tile(comm.rank, whole_of(0)))
     raises(mb.StateError, "closed", buffer.tensor, 0, F64, [1])
+
+
+@case(1)
+def warnings_of_the_library(comm):
+    """They are warnings of Python's logging, which shows them where a program set nothing up."""
+    seen, logger = [], logging.getLogger("mimo_bridge")
+    handler, level = logging.Handler(), logger.level
+    handler.emit = seen.append
+    logger.addHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    try:
+        _ending._c_log(None, 1, b"bridge 1: zero-copy was chosen")
+        _ending._c_log(None, 2, b"p2p was chosen")
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+    assert [(record.levelno, record.getMessage()) for record in seen] == [
+        (logging.WARNING, "bridge 1: zero-copy was chosen")], seen

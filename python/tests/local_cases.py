@@ -124,11 +124,34 @@ def partitions(comm):
     pack = mb.Partition(cu=[0, 8, 16]).at(mb.Grid("cp=2,dp=1"), 0)
     assert pack.index(16).tolist() == [0, 1, 6, 7, 8, 9, 14, 15]
     same(pack.shard(torch.arange(16), "t"), torch.tensor([0, 1, 6, 7, 8, 9, 14, 15]))
+    assert pack.positions(16).tolist() == [0, 1, 6, 7, 0, 1, 6, 7]
+    assert cp_only.positions(8).tolist() == cp_only.index(8).tolist()
     assert mb.padded_lengths([3, 0, 5], 4) == [0, 4, 4, 12]
     assert mb.Partition(cu=[0, 3, 8], cu_padded=[0, 4, 12]).packed_length == 12
     raises(mb.ArgumentError, "3", mb.Partition, cu=[0, 1, 2], cu_padded=[0, 1])
     raises(mb.GridError, "8", mb.Partition().at, grid, 8)
     raises(mb.ShapeError, "sequence 0", mb.Partition(cu=[0, 3]).at, mb.Grid("cp=2"), 0)
+
+
+@case(1)
+def packed_rows_and_labels(comm):
+    """Padding goes behind each sequence, and no label is another sequence's token."""
+    rule = mb.Partition(cu=[0, 3, 3, 5], cu_padded=[0, 4, 4, 8])
+    tokens = torch.tensor([11, 12, 13, 21, 22], device=comm.device)
+    labels = rule.pad_rows(tokens, -100)
+    assert labels.tolist() == [11, 12, 13, -100, 21, 22, -100, -100]
+    assert rule.shift_labels(labels).tolist() == [12, 13, -100, -100, 22, -100, -100, -100]
+    rows = torch.arange(10.0, device=comm.device).view(5, 2).requires_grad_()
+    padded = rule.pad_rows(rows)
+    assert padded.tolist()[4] == [6, 7] and padded.tolist()[3] == [0, 0]
+    padded.cumsum(0).sum().backward()
+    assert rows.grad[:, 0].tolist() == [8, 7, 6, 4, 3], rows.grad
+    whole = torch.tensor([[1, 2, 3], [4, 5, 6]], device=comm.device)
+    assert mb.Partition().shift_labels(whole, 0).tolist() == [[2, 3, 0], [5, 6, 0]]
+    assert mb.Partition(cu=[0, 2, 3]).shift_labels(whole[0]).tolist() == [2, -100, -100]
+    raises(mb.ArgumentError, "no cu", mb.Partition().pad_rows, tokens)
+    raises(mb.ShapeError, "[4], and cu ends with 5", rule.pad_rows, tokens[:4])
+    raises(mb.ShapeError, "[5], and a pack has [8]", rule.shift_labels, tokens)
 
 
 @case(1)

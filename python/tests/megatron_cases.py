@@ -11,10 +11,9 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.overrides import TorchFunctionMode
 
 import mimo_bridge as mb
-from megatron_import import process_groups, tests_of_megatron, two_classes, whole
+from megatron_import import CudaIsCpu, process_groups, tests_of_megatron, two_classes, whole
 from rank_runner import case, raises, same
 from tile_model import Side, dice, global_rows, gradient_of
 
@@ -199,16 +198,6 @@ def colocated_beyond_megatron(comm):
             y.backward(y.detach() * (1 + comm.rank // 2 % 2))  # of the two cp ranks: 1 and 2
             same(x.grad, x.detach() * 3)
         raises(ValueError, "", ours.communicate, x, rows=8)  # 16 of 15
-
-
-class CudaIsCpu(TorchFunctionMode):
-    """Tensors that ask for CUDA lie on the CPU."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        more = dict(kwargs or {})
-        if str(more.get("device", "")).startswith("cuda"):
-            more["device"] = "cpu"
-        return func(*args, **more)
 
 
 @case(8)

@@ -1,4 +1,6 @@
 """Megatron-LM's MoE layer over our dispatch, against its own alltoall dispatcher and a plain loop."""
+import importlib
+
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -104,6 +106,42 @@ def micro_batches_of_layers(comm):
         for order, recomputed in (((1, 0), False), ((0, 1), True)):
             again = forth_and_back(ours, comm.rank, order, recomputed)
             expect_near([(f"tensor {i}", *pair) for i, pair in enumerate(zip(again, found))])
+
+
+def replayed(layer, forced, x):
+    """A run of a layer whose router takes these experts, as a rollout recorded them."""
+    replay = importlib.import_module("megatron.core.transformer.moe.router_replay")
+    replay.RouterReplay.set_replay_data([forced])
+    replay.RouterReplay.set_global_router_replay_action(replay.RouterReplayAction.REPLAY_FORWARD)
+    return run(layer, x)
+
+
+@case(4)
+def replayed_routes(comm):
+    """Megatron's router replay (R3) under our dispatch: bits of its own dispatcher. Tokens of which nothing was recorded
+    have an id k times. Megatron's own dispatcher fails there; ours gives them to that one expert, once, with one of
+    the k equal weights of the router's map."""
+    whole()
+    replay = importlib.import_module("megatron.core.transformer.moe.router_replay")
+    for ep in (4, 2):
+        with experts_on(comm, 1, ep) as make:
+            made = []
+            for mine in (False, True):
+                replay.RouterReplay.clear_global_router_replay_instances()
+                layer = make(moe_enable_routing_replay=True)
+                if mine:
+                    whole().ours.use_dispatch(layer, 8, comm=comm)
+                generator = torch.Generator().manual_seed(comm.rank)
+                forced = torch.stack([torch.randperm(8, generator=generator)[:2] for _ in range(6)])
+                made.append(replayed(layer, forced, tokens_of(comm.rank, 6)))
+            differ = [name for name, wanted in made[0].items() if not torch.equal(made[1][name], wanted)]
+            assert not any(others := gather(differ)), f"ep={ep}: other bits on ranks: {others}"
+            forced[-2:] = 0
+            y = replayed(layer, forced, tokens_of(comm.rank, 6))["y"]
+            up, down = whole_experts(layer)[0]
+            alone = torch.nn.functional.gelu(tokens_of(comm.rank, 6)[4:] @ up.T, approximate="none") @ down.T
+            expect_near([("tokens that were recorded", y[:4], made[1]["y"][:4]), ("those of zeros", y[4:], alone / 2)])
+    replay.RouterReplay.clear_global_router_replay_instances()
 
 
 @case(2)

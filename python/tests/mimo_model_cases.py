@@ -64,12 +64,12 @@ class Language(torch.nn.Module):
 class Data:
     """A global batch: ids with a number of images of its own for each sample, and labels."""
 
-    def __init__(self, seed, none):
+    def __init__(self, seed, none, batch=BATCH):
         roll = dice(seed)
-        self.ids = torch.empty(BATCH, SEQ, dtype=torch.int64)
+        self.ids = torch.empty(batch, SEQ, dtype=torch.int64)
         self.images = {name: [] for name in SPECIAL}
         generator = torch.Generator().manual_seed(seed)
-        for sample in range(BATCH):
+        for sample in range(batch):
             counts = {name: 0 if sample in none.get(name, ()) else roll.randint(0, 5) for name in SPECIAL}
             ids = [roll.randrange(40) for _ in range(SEQ - sum(counts.values()))]
             for name, count in counts.items():
@@ -77,7 +77,7 @@ class Data:
                 self.images[name].append(torch.randn(count, PIXELS, generator=generator, dtype=F64))
             roll.shuffle(ids)
             self.ids[sample] = torch.tensor(ids)
-        self.labels = torch.tensor([[roll.randrange(VOCABULARY) for _ in range(SEQ)] for _ in range(BATCH)])
+        self.labels = torch.tensor([[roll.randrange(VOCABULARY) for _ in range(SEQ)] for _ in range(batch)])
 
     def images_of(self, name, samples):
         return torch.cat([self.images[name][sample] for sample in samples])
@@ -238,7 +238,7 @@ def mimo_model_mistakes(comm):
     mb.communicator._default = comm
     grids = {"vision": "tp=1,dp=8", "audio": "tp=2,dp=4", "language": "tp=2,cp=1,pp=2,dp=2"}
     with process_groups(comm):
-        raises(NotImplementedError, "pp=2", model_of, upstream, grids, False)
+        raises(NotImplementedError, "pp=2, and fused=True", model_of, upstream, grids, False, fused=True)
         grids["language"] = "tp=2,cp=2,dp=2"
         with torch.device("cpu"):
             model = model_of(upstream, grids, False).to(comm.device)

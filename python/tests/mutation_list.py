@@ -377,8 +377,41 @@ def ids_of_weights(original, routing_map, k):
     return original(routing_map & (torch.arange(routing_map.shape[1]) > 0), k)
 
 
+def encoder_first(original, *arguments):
+    """BB and EB of a micro-batch change places."""
+    other = {"BB": "EB", "EB": "BB"}
+    return tuple(mb.Step(other.get(step.kind, step.kind), step.index) for step in original(*arguments))
+
+
+def never_last(original, self, m):
+    self._last = -1
+    original(self, m)
+
+
+def rows_before(original, self, m):
+    self._moved, kept = {**self._moved, m: self._moved.get(m - 1, self._moved[m])}, self._moved[m]
+    original(self, m)
+    if m in self._moved:
+        self._moved[m] = kept
+
+
+@contextlib.contextmanager
+def hooks_of_all(original, model, finish):
+    config = model.config
+    kept = config.no_sync_func, config.grad_sync_func
+    with original(model, finish) as finalizes:
+        config.no_sync_func, config.grad_sync_func = kept
+        yield finalizes
+
+
+def one_group(original, self, *arguments):
+    original(self, *arguments)
+    for sender, receiver in list(self.of):
+        self.of[sender, receiver] = self.of[min(sender, receiver), max(sender, receiver)]
+
+
 if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
-    from mimo_bridge import _fused, _moe, megatron
+    from mimo_bridge import _fused, _hops, _moe, _pipeline_checks, _pipelined, megatron
     theirs = megatron.MimoModel.__mro__[1]
     colocated = megatron.ColocatedBridgeCommunicator
     MUTATIONS |= {
@@ -397,6 +430,13 @@ if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
         "a sum over cp": (wrap(_fused.Placement, "place", summed_over_cp), ["fused/fused_steps"]),
         "text of other positions": (wrap(_fused.TextPlaces, "of_cp", first_positions),
                                     ["fused/fused_steps"]),
+        "the encoder's backward before the bridge's": (wrap(_pipelined, "steps_of", encoder_first),
+                                                       ["pipelined/frozen_encoders"]),
+        "no backward is the last": (wrap(_pipelined.Run, "_EB", never_last), ["pipelined/reduced_in_backward"]),
+        "rows of another micro-batch": (wrap(_pipelined.Run, "_forward", rows_before), ["pipelined/frozen_encoders"]),
+        "MimoModel's own hooks": (wrap(_pipelined, "hooks", hooks_of_all), ["pipelined/reduced_in_backward"]),
+        "averages unchecked": (wrap(_pipeline_checks, "check_averages", no_check), ["pipelined/reduced_in_backward"]),
+        "a group for both directions": (wrap(_hops.HopGroups, "__init__", one_group), ["pipelined/stages"]),
         "an expert left out": (wrap(_moe, "ids_of", ids_of_weights), ["megatron_moe/layers_over_ours"]),
         "text gradient of a part": (wrap(megatron, "copy_to_tensor_model_parallel_region",
                                          own_gradient_alone), ["fused/fused_steps"]),

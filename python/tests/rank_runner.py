@@ -13,7 +13,8 @@ ranks they share them, which NCCL must allow (torch_gpu.py).
 
 A case is a function of a fresh communicator, marked with @case(numbers of ranks). All ranks run all
 cases in one order. A rank that fails says so and aborts its communicator, so that the others do not
-wait; then the ranks agree on the verdict and go on. The exit status is 1 where a case failed.
+wait; then the ranks agree on the verdict and go on. The exit status is 1 where a case failed, 2 where none has
+these words and runs on this number of ranks.
 """
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ CASES: list = []
 MODULES = ("bridge_cases", "several_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
            "local_cases", "group_cases", "top_k_cases", "dispatch_cases", "schedule_cases", "balance_cases",
            "balance_wrapper_cases", "wrapper_cases", "bench_cases", "megatron_cases", "mimo_model_cases", "fused_cases",
-           "megatron_moe_cases")
+           "megatron_moe_cases", "hops_cases", "pipelined_cases")
 ON_GPUS = ("bridge_cases", "several_cases", "autograd_cases", "compile_cases", "buffer_cases", "local_cases",
            "top_k_cases", "balance_cases", "balance_wrapper_cases", "wrapper_cases", "mimo_model_cases", "gpu_cases")
 JUDGES: list = []  # on GPUs: the process group that cases are judged over
@@ -244,7 +245,7 @@ def main(arguments):
     judge.close()
     if JUDGES:
         dist.destroy_process_group()
-    return 1 if report.counts["failed"] or not cases else 0
+    return 1 if report.counts["failed"] else 0 if cases else 2
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def self_test(program, headers):
     assert not check(program, headers)
     assert with_change(_c.PROTOTYPES, "mimo_bridge_forward", "S:ppip")
     assert with_change(_c.PROTOTYPES, "mimo_comm_size", "l:p")
-    assert with_change(_c.PROTOTYPES, "mimo_comm_scatter", "S:ppplip")
+    assert with_change(_c.PROTOTYPES, "mimo_comm_alltoall", "S:pplpp")
     assert with_change(_c.DTYPES, "f16", 2)
     assert with_change(_c.EXECUTORS, "p2p", (2, 2))
 

@@ -270,6 +270,7 @@ static void print_schedules(void)
     FIELD(mimo_schedule_desc, encoder_frozen);
     FIELD(mimo_schedule_desc, overlap);
     FIELD(mimo_schedule_desc, costs);
+    FIELD(mimo_schedule_desc, any_order);
     STRUCT(mimo_schedule_memory);
     FIELD(mimo_schedule_memory, size);
     FIELD(mimo_schedule_memory, encoder_alive);

@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
-programs = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+programs = [block for block in blocks if block.startswith("import ")]  # others are lines of one
 runs = re.findall(r"^\$ python ([^\n]*) program.py \| sort\n(.*?)^```", text, re.M | re.S)
 if len(programs) != 1 or len(runs) != 1:
     sys.exit(f"{len(programs)} programs and {len(runs)} runs in {sys.argv[1]}")

@@ -1,6 +1,7 @@
 /* Buffers: creation with its checks, one size for all ranks, and the buffer that holds an
  * address. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
@@ -127,6 +128,40 @@ void mimo_buffer_report_reach(const mimo_buffer *buffer)
                  "from ranks out of reach are sent%s%s",
                  reach, size, buffer->unreached ? ": " : "",
                  buffer->unreached ? buffer->unreached : "");
+}
+
+/* "2, 5-7", as far as they fit. */
+static void list_unreached(char *text, size_t capacity, const mimo_buffer *buffer)
+{
+    enum { LONGEST = 32 };
+    size_t used = 0;
+    int size = buffer->comm->size;
+    text[0] = '\0';
+    for (int rank = 0, end; rank < size && used + LONGEST < capacity; rank = end) {
+        bool reached = buffer->data[rank] != NULL;
+        for (end = rank + 1; end < size && (buffer->data[end] != NULL) == reached; end++)
+            ;
+        if (reached)
+            continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d", used > 0 ? ", " : "", rank);
+        if (end > rank + 1)
+            used += (size_t)snprintf(text + used, capacity - used, "-%d", end - 1);
+        if (used + LONGEST >= capacity)
+            snprintf(text + used, capacity - used, ", ...");
+    }
+}
+
+void mimo_buffer_warn_of_reach(const mimo_buffer *buffer, const char *title, const char *transport)
+{
+    char ranks[256];
+    int missing = buffer->comm->size - mimo_buffer_reach(buffer);
+    if (buffer->comm->rank != 0 || missing == 0)
+        return;
+    list_unreached(ranks, sizeof ranks, buffer);
+    mimo_log_unasked("%s: %s was chosen, and rank 0 reaches no memory of %s %s: rows to and from "
+                     "ranks out of reach are sent%s%s",
+                     title, transport, missing == 1 ? "rank" : "ranks", ranks,
+                     buffer->unreached ? ": " : "", buffer->unreached ? buffer->unreached : "");
 }
 
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)

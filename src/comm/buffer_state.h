@@ -112,6 +112,10 @@ mimo_status mimo_buffer_create_fifos(mimo_buffer **out, mimo_comm *comm, int64_t
  * may have been expected. */
 void mimo_buffer_report_reach(const mimo_buffer *buffer);
 
+/* Warn on rank 0 where it reaches not all ranks' memory of the buffer: `title` is of what was made
+ * with `transport`, by that name. Logged also where nobody asked. */
+void mimo_buffer_warn_of_reach(const mimo_buffer *buffer, const char *title, const char *transport);
+
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
 mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes);
 

@@ -285,49 +285,6 @@ mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from
     return mimo_wait(comm, &request, call);
 }
 
-static mimo_status scatter_check(const mimo_comm *comm, const mimo_scatter *it)
-{
-    bool is_root = comm->rank == it->root;
-    int64_t total;
-    MIMO_CHECK(it->bytes >= 0, MIMO_ERR_ARGUMENT, "scatter: %" PRId64 " bytes", it->bytes);
-    MIMO_TRY(mimo_mul(&total, it->bytes, comm->size));
-    MIMO_CHECK(it->root >= 0 && it->root < comm->size, MIMO_ERR_ARGUMENT,
-               "scatter: root %d is not one of %d ranks", it->root, comm->size);
-    MIMO_CHECK(is_root || !it->from, MIMO_ERR_ARGUMENT,
-               "scatter: from is %p, and has to be NULL on all ranks except root %d", it->from,
-               it->root);
-    MIMO_CHECK((it->to && (it->from || !is_root)) || it->bytes == 0, MIMO_ERR_ARGUMENT,
-               "scatter: %s is NULL, %" PRId64 " bytes a rank", it->to ? "from" : "to", it->bytes);
-    if (is_root && it->bytes > 0)
-        return check_place(comm, "scatter", it->from, it->to, it->bytes);
-    return MIMO_OK;
-}
-
-mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes, int root,
-                              mimo_stream stream)
-{
-    MIMO_RANGE();
-    char call[MIMO_CALL_TEXT];
-    mimo_request *request = NULL;
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "scatter: comm is NULL");
-    MIMO_ENTER(comm, "scatter");
-    snprintf(call, sizeof call, "scatter of %" PRId64 " bytes a rank from rank %d", bytes, root);
-    const mimo_scatter scatter = {
-        .to = to, .from = from, .bytes = bytes, .root = root, .guarded = mimo_is_guarding(comm)};
-    int64_t parts = comm->rank == root ? comm->size : 1; /* of this rank's memory */
-    mimo_status local = scatter_check(comm, &scatter);
-    if (local == MIMO_OK)
-        local = mimo_guard_prepare(comm, scatter.guarded, parts, bytes);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
-                           signature_of(MIMO_CALL_COMM_SCATTER, bytes, root, 0), call));
-    if (bytes == 0)
-        return MIMO_OK;
-    if (comm->size == 1)
-        return keep_part(comm, to, from, bytes, stream);
-    MIMO_TRY(comm->backend->scatter_start(&request, comm, &scatter, stream));
-    return mimo_wait(comm, &request, call);
-}
-
 static mimo_status alltoall_check(const mimo_comm *comm, const mimo_alltoall *it)
 {
     uintptr_t to = (uintptr_t)it->to, from = (uintptr_t)it->from;

@@ -71,15 +71,6 @@ typedef struct mimo_block_reduction {
     bool guarded;
 } mimo_block_reduction;
 
-/* Bytes from root to each rank. */
-typedef struct mimo_scatter {
-    void *to;         /* to[bytes]; on root it may be its own part of `from` */
-    const void *from; /* on root: from[size * bytes], in rank order; NULL elsewhere */
-    int64_t bytes;
-    int root;
-    bool guarded;
-} mimo_scatter;
-
 /* Bytes from each rank to each rank. */
 typedef struct mimo_alltoall {
     void *to;         /* to[size * bytes], in rank order; it does not overlap `from` */
@@ -176,11 +167,9 @@ typedef struct mimo_comm_backend {
                                    const mimo_broadcast *broadcast, mimo_stream stream);
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
-    /* The next three are called with at least two ranks and a size above 0. */
+    /* The next two are called with at least two ranks and a size above 0. */
     mimo_status (*reduce_scatter_start)(mimo_request **out, mimo_comm *comm,
                                         const mimo_block_reduction *reduction, mimo_stream stream);
-    mimo_status (*scatter_start)(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
-                                 mimo_stream stream);
     mimo_status (*alltoall_start)(mimo_request **out, mimo_comm *comm,
                                   const mimo_alltoall *alltoall, mimo_stream stream);
 
@@ -243,12 +232,18 @@ typedef struct mimo_comm_backend {
     /* True where a peer's farewell has arrived; then *out is it. Never blocks. NULL: this backend
      * receives none. */
     bool (*receive_farewell)(mimo_comm *comm, mimo_farewell *out);
-    /* Tell rank `to` of the communicator that this rank waits, unless it has not received what it
-     * was told before. Never blocks. NULL: this backend can't tell. */
+    /* Tell rank `to` of the communicator, below MIMO_LISTENERS, that this rank waits, unless such a
+     * rank has not received what it was told before. Never blocks. NULL: this backend can't tell,
+     * and has none of the next three either. */
     void (*send_notice)(mimo_comm *comm, int to, const mimo_notice *notice);
-    /* Write which other ranks have not told this one that they wait in this call or a later one:
-     * "; no sign of rank 3", or "" where all have. NULL: this backend receives no notices. */
-    void (*list_silent)(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity);
+    /* Whether it has received what it was told last. Never blocks. */
+    bool (*took_notice)(mimo_comm *comm, int to);
+    /* Whether a rank has told this one that it waits in this call or a later one. */
+    bool (*heard_from)(mimo_comm *comm, int rank, const mimo_notice *call);
+    /* Write which other ranks below `below` have not told so: "; no sign of rank 3", ranks of the
+     * family's first communicator at the end of the text, or "" where all have. */
+    void (*list_silent)(mimo_comm *comm, const mimo_notice *call, int below, char *text,
+                        size_t capacity);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);
     /* MIMO_ERR_STATE, with the call's name in the sentence, once the program has ended the
@@ -286,6 +281,7 @@ struct mimo_comm {
     mimo_memory memory;
     int rank, size;
     mimo_family *family;  /* the backend's */
+    bool renumbered;      /* its ranks have other numbers in the family's first communicator */
     uint64_t id;          /* in the family, the same on all its ranks; 0: the first communicator */
     uint64_t calls;       /* sequence number of collective calls, part of their signature */
     uint64_t ended;       /* requests that mimo_test found done */

@@ -191,10 +191,11 @@ static mimo_farewell farewell_of(const mimo_comm *comm, const char *call, const 
     return it;
 }
 
-static void write_sentence(char *text, size_t capacity, const char *call, const reason *why,
-                           const char *missing)
+static void write_sentence(char *text, size_t capacity, const mimo_comm *comm, const char *call,
+                           const reason *why, const char *missing)
 {
     const mimo_farewell *received = why->received;
+    const char *whose = comm && comm->renumbered ? MIMO_OF_FIRST : "";
     if (why->error)
         mimo_copy_text(text, capacity, why->error);
     else if (!received && why->status == MIMO_ERR_ABORTED)
@@ -204,10 +205,10 @@ static void write_sentence(char *text, size_t capacity, const char *call, const 
         snprintf(text, capacity, "%s: given up after %" PRId64 " ms%s", call,
                  why->waited / MILLISECOND, missing);
     else if (received->status == MIMO_ERR_ABORTED)
-        snprintf(text, capacity, "%s: rank %d aborted: %s", call, (int)received->origin,
+        snprintf(text, capacity, "%s: rank %d%s aborted: %s", call, (int)received->origin, whose,
                  received->text);
     else
-        snprintf(text, capacity, "%s: rank %d gave up %s%s", call, (int)received->rank,
+        snprintf(text, capacity, "%s: rank %d%s gave up %s%s", call, (int)received->rank, whose,
                  received->text, missing);
 }
 
@@ -234,7 +235,7 @@ static void end_family(mimo_family *family, mimo_comm *comm, const char *call, c
                                    sizeof missing};
     if (family->backend->end)
         family->backend->end(family, &words);
-    write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
+    write_sentence(family->sentence, sizeof family->sentence, comm, call, why, missing);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
     mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
 }

@@ -38,6 +38,7 @@ typedef struct mimo_owner {
  * well.) */
 typedef struct mimo_family {
     const struct mimo_comm_backend *backend;
+    int rank;         /* of this process in the first communicator */
     unsigned forks;   /* mimo_forks of the process that made it */
     int users;        /* communicators, and threads inside a call; the last releases it */
     int64_t deadline; /* milliseconds that the host waits in one call; 0: for ever */
@@ -81,7 +82,13 @@ typedef struct mimo_farewell {
     char text[MIMO_CALL_TEXT]; /* the call; the reason where it was aborted */
 } mimo_farewell;
 
+/* Where ranks of another communicator than the first are named, sentences say whose ranks they are.
+ * Ranks of the first one tell processes apart. */
+#define MIMO_OF_FIRST " of communicator 0"
+
 /* What a rank that waits for long sends to another one: in which call it waits. */
+enum { MIMO_LISTENERS = 2 }; /* ranks 0 and 1 of a communicator: stall.c */
+
 typedef struct mimo_notice {
     uint64_t comm, calls; /* as in mimo_farewell */
 } mimo_notice;

@@ -39,5 +39,8 @@ mimo_status mimo_dtype_parse(mimo_dtype *out, const char *name)
     }
     MIMO_DTYPE_LIST(MATCH)
 #undef MATCH
-    return mimo_fail(MIMO_ERR_ARGUMENT, "no dtype is named '%s'", name);
+#define NAME(dtype, value, text, bytes) " " text
+    return mimo_fail(MIMO_ERR_ARGUMENT, "no dtype is named '%s'; there are" MIMO_DTYPE_LIST(NAME),
+                     name);
+#undef NAME
 }

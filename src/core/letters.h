@@ -1,9 +1,28 @@
-/* Texts that are cut to their memory end with a whole letter of UTF-8. */
+/* Letters of UTF-8, with one of which texts end that are cut to their memory. */
 #ifndef MIMO_CORE_LETTERS_H
 #define MIMO_CORE_LETTERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+/* The bytes of the well-formed letter that a terminated text begins with; 0: there is none. */
+static inline size_t mimo_letter_bytes(const char *text)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+    const unsigned char first = byte[0];
+    if (first < 0x80)
+        return first ? 1 : 0;
+    if (first < 0xc2 || first > 0xf4)
+        return 0;
+    size_t bytes = first >= 0xf0 ? 4 : (first >= 0xe0 ? 3 : 2);
+    for (size_t i = 1; i < bytes; i++)
+        if ((byte[i] & 0xc0) != 0x80)
+            return 0;
+    bool longer = (first == 0xe0 && byte[1] < 0xa0) || (first == 0xf0 && byte[1] < 0x90);
+    bool no_letter = (first == 0xed && byte[1] > 0x9f) || (first == 0xf4 && byte[1] > 0x8f);
+    return longer || no_letter ? 0 : bytes;
+}
 
 /* The bytes of text[length], without a last letter that lacks some of its own. */
 static inline size_t mimo_whole_letters(const char *text, size_t length)

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <mimo/env.h>
 
@@ -31,9 +32,22 @@ static bool is_asked_for(mimo_log_level level)
     return mimo_env_get(&levels, MIMO_ENV_LOG) == MIMO_OK && (levels & level) != 0;
 }
 
-void mimo_log(mimo_log_level level, const char *format, ...)
+static bool says_what_to_log(void)
+{
+    int rows;
+    return getenv(mimo_env_table(&rows)[MIMO_ENV_LOG].name) != NULL;
+}
+
+static void write_line(mimo_log_function log, mimo_log_level level, const char *format,
+                       va_list arguments)
 {
     char text[LINE];
+    vsnprintf(text, sizeof text, format, arguments);
+    log(callers_context, level, text);
+}
+
+void mimo_log(mimo_log_level level, const char *format, ...)
+{
     va_list arguments;
     mimo_log_function log = callers_log;
     if (!log && is_asked_for(level))
@@ -41,7 +55,19 @@ void mimo_log(mimo_log_level level, const char *format, ...)
     if (!log)
         return;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    write_line(log, level, format, arguments);
     va_end(arguments);
-    log(callers_context, level, text);
+}
+
+void mimo_log_unasked(const char *format, ...)
+{
+    va_list arguments;
+    mimo_log_function log = callers_log;
+    if (!log && (is_asked_for(MIMO_LOG_WARNING) || !says_what_to_log()))
+        log = write_to_stderr;
+    if (!log)
+        return;
+    va_start(arguments, format);
+    write_line(log, MIMO_LOG_WARNING, format, arguments);
+    va_end(arguments);
 }

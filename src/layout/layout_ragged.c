@@ -1,5 +1,9 @@
 /* Ragged layouts: the rows of one modality, each sample with its own number, packed one after the
  * other or at their positions in a sequence. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
@@ -7,7 +11,7 @@
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
-/* One span behind another: the next rows of the sample, at later positions. */
+/* One span behind another: the next rows of the sample, at positions of their own. */
 static mimo_status check_span(const mimo_layout_desc *desc, int64_t i)
 {
     const mimo_span *span = &desc->spans[i], *before = i > 0 ? span - 1 : NULL;
@@ -24,13 +28,48 @@ static mimo_status check_span(const mimo_layout_desc *desc, int64_t i)
                " do not lie in %" PRId64 " positions",
                i, span->sample, span->length, span->position, desc->seq);
     int64_t row = follows ? before->row + before->length : 0;
-    int64_t position = follows ? before->position + before->length : 0;
-    MIMO_CHECK(span->row == row && span->position >= position, MIMO_ERR_SHAPE,
+    MIMO_CHECK(span->row == row, MIMO_ERR_SHAPE,
                "span %" PRId64 " of sample %" PRId64 " begins with row %" PRId64
-               " at position %" PRId64 ", and must with row %" PRId64
-               " at or behind position %" PRId64,
-               i, span->sample, span->row, span->position, row, position);
+               " at position %" PRId64 ", and must with row %" PRId64,
+               i, span->sample, span->row, span->position, row);
     return MIMO_OK;
+}
+
+static int by_position(const void *left, const void *right)
+{
+    const mimo_span *a = left, *b = right;
+    if (a->sample != b->sample)
+        return a->sample < b->sample ? -1 : 1;
+    return (a->position > b->position) - (a->position < b->position);
+}
+
+static const mimo_span *find_overlap(const mimo_span *spans, int64_t count)
+{
+    for (int64_t i = 1; i < count; i++)
+        if (spans[i].sample == spans[i - 1].sample &&
+            spans[i].position < spans[i - 1].position + spans[i - 1].length)
+            return &spans[i];
+    return NULL;
+}
+
+/* Spans of a pack come in another order than their positions (mimo_spans_pack); others ascend. */
+static mimo_status check_overlaps(const mimo_layout_desc *desc)
+{
+    mimo_span *sorted;
+    if (!find_overlap(desc->spans, desc->span_count))
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&sorted, desc->span_count, sizeof *sorted));
+    memcpy(sorted, desc->spans, (size_t)desc->span_count * sizeof *sorted);
+    qsort(sorted, (size_t)desc->span_count, sizeof *sorted, by_position);
+    const mimo_span *found = find_overlap(sorted, desc->span_count);
+    mimo_status status =
+        found ? mimo_fail(MIMO_ERR_SHAPE,
+                          "spans of sample %" PRId64 " overlap: rows from %" PRId64
+                          " on begin at position %" PRId64 ", where another span lies",
+                          found->sample, found->row, found->position)
+              : MIMO_OK;
+    mimo_release(sorted);
+    return status;
 }
 
 static mimo_status check_desc(const mimo_layout_desc *desc)
@@ -49,7 +88,7 @@ static mimo_status check_desc(const mimo_layout_desc *desc)
                "one");
     for (int64_t i = 0; i < desc->span_count; i++)
         MIMO_TRY(check_span(desc, i));
-    return MIMO_OK;
+    return check_overlaps(desc);
 }
 
 mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc)

@@ -1,6 +1,7 @@
 /* Creation and release of a mover. */
 #include <mimo/env.h>
 
+#include "comm/buffer_state.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "move/op_types.h"
@@ -63,4 +64,12 @@ void mimo_mover_release(mimo_mover *mover)
     mimo_comm_destroy(mover->comm);
     if (mover->parent)
         mimo_comm_release(mover->parent);
+}
+
+void mimo_mover_look_at_reach(mimo_mover *mover, const mimo_buffer *buffer)
+{
+    if (mover->knows_reach)
+        return;
+    mover->knows_reach = true;
+    mimo_buffer_warn_of_reach(buffer, mover->title, "zero-copy");
 }

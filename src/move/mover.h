@@ -77,6 +77,7 @@ struct mimo_mover {
     char title[MIMO_TITLE_TEXT]; /* "bridge 'images'" or "bridge 2": begins its sentences */
     uint64_t id;                 /* a hash of name and number: begins its signatures */
     bool compares_calls;         /* with all other calls of the parent (MIMO_CHECK=calls) */
+    bool knows_reach;            /* a call has looked whether all ranks' buffers are in reach */
     mimo_progress_callback callback;
 
     mimo_op *queue;        /* operations in flight: only the first moves, so that all ranks start
@@ -88,6 +89,10 @@ struct mimo_mover {
     void (*idle)(void *owner); /* once the last of these was waited for; NULL: nothing */
     mimo_staging staging;      /* of all operations on a device, by stream */
 };
+
+/* A call of a mover that was made for zero-copy, by this name, writes into `buffer`: the first one
+ * warns where ranks are out of reach. */
+void mimo_mover_look_at_reach(mimo_mover *mover, const mimo_buffer *buffer);
 
 /* ---------------------------------- its life (mover.c) -------------------------------------- */
 

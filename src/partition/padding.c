@@ -6,6 +6,7 @@
 #include <mimo/partition.h>
 
 #include "core/checked.h"
+#include "partition/packed_runs.h"
 
 static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple, int64_t sequence)
 {
@@ -39,20 +40,34 @@ mimo_status mimo_partition_pad(int32_t *cu_padded, const int32_t *lengths, int64
     return MIMO_OK;
 }
 
-static mimo_status check_packed_view(const mimo_tensor *view, const char *name, int32_t rows)
+/* `call` and `name` are for sentences. */
+static mimo_status check_packed_view(const mimo_tensor *view, const char *call, const char *name,
+                                     int32_t rows)
 {
     char text[96];
     int64_t elements;
-    MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "mimo_partition_pad_rows: %s is NULL", name);
+    MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "%s: %s is NULL", call, name);
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
     mimo_tensor_text(text, sizeof text, view);
     MIMO_CHECK(strcmp(view->letters, "t") == 0 && elements == rows &&
                    (view->dtype == MIMO_I32 || view->dtype == MIMO_I64),
-               MIMO_ERR_SHAPE,
-               "mimo_partition_pad_rows: %s is %s, the lengths need t[%" PRId32 "] in i32 or i64",
+               MIMO_ERR_SHAPE, "%s: %s is %s, the lengths need t[%" PRId32 "] in i32 or i64", call,
                name, text, rows);
     MIMO_CHECK(view->memory == MIMO_MEMORY_HOST && (view->data || elements == 0), MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad_rows: %s %s is not in host memory, or NULL", name, text);
+               "%s: %s %s is not in host memory, or NULL", call, name, text);
+    return MIMO_OK;
+}
+
+/* Both ends of a copy of rows: their sizes, one dtype, and a fill that it holds. */
+static mimo_status check_ends(const char *call, const mimo_tensor *to, int32_t to_rows,
+                              const mimo_tensor *from, int32_t from_rows, int64_t fill)
+{
+    MIMO_TRY(check_packed_view(to, call, "to", to_rows));
+    MIMO_TRY(check_packed_view(from, call, "from", from_rows));
+    MIMO_CHECK(to->dtype == from->dtype, MIMO_ERR_SHAPE, "%s: to is %s and from is %s", call,
+               mimo_dtype_name(to->dtype), mimo_dtype_name(from->dtype));
+    MIMO_CHECK(to->dtype == MIMO_I64 || (fill >= INT32_MIN && fill <= INT32_MAX), MIMO_ERR_ARGUMENT,
+               "%s: fill %" PRId64 " does not fit i32", call, fill);
     return MIMO_OK;
 }
 
@@ -101,17 +116,26 @@ mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *fr
                                     int64_t fill)
 {
     MIMO_TRY(check_lengths(cu, cu_padded, sequences));
-    MIMO_TRY(check_packed_view(to, "to", cu_padded[sequences]));
-    MIMO_TRY(check_packed_view(from, "from", cu[sequences]));
-    MIMO_CHECK(to->dtype == from->dtype, MIMO_ERR_SHAPE,
-               "mimo_partition_pad_rows: to is %s and from is %s", mimo_dtype_name(to->dtype),
-               mimo_dtype_name(from->dtype));
-    MIMO_CHECK(to->dtype == MIMO_I64 || (fill >= INT32_MIN && fill <= INT32_MAX), MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad_rows: fill %" PRId64 " does not fit i32", fill);
+    MIMO_TRY(
+        check_ends("mimo_partition_pad_rows", to, cu_padded[sequences], from, cu[sequences], fill));
     for (int64_t i = 0; i < sequences; i++) {
         int32_t rows = cu[i + 1] - cu[i], padded = cu_padded[i + 1] - cu_padded[i];
         for (int32_t j = 0; j < padded; j++)
             put(to, cu_padded[i] + j, j < rows ? get(from, cu[i] + j) : fill);
     }
+    return MIMO_OK;
+}
+
+mimo_status mimo_partition_shift_labels(const mimo_tensor *to, const mimo_tensor *from,
+                                        const int32_t *cu, int64_t sequences, int64_t fill)
+{
+    static const char call[] = "mimo_partition_shift_labels";
+    MIMO_CHECK(cu && sequences >= 0, MIMO_ERR_ARGUMENT, "%s: %s, %" PRId64 " sequences", call,
+               cu ? "lengths" : "cu is NULL", sequences);
+    MIMO_TRY(mimo_packed_check(cu, sequences, "cu"));
+    MIMO_TRY(check_ends(call, to, cu[sequences], from, cu[sequences], fill));
+    for (int64_t i = 0; i < sequences; i++)
+        for (int32_t j = cu[i]; j < cu[i + 1]; j++)
+            put(to, j, j + 1 < cu[i + 1] ? get(from, j + 1) : fill);
     return MIMO_OK;
 }

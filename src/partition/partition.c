@@ -7,6 +7,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "partition/packed_rule.h"
+#include "core/search.h"
 #include "partition/packed_runs.h"
 #include "partition/partition_state.h"
 
@@ -85,6 +86,10 @@ static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_r
     MIMO_TRY(mimo_mul(&capacity, n, 2));
     MIMO_TRY(mimo_reserve(&partition->packed, capacity, sizeof *partition->packed));
     partition->packed_count = mimo_packed_runs(partition->packed, cu, n, cp);
+    MIMO_TRY(mimo_reserve(&partition->first, n, sizeof *partition->first));
+    partition->sequences = n;
+    for (int64_t i = 0; i < n; i++)
+        partition->first[i] = cu[i];
     for (int64_t i = 0; i <= n; i++)
         partition->hash = mimo_hash_int(partition->hash, cu[i]);
     return MIMO_OK;
@@ -134,6 +139,7 @@ void mimo_partition_destroy(mimo_partition *partition)
     if (!partition)
         return;
     mimo_release(partition->packed);
+    mimo_release(partition->first);
     mimo_release(partition);
 }
 
@@ -196,5 +202,20 @@ mimo_status mimo_partition_index(int64_t *global, const mimo_partition *partitio
         if (mimo_partition_run(&run, &runs, i, runs.tp_rank))
             for (int64_t j = 0; j < run.length; j++)
                 global[run.local + j] = run.global + j;
+    return MIMO_OK;
+}
+
+mimo_status mimo_partition_positions(int64_t *position, const mimo_partition *partition,
+                                     mimo_content content, int64_t seq)
+{
+    MIMO_TRY(mimo_partition_index(position, partition, content, seq));
+    if (partition->format != MIMO_THD)
+        return MIMO_OK;
+    mimo_partition_runs runs;
+    MIMO_TRY(mimo_partition_runs_of(&runs, partition, content, seq));
+    for (int64_t i = 0; i < runs.shard_rows; i++)
+        position[i] -=
+            partition
+                ->first[mimo_last_at_most(partition->first, 1, partition->sequences, position[i])];
     return MIMO_OK;
 }

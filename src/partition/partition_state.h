@@ -14,6 +14,8 @@ struct mimo_partition {
     mimo_run *packed;             /* thd: the runs of this cp rank */
     int64_t packed_count;
     int64_t packed_rows; /* thd: T */
+    int64_t sequences;   /* thd: n, and where each begins, first[n] */
+    int64_t *first;
 };
 
 /* The runs of a cp rank, and how sp divides their rows. tp rank t keeps local rows

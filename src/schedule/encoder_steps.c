@@ -11,6 +11,7 @@
  * gradient of it. Calls are sorted by key, and stand on each stage before the first step that ends
  * later. So all stages begin them in one order, within a step of each other.
  */
+#include "schedule/stage_queue.h"
 #include "schedule/step_events.h"
 
 #include <stdlib.h>
@@ -36,8 +37,7 @@ typedef struct stage_place {
     int64_t encoded, returned; /* groups; where the encoder does not learn, none returns */
     placed_step *done;
     int64_t count;
-    choice choice; /* what it does next, where that is known */
-    bool known;
+    choice choice; /* what it does next, unless the stage is in `forgotten` */
 } stage_place;
 
 /* What stage 0 and the encoders have done of a group. */
@@ -53,6 +53,8 @@ typedef struct placing {
     mimo_step_events events;
     stage_place *stages;
     group_place *groups;
+    mimo_stage_set forgotten; /* stages whose choice may be another one now */
+    mimo_stage_queue queue;   /* of the choices of the others */
     bool learns;
 } placing;
 
@@ -76,13 +78,18 @@ static const mimo_schedule_step *next_llm(const placing *own, int64_t p)
 
 /* ------------------------------------------- choices ---------------------------------------- */
 
+/* The group whose rows an LLM step of stage 0 takes; -1: none. */
+static int64_t group_opened_by(const placing *own, const mimo_schedule_step *step)
+{
+    bool forward = step->kind == MIMO_STEP_F || step->kind == MIMO_STEP_FB;
+    return forward && step->chunk == 0 ? step->index / own->schedule->desc.encoder_group : -1;
+}
+
 /* The next LLM step of stage 0 is the first one that needs a group which `p` has not encoded. */
 static bool stage_0_needs(const placing *own, int64_t p)
 {
     const mimo_schedule_step *next = next_llm(own, 0);
-    bool opens =
-        next && (next->kind == MIMO_STEP_F || next->kind == MIMO_STEP_FB) && next->chunk == 0;
-    return opens && next->index / own->schedule->desc.encoder_group >= own->stages[p].encoded;
+    return next && group_opened_by(own, next) >= own->stages[p].encoded;
 }
 
 /* Stage p holds as many groups as it may. */
@@ -162,56 +169,88 @@ static void note_encoded(placing *own, int64_t group, int64_t end)
 {
     group_place *place = &own->groups[group];
     place->encoded_at = later(place->encoded_at, end);
-    if (++place->encoders == own->schedule->desc.stages)
-        own->events.rows[group] = place->encoded_at + own->events.costs->of[MIMO_STEP_BF];
+    if (++place->encoders < own->schedule->desc.stages)
+        return;
+    own->events.rows[group] = place->encoded_at + own->events.costs->of[MIMO_STEP_BF];
+    mimo_stage_set_add(&own->forgotten, 0);
 }
 
-/* Chunk 0 on stage 0 takes the rows of a group, and gives back their gradients. */
+static void forget_all(placing *own)
+{
+    mimo_stage_set_add_all(&own->forgotten, own->schedule->desc.stages);
+}
+
+/* Chunk 0 on stage 0 takes the rows of a group. Where nothing goes back, a stage may hold another
+ * group once all of them are taken. */
+static void note_first_forward(placing *own, int64_t group, int64_t end)
+{
+    group_place *place = &own->groups[group];
+    place->forward_at = later(place->forward_at, end);
+    if (++place->forwards == mimo_group_size(own->schedule, group))
+        forget_all(own);
+}
+
+/* It gives back their gradients, which all stages wait for. */
+static void note_first_backward(placing *own, int64_t group, int64_t end)
+{
+    group_place *place = &own->groups[group];
+    place->backward_at = later(place->backward_at, end);
+    bool whole = ++place->backwards == mimo_group_size(own->schedule, group);
+    if (!whole && !MIMO_MUTATED("group-back-early"))
+        return;
+    own->events.sums[group] = place->backward_at + own->events.costs->of[MIMO_STEP_BB];
+    forget_all(own);
+}
+
 static void note_first_chunk(placing *own, const mimo_schedule_step *step, int64_t end)
 {
     mimo_schedule_step parts[2];
     int count = mimo_step_parts(parts, step);
     for (int i = 0; i < count; i++) {
         int64_t group = parts[i].index / own->schedule->desc.encoder_group;
-        group_place *place = &own->groups[group];
         if (parts[i].chunk > 0 || parts[i].kind == MIMO_STEP_W)
             continue;
-        if (parts[i].kind == MIMO_STEP_F) {
-            place->forwards++;
-            place->forward_at = later(place->forward_at, end);
-            continue;
-        }
-        place->backward_at = later(place->backward_at, end);
-        bool whole = ++place->backwards == mimo_group_size(own->schedule, group);
-        if (whole || MIMO_MUTATED("group-back-early"))
-            own->events.sums[group] = place->backward_at + own->events.costs->of[MIMO_STEP_BB];
+        if (parts[i].kind == MIMO_STEP_F)
+            note_first_forward(own, group, end);
+        else
+            note_first_backward(own, group, end);
     }
 }
 
-/* After a step of stage p these stages must be asked again: p itself; the stages that receive what
- * an LLM step made; all stages if p is 0 or an encoder group ended. */
-static void forget_choices(placing *own, int64_t p, const mimo_schedule_step *step)
+/* Stages encode at once what stage 0 needs. It goes on when all have encoded the group, so a group
+ * is needed once, and all stages together are asked once for each group. */
+static void note_need(placing *own)
+{
+    const mimo_schedule_step *next = next_llm(own, 0);
+    int64_t group = next ? group_opened_by(own, next) : -1;
+    if (group >= 0 && own->groups[group].encoders < own->schedule->desc.stages)
+        forget_all(own);
+}
+
+/* The stages that receive what an LLM step made. */
+static void forget_takers(placing *own, int64_t p, const mimo_schedule_step *step)
 {
     const mimo_schedule *schedule = own->schedule;
     mimo_schedule_step parts[2];
     int count = mimo_step_parts(parts, step);
-    bool all = p == 0 || step->kind == MIMO_STEP_E;
-    own->stages[p].known = false;
-    for (int64_t q = 0; all && q < schedule->desc.stages; q++)
-        own->stages[q].known = false;
-    for (int i = 0; mimo_step_of_llm(step->kind) && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         int64_t number = mimo_step_number(schedule, p, parts[i].chunk);
         int64_t taker = parts[i].kind == MIMO_STEP_F ? number + 1 : number - 1;
         if (taker >= 0 && taker < mimo_model_chunks(schedule))
-            own->stages[schedule->stage_of[taker]].known = false;
+            mimo_stage_set_add(&own->forgotten, schedule->stage_of[taker]);
     }
 }
 
-static void act(placing *own, int64_t p, const choice *chosen)
+/* After a step these stages must be asked again: its own; those that receive what an LLM step made;
+ * stage 0 where its rows came (note_encoded); all where stage 0 took the last rows of a group, gave
+ * back its last gradients, or needs a group. */
+static void act(placing *own, int64_t p)
 {
     stage_place *stage = &own->stages[p];
+    const choice *chosen = &stage->choice;
     stage->clock = chosen->end;
     stage->done[stage->count++] = (placed_step){chosen->step, chosen->end};
+    mimo_stage_set_add(&own->forgotten, p);
     if (chosen->step.kind == MIMO_STEP_E) {
         stage->encoded++;
         note_encoded(own, chosen->step.index, chosen->end);
@@ -220,48 +259,53 @@ static void act(placing *own, int64_t p, const choice *chosen)
     } else {
         stage->next++;
         mimo_step_ended(&own->events, p, &chosen->step, chosen->end);
-        if (p == 0)
-            note_first_chunk(own, &chosen->step, chosen->end);
+        forget_takers(own, p, &chosen->step);
     }
-    forget_choices(own, p, &chosen->step);
+    if (p == 0 && mimo_step_of_llm(chosen->step.kind)) {
+        note_first_chunk(own, &chosen->step, chosen->end);
+        note_need(own);
+    }
 }
 
 /* One step of the stage that can begin first; the lowest one of equals. */
 static bool take_turn(placing *own)
 {
-    choice best = nothing;
-    int64_t who = 0;
-    for (int64_t p = 0; p < own->schedule->desc.stages; p++) {
-        stage_place *stage = &own->stages[p];
-        if (!stage->known)
-            stage->choice = next_of(own, p);
-        stage->known = true;
-        if (stage->choice.begin == MIMO_NOT_YET ||
-            (best.begin != MIMO_NOT_YET && stage->choice.begin >= best.begin))
-            continue;
-        best = stage->choice;
-        who = p;
+    for (int64_t p; (p = mimo_stage_set_take(&own->forgotten)) >= 0;) {
+        own->stages[p].choice = next_of(own, p);
+        mimo_stage_queue_put(&own->queue, p, own->stages[p].choice.begin);
     }
-    if (best.begin != MIMO_NOT_YET)
-        act(own, who, &best);
-    return best.begin != MIMO_NOT_YET;
+    int64_t who = mimo_stage_queue_first(&own->queue);
+    if (who >= 0)
+        act(own, who);
+    return who >= 0;
+}
+
+static bool all_are_done(const placing *own)
+{
+    const mimo_schedule *schedule = own->schedule;
+    for (int64_t p = 0; p < schedule->desc.stages; p++) {
+        const stage_place *stage = &own->stages[p];
+        if (stage->next < schedule->lists[p].count || stage->encoded < schedule->groups ||
+            (own->learns && stage->returned < schedule->groups))
+            return false;
+    }
+    return true;
 }
 
 static mimo_status take_all_turns(placing *own)
 {
-    const mimo_schedule *schedule = own->schedule;
+    const mimo_schedule_desc *desc = &own->schedule->desc;
+    int64_t least;
+    forget_all(own);
     while (take_turn(own))
         ;
-    for (int64_t p = 0; p < schedule->desc.stages; p++) {
-        const stage_place *stage = &own->stages[p];
-        bool done = stage->next == schedule->lists[p].count && stage->encoded == schedule->groups &&
-                    (!own->learns || stage->returned == schedule->groups);
-        MIMO_CHECK(done, MIMO_ERR_ARGUMENT,
-                   "schedule: encoder_alive %" PRId64 ": stage 0 needs %" PRId64
-                   " groups before the first one is done",
-                   schedule->desc.encoder_alive, mimo_schedule_least_alive(schedule));
-    }
-    return MIMO_OK;
+    if (all_are_done(own))
+        return MIMO_OK;
+    MIMO_TRY(mimo_schedule_least_alive(&least, own->schedule, desc->encoder_group));
+    return mimo_fail(MIMO_ERR_ARGUMENT,
+                     "schedule: encoder_alive %" PRId64 ": stage 0 needs %" PRId64
+                     " groups before the first one is done",
+                     desc->encoder_alive, least);
 }
 
 /* -------------------------------------------- calls ----------------------------------------- */
@@ -358,6 +402,8 @@ static mimo_status open_placing(placing *own, mimo_schedule *schedule)
     MIMO_TRY(mimo_step_events_open(&own->events, schedule, &own->costs));
     MIMO_TRY(mimo_reserve(&own->groups, schedule->groups, sizeof *own->groups));
     MIMO_TRY(mimo_reserve(&own->stages, pp, sizeof *own->stages));
+    MIMO_TRY(mimo_stage_set_open(&own->forgotten, pp));
+    MIMO_TRY(mimo_stage_queue_open(&own->queue, pp));
     for (int64_t p = 0; p < pp; p++)
         MIMO_TRY(mimo_reserve(&own->stages[p].done, schedule->lists[p].count + 2 * schedule->groups,
                               sizeof *own->stages[p].done));
@@ -370,6 +416,8 @@ static void close_placing(placing *own)
         mimo_release(own->stages[p].done);
     mimo_release(own->stages);
     mimo_release(own->groups);
+    mimo_stage_set_close(&own->forgotten);
+    mimo_stage_queue_close(&own->queue);
     mimo_step_events_close(&own->events);
 }
 
@@ -383,29 +431,4 @@ mimo_status mimo_schedule_place_encoder(mimo_schedule *schedule)
         status = join_lists(&own);
     close_placing(&own);
     return status;
-}
-
-int64_t mimo_schedule_least_alive(const mimo_schedule *schedule)
-{
-    const mimo_stage_list *list = &schedule->lists[0];
-    bool learns = mimo_schedule_encoder_learns(schedule);
-    int64_t size = schedule->desc.encoder_group, opened = 0, closed = 0, most = 0;
-    if (schedule->groups == 0 || !learns)
-        return schedule->groups > 0 ? 1 : 0;
-    for (int64_t i = 0; i < list->count; i++) {
-        mimo_schedule_step parts[2];
-        int count = mimo_step_parts(parts, &list->steps[i]);
-        for (int k = 0; k < count; k++) {
-            if (!mimo_step_of_llm(parts[k].kind) || parts[k].chunk > 0)
-                continue;
-            if (parts[k].kind == MIMO_STEP_F)
-                opened = opened > parts[k].index / size ? opened : parts[k].index / size + 1;
-            else if (parts[k].kind != MIMO_STEP_W)
-                closed++;
-            int64_t ended =
-                closed == schedule->desc.micro_batches ? schedule->groups : closed / size;
-            most = opened - ended > most ? opened - ended : most;
-        }
-    }
-    return most;
 }

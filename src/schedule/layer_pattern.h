@@ -8,7 +8,8 @@
  * Layers are of three classes: mixers M, self attentions G * D C H + W, and MLPs - E. A group in
  * brackets is one transformer layer in checkpoints: it has each class once at most, the MLP last.
  * '*' stands in no pattern with D, C, H, W or +. '|' cuts the model into segments for pipeline
- * stages. All MTP parts (multi-token prediction, behind '/') are the same.
+ * stages. All MTP parts (multi-token prediction, behind '/') are the same. They lie on the last
+ * stage, behind the model's last chunk, also where that has no layer.
  *
  * A layer's *number* counts letters, its *item* counts items, both from 0 over the main part.
  */

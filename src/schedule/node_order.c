@@ -135,8 +135,8 @@ static mimo_status order_sync(const order *own)
 {
     const mimo_node node = {MIMO_NODE_GRAD_SYNC,   MIMO_NODE_WEIGHTS, own->step,
                             own->back.micro_batch, own->back.number,  0};
-    bool last = own->back.chunk && own->back.weights &&
-                own->back.micro_batch == mimo_nodes_last_micro_batch(own->nodes);
+    bool last =
+        own->back.chunk && own->back.weights && own->back.micro_batch == own->back.chunk->last;
     return own->nodes->desc.grad_sync && last ? mimo_nodes_append(own->list, node) : MIMO_OK;
 }
 

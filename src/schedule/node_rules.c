@@ -46,11 +46,6 @@ bool mimo_chunk_has_node(const mimo_own_chunk *chunk, mimo_node_part part, mimo_
     return layer >= 0 && layer < chunk->count && layer_has_node(chunk, part, pass, layer);
 }
 
-int64_t mimo_nodes_last_micro_batch(const mimo_nodes *nodes)
-{
-    return nodes->alone ? 0 : nodes->schedule->desc.micro_batches - 1;
-}
-
 static mimo_status each_of_pass(const mimo_own_chunk *chunk, mimo_node node, mimo_node_visit *visit,
                                 void *context)
 {
@@ -82,7 +77,7 @@ static mimo_status each_of_part(const mimo_nodes *nodes, int64_t stage, int64_t 
             MIMO_TRY(each_of_pass(chunk, node, visit, context));
     }
     if (!nodes->desc.grad_sync || !(passes[part->kind] & 1u << MIMO_NODE_WEIGHTS) ||
-        part->index != mimo_nodes_last_micro_batch(nodes))
+        part->index != chunk->last)
         return MIMO_OK;
     node.part = MIMO_NODE_GRAD_SYNC;
     node.pass = MIMO_NODE_WEIGHTS;

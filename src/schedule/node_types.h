@@ -13,6 +13,7 @@ typedef struct mimo_own_layer {
 typedef struct mimo_own_chunk {
     mimo_own_layer *layers; /* layers[count] */
     int64_t count, mtp;
+    int64_t last; /* the micro-batch behind which its gradients are whole */
     uint32_t has;
 } mimo_own_chunk;
 
@@ -68,9 +69,6 @@ static inline const mimo_own_chunk *mimo_node_chunk_of(const mimo_nodes *nodes, 
 /* Whether a chunk has such a node at all. GRAD_SYNC, ENCODER and CALL are asked by others. */
 bool mimo_chunk_has_node(const mimo_own_chunk *chunk, mimo_node_part part, mimo_node_pass pass,
                          int64_t layer);
-
-/* The micro-batch behind which a chunk's gradients are whole. */
-int64_t mimo_nodes_last_micro_batch(const mimo_nodes *nodes);
 
 typedef mimo_status mimo_node_visit(void *context, const mimo_node *node);
 

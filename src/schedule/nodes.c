@@ -235,13 +235,28 @@ static mimo_status check_sum(const mimo_nodes *nodes)
     return mimo_mul(&sum, sum, count);
 }
 
+/* Tables may have backwards in any order of micro-batches. */
+static void find_last(mimo_nodes *nodes, int64_t stage)
+{
+    const mimo_stage_list *list = &nodes->schedule->lists[stage];
+    for (int64_t i = 0; i < list->count; i++) {
+        mimo_schedule_step parts[2];
+        int count = mimo_step_parts(parts, &list->steps[i]);
+        const mimo_schedule_step *back = &parts[count - 1];
+        if (back->kind == MIMO_STEP_B || back->kind == MIMO_STEP_W)
+            nodes->chunks[mimo_step_number(nodes->schedule, stage, back->chunk)].last = back->index;
+    }
+}
+
 static mimo_status complete(mimo_nodes *nodes)
 {
     MIMO_CHECK(!pairs_steps(nodes->schedule) || has_mixture(nodes), MIMO_ERR_ARGUMENT,
                "schedule: a forward beside a backward, and no layer has an exchange to hide");
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
+    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
+        find_last(nodes, p);
         for (int64_t i = 0; i < nodes->schedule->lists[p].count; i++)
             MIMO_TRY(mimo_node_order(nodes, p, i));
+    }
     MIMO_TRY(check_sum(nodes));
     MIMO_TRY(mimo_nodes_find_waits(nodes));
     MIMO_TRY(mimo_nodes_check(nodes));

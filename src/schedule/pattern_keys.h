@@ -9,7 +9,8 @@
  *              layers: the i-th attention and the i-th MLP are layer i
  *
  * The last two call the final norm decoder.final_layernorm, the first one decoder.final_norm. They
- * also leave out output_layer._extra_state, which is empty. Pure.
+ * also leave out output_layer._extra_state, which is empty. Names of MTP parts, mtp.layers.PART...,
+ * are the same in the first two. Pure.
  */
 #ifndef MIMO_PATTERN_KEYS_H
 #define MIMO_PATTERN_KEYS_H

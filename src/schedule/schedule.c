@@ -18,12 +18,23 @@ static const char *const kind_names[] = {
 #undef ROW
 };
 
+static bool forwards_fit(const mimo_schedule_desc *desc)
+{
+    int64_t most = MIMO_SCHEDULE_MOST_FORWARDS;
+    return desc->stages <= most && desc->chunks <= most / desc->stages &&
+           desc->micro_batches <= most / desc->stages / desc->chunks;
+}
+
 static mimo_status check_sizes(const mimo_schedule_desc *desc)
 {
     MIMO_CHECK(desc->stages >= 1 && desc->chunks >= 1 && desc->micro_batches >= 1,
                MIMO_ERR_ARGUMENT,
                "schedule: %" PRId64 " micro-batches over pp=%" PRId64 " with %" PRId64 " chunks",
                desc->micro_batches, desc->stages, desc->chunks);
+    MIMO_CHECK(forwards_fit(desc), MIMO_ERR_ARGUMENT,
+               "schedule: %" PRId64 " micro-batches over pp=%" PRId64 " with %" PRId64
+               " chunks: a schedule has at most %d forwards, of all stages together",
+               desc->micro_batches, desc->stages, desc->chunks, MIMO_SCHEDULE_MOST_FORWARDS);
     MIMO_CHECK(desc->encoder_group >= 0 && desc->encoder_group <= desc->micro_batches,
                MIMO_ERR_ARGUMENT,
                "schedule: encoder_group %" PRId64 " of %" PRId64 " micro-batches",
@@ -128,16 +139,21 @@ fail:
     return status;
 }
 
-mimo_status mimo_schedule_complete(mimo_schedule *schedule)
+mimo_status mimo_schedule_add_encoder(mimo_schedule *schedule)
 {
     int64_t size = schedule->desc.encoder_group, limit = schedule->desc.encoder_alive;
-    MIMO_TRY(mimo_schedule_check(schedule));
     if (size == 0)
         return MIMO_OK;
     schedule->groups = (schedule->desc.micro_batches + size - 1) / size;
     schedule->limit = limit > 0 && limit < schedule->groups ? limit : schedule->groups;
     MIMO_TRY(mimo_schedule_place_encoder(schedule));
     return mimo_schedule_check(schedule);
+}
+
+mimo_status mimo_schedule_complete(mimo_schedule *schedule)
+{
+    MIMO_TRY(mimo_schedule_check(schedule));
+    return mimo_schedule_add_encoder(schedule);
 }
 
 void mimo_schedule_destroy(mimo_schedule *schedule)
@@ -215,7 +231,7 @@ mimo_status mimo_schedule_variant(mimo_schedule **out, const mimo_schedule *sche
     MIMO_TRY(check_sizes(&desc));
     MIMO_TRY(mimo_schedule_begin(&made, &desc));
     MIMO_TRY_GOTO(status, fail, copy_llm(made, schedule));
-    MIMO_TRY_GOTO(status, fail, mimo_schedule_complete(made));
+    MIMO_TRY_GOTO(status, fail, mimo_schedule_add_encoder(made));
     *out = made;
     return MIMO_OK;
 fail:

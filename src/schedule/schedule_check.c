@@ -190,22 +190,33 @@ static mimo_status check_inputs(const stage_table *table)
     return MIMO_OK;
 }
 
-/* Each parameter gets its micro-batches in order, so its bits depend on no schedule. Forwards in
- * order take the encoder's groups in order. */
-static mimo_status check_ascending(const stage_table *table)
+/* Steps of a kind and chunk stand in the order of their micro-batches. */
+static mimo_status check_ascending(const stage_table *table, slot s, const char *rule)
 {
     const mimo_schedule *schedule = table->schedule;
-    for (int s = FORWARD; slot_wanted(schedule, (slot)s) && s <= WEIGHT; s++)
-        for (int64_t c = 0; c < schedule->desc.chunks; c++)
-            for (int64_t m = 1; m < schedule->desc.micro_batches; m++) {
-                int64_t place = *place_of(table, (slot)s, m, c);
-                int64_t before = *place_of(table, (slot)s, m - 1, c);
-                MIMO_CHECK(before < place, MIMO_ERR_ARGUMENT,
-                           "schedule: %s before %s (stage %" PRId64 ", step %" PRId64 ")",
-                           NAME(step_at(table, place - 1)), NAME(step_at(table, before - 1)),
-                           table->stage, place - 1);
-            }
+    for (int64_t c = 0; c < schedule->desc.chunks; c++)
+        for (int64_t m = 1; m < schedule->desc.micro_batches; m++) {
+            int64_t place = *place_of(table, s, m, c), before = *place_of(table, s, m - 1, c);
+            MIMO_CHECK(before < place, MIMO_ERR_ARGUMENT,
+                       "schedule: %s before %s (stage %" PRId64 ", step %" PRId64 "): %s",
+                       NAME(step_at(table, place - 1)), NAME(step_at(table, before - 1)),
+                       table->stage, place - 1, rule);
+        }
     return MIMO_OK;
+}
+
+/* Each parameter gets its micro-batches in order, so its bits depend on no schedule. Forwards in
+ * order take the encoder's groups in order. */
+static mimo_status check_order(const stage_table *table)
+{
+    static const char backwards[] =
+        "backwards of a chunk ascend by micro-batch, so that gradients, which are sums, have the "
+        "same bits under every schedule; any_order takes them as they are";
+    MIMO_TRY(check_ascending(table, FORWARD, "forwards of a chunk ascend by micro-batch"));
+    if (table->schedule->desc.any_order || !slot_wanted(table->schedule, GRADIENT))
+        return MIMO_OK;
+    MIMO_TRY(check_ascending(table, GRADIENT, backwards));
+    return check_ascending(table, WEIGHT, backwards);
 }
 
 static mimo_status check_alive(const stage_table *table)
@@ -228,7 +239,7 @@ static mimo_status check_stage(stage_table *table)
     MIMO_TRY(record_steps(table));
     MIMO_TRY(check_complete(table));
     MIMO_TRY(check_inputs(table));
-    MIMO_TRY(check_ascending(table));
+    MIMO_TRY(check_order(table));
     return check_alive(table);
 }
 
@@ -325,13 +336,16 @@ static mimo_status check_direction(const hops *own)
     return MIMO_OK;
 }
 
-/* The chunks n and n + 1 are the first ones that lie on their two stages in this order. */
+/* The chunks n and n + 1 are the first ones that lie on their two stages in this order. Only chunks
+ * of the first stage can say otherwise. */
 static bool is_first_boundary(const mimo_schedule *schedule, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (schedule->stage_of[i] == schedule->stage_of[n] &&
-            schedule->stage_of[i + 1] == schedule->stage_of[n + 1])
+    int64_t stage = schedule->stage_of[n], behind = schedule->stage_of[n + 1];
+    for (int64_t c = 0; c < schedule->desc.chunks; c++) {
+        int64_t before = mimo_step_number(schedule, stage, c);
+        if (before < n && schedule->stage_of[before + 1] == behind)
             return false;
+    }
     return true;
 }
 

@@ -2,7 +2,8 @@
  * The tables of torch.distributed.pipelining ("compute_only"), both ways.
  *
  * A row is a stage, a cell one step: the number of the chunk in the model, F, B, I or W, and the
- * micro-batch; or a pair (0F1;4B0)OVERLAP_F_B. A blank cell is a bubble.
+ * micro-batch; or a pair (0F1;4B0)OVERLAP_F_B. A blank cell is a bubble. 0REDUCE_GRAD, behind the
+ * backwards of GPipe and 1F1B, is no step of a micro-batch: reading leaves it out.
  */
 #include "schedule/schedule_formats.h"
 
@@ -13,7 +14,7 @@
 
 enum { NO_CHUNK = -1 };
 
-static const char overlap_name[] = ")OVERLAP_F_B";
+static const char overlap_name[] = ")OVERLAP_F_B", reduce_name[] = "REDUCE_GRAD";
 
 /* -------------------------------------------- read ------------------------------------------ */
 
@@ -99,10 +100,22 @@ static int take_cell(mimo_schedule_step steps[2], int64_t numbers[2], const tabl
     return whole && steps[0].kind == MIMO_STEP_F && steps[1].kind == MIMO_STEP_B ? 2 : 0;
 }
 
+/* The reduction of a chunk's gradients over dp, whose place is the caller's. */
+static bool is_reduction(const table_cell *cell)
+{
+    int64_t number;
+    const char *at = cell->text, *end = at + cell->length;
+    size_t length = sizeof reduce_name - 1;
+    return take_number(&number, &at, end) && (size_t)(end - at) == length &&
+           memcmp(at, reduce_name, length) == 0;
+}
+
 static mimo_status read_cell(const table_cell *cell)
 {
     mimo_schedule_step steps[2];
     int64_t numbers[2];
+    if (is_reduction(cell))
+        return MIMO_OK;
     int count = take_cell(steps, numbers, cell);
     MIMO_CHECK(count > 0, MIMO_ERR_ARGUMENT, AT_CELL "'%.*s' is no step", cell->row + 1,
                cell->column + 1, cell->length < 60 ? cell->length : 60, cell->text);

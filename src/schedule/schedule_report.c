@@ -170,21 +170,31 @@ mimo_status mimo_schedule_variant_time(int64_t *out, const mimo_schedule *schedu
     return status;
 }
 
+mimo_status mimo_schedule_report_alone(mimo_schedule_report *out, const mimo_schedule *schedule,
+                                       const mimo_step_costs *costs)
+{
+    mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
+    MIMO_TRY(add_times(&report, schedule, costs));
+    MIMO_TRY(add_memory(&report, schedule));
+    MIMO_TRY(
+        mimo_schedule_least_alive(&report.least_alive, schedule, schedule->desc.encoder_group));
+    *out = report;
+    return MIMO_OK;
+}
+
 mimo_status mimo_schedule_report_of(mimo_schedule_report *out, const mimo_schedule *schedule,
                                     const mimo_step_costs *costs)
 {
-    mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
+    mimo_schedule_report report;
     mimo_step_costs own;
     MIMO_CHECK(out && schedule, MIMO_ERR_ARGUMENT, "mimo_schedule_report_of: %s is NULL",
                out ? "schedule" : "out");
     MIMO_TRY(mimo_step_costs_read(&own, &schedule->desc, costs, &schedule->costs));
-    MIMO_TRY(add_times(&report, schedule, &own));
-    MIMO_TRY(add_memory(&report, schedule));
+    MIMO_TRY(mimo_schedule_report_alone(&report, schedule, &own));
     MIMO_TRY(mimo_schedule_variant_time(&report.llm_alone, schedule, 0, 0, &own));
     report.three_phases = report.llm_alone;
     if (schedule->groups > 0)
         MIMO_TRY(mimo_schedule_variant_time(&report.three_phases, schedule,
                                             schedule->desc.micro_batches, 0, &own));
-    report.least_alive = mimo_schedule_least_alive(schedule);
     return mimo_write_descriptor(out, &report, sizeof report, "mimo_schedule_report");
 }

@@ -27,7 +27,11 @@ mimo_status mimo_schedule_begin(mimo_schedule **out, const mimo_schedule_desc *d
 /* Check the LLM's lists, put the encoder's steps between them, and check the whole. */
 mimo_status mimo_schedule_complete(mimo_schedule *schedule);
 
-/* A schedule with the LLM steps of `schedule`, and other encoder steps. costs NULL: its own. */
+/* The same with LLM lists that were checked. */
+mimo_status mimo_schedule_add_encoder(mimo_schedule *schedule);
+
+/* A schedule with the LLM steps of `schedule`, which were checked, and other encoder steps. costs
+ * NULL: its own. */
 mimo_status mimo_schedule_variant(mimo_schedule **out, const mimo_schedule *schedule,
                                   int64_t encoder_group, int64_t encoder_alive,
                                   const mimo_step_costs *costs);
@@ -55,8 +59,15 @@ mimo_status mimo_schedule_read_csv(mimo_schedule *schedule, const char *text);
 /* Put the encoder's steps between those of the LLM (encoder_steps.c). */
 mimo_status mimo_schedule_place_encoder(mimo_schedule *schedule);
 
-/* The most groups that stage 0 begins before it has ended one. */
-int64_t mimo_schedule_least_alive(const mimo_schedule *schedule);
+/* The most groups of this size that stage 0 begins before it has ended the first of them, by its
+ * LLM steps. 0: of size 0 (least_alive.c). */
+mimo_status mimo_schedule_least_alive(int64_t *out, const mimo_schedule *schedule,
+                                      int64_t encoder_group);
+
+/* A report without the times of other schedules: three_phases and llm_alone are 0. `out` is all of
+ * it (schedule_report.c). */
+mimo_status mimo_schedule_report_alone(mimo_schedule_report *out, const mimo_schedule *schedule,
+                                       const mimo_step_costs *costs);
 
 /* ------------------------------------------- steps ------------------------------------------- */
 

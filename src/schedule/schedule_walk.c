@@ -23,6 +23,24 @@ static void begin_call(mimo_schedule_walk *walk, int64_t stage, const mimo_sched
     int64_t from = walk->latest[way][g] > walk->bridge ? walk->latest[way][g] : walk->bridge;
     walk->bridge = from + walk->events.costs->of[step->kind];
     done[g] = walk->bridge;
+    if (way == 0)
+        mimo_stage_set_add(&walk->ready, walk->events.schedule->stage_of[0]);
+    else
+        mimo_stage_set_add_all(&walk->ready, pp);
+}
+
+/* The stages that take what a part of the LLM made. */
+static void wake_takers(mimo_schedule_walk *walk, int64_t stage, const mimo_schedule_step *step)
+{
+    const mimo_schedule *schedule = walk->events.schedule;
+    mimo_schedule_step parts[2];
+    int count = mimo_step_parts(parts, step);
+    for (int i = 0; i < count; i++) {
+        int64_t number = mimo_step_number(schedule, stage, parts[i].chunk);
+        int64_t taker = parts[i].kind == MIMO_STEP_F ? number + 1 : number - 1;
+        if (taker >= 0 && taker < mimo_model_chunks(schedule))
+            mimo_stage_set_add(&walk->ready, schedule->stage_of[taker]);
+    }
 }
 
 /* Do the next step of a stage, if what it waits for is there. */
@@ -39,11 +57,13 @@ static bool advance(mimo_schedule_walk *walk, int64_t p)
     walk->begin[p][i] = ready > walk->clock[p] ? ready : walk->clock[p];
     walk->end[p][i] = walk->begin[p][i] + mimo_step_duration(&walk->events, p, step);
     walk->clock[p] = walk->end[p][i];
+    walk->at[p]++;
     if (mimo_step_is_call(step->kind))
         begin_call(walk, p, step);
-    else if (mimo_step_of_llm(step->kind))
+    if (mimo_step_of_llm(step->kind)) {
         mimo_step_ended(&walk->events, p, step, walk->end[p][i]);
-    walk->at[p]++;
+        wake_takers(walk, p, step);
+    }
     return true;
 }
 
@@ -66,6 +86,7 @@ static mimo_status reserve_walk(mimo_schedule_walk *walk, const mimo_schedule *s
     MIMO_TRY(mimo_reserve(&walk->clock, pp, sizeof *walk->clock));
     MIMO_TRY(mimo_reserve(&walk->begin, pp, sizeof *walk->begin));
     MIMO_TRY(mimo_reserve(&walk->end, pp, sizeof *walk->end));
+    MIMO_TRY(mimo_stage_set_open(&walk->ready, pp));
     for (int64_t p = 0; p < pp; p++) {
         MIMO_TRY(mimo_reserve(&walk->begin[p], schedule->lists[p].count, sizeof **walk->begin));
         MIMO_TRY(mimo_reserve(&walk->end[p], schedule->lists[p].count, sizeof **walk->end));
@@ -90,12 +111,10 @@ mimo_status mimo_schedule_walk_open(mimo_schedule_walk *out, const mimo_schedule
         mimo_schedule_walk_close(out);
         return status;
     }
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int64_t p = 0; p < pp; p++)
-            while (advance(out, p))
-                moved = true;
-    }
+    mimo_stage_set_add_all(&out->ready, pp);
+    for (int64_t p; (p = mimo_stage_set_take(&out->ready)) >= 0;)
+        while (advance(out, p))
+            ;
     for (int64_t p = 0; p < pp; p++)
         end_calls(out, p);
     return MIMO_OK;
@@ -114,6 +133,7 @@ void mimo_schedule_walk_close(mimo_schedule_walk *walk)
     mimo_release(walk->end);
     mimo_release(walk->at);
     mimo_release(walk->clock);
+    mimo_stage_set_close(&walk->ready);
     for (int way = 0; way < 2; way++) {
         mimo_release(walk->begun[way]);
         mimo_release(walk->latest[way]);

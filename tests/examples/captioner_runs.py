@@ -57,8 +57,8 @@ class Captioner:
 
     def prepare(self, side, one_in=1):
         """Render the pictures once for all runs, of all emoji or of one in `one_in`. At its end each
-        run names held-out emoji, which takes longer than a few steps: of one in 24, the held-out fit
-        in one micro-batch. A machine without the font skips."""
+        run names held-out emoji, which takes longer than a few steps: of one in 60, there are two. A
+        machine without the font skips."""
         emoji = os.path.join(self.folder, "emoji.txt")
         if not os.path.exists(LIST):
             sys.exit(SKIPPED)
@@ -71,7 +71,7 @@ class Captioner:
             print(done.stderr)
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
 
-    def run(self, topology, *flags):
+    def run(self, topology, *flags, pictures=True):
         """A run on a topology, with its log and pictures in the folder. Returns its output and the
         lines of its log."""
         encoder, llm, ranks = topology
@@ -79,7 +79,7 @@ class Captioner:
         if os.path.exists(log):
             os.remove(log)
         done = self.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples", self.samples,
-                           "--log", log, "--out", self.folder, *flags)
+                           "--log", log, *(["--out", self.folder] if pictures else []), *flags)
         if done.returncode != 0:
             sys.exit(f"{encoder} -> {llm}: exit {done.returncode}\n{done.stderr}")
         return done, self.read_log(log)
@@ -91,7 +91,7 @@ class Captioner:
 
     def train(self, topology, *flags):
         """The log's lines of a run on a topology."""
-        return self.run(topology, *flags)[1]
+        return self.run(topology, *flags, pictures=False)[1]
 
 
 class Checks:

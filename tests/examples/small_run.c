@@ -43,7 +43,7 @@ mimo_status small_run_build(small_run *run)
                         .experts = options->experts,
                         .top_k = options->top_k,
                         .side = SMALL_SIDE,
-                        .seq = SMALL_SEQ,
+                        .seq = options->seq,
                         .micro_batch = 3,
                         .micro_batches = 2,
                         .most_images = options->most_images,
@@ -66,6 +66,7 @@ mimo_status small_run_build(small_run *run)
                             .global_batch = 5,
                             .seed = 1,
                             .lr = 0.01,
+                            .least_images = options->least_images,
                             .adapters = run->lora.config};
     return trainer_create(&run->trainer, &run->model, &trainer);
 }

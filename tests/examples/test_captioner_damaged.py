@@ -8,7 +8,7 @@ import struct
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Checks, SMALL
+from captioner_runs import Captioner, Checks, SMALL, read_tensors, write_tensors
 
 ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
 TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
@@ -104,6 +104,36 @@ class Damaged(Checks):
         self.refuses(f"{re.escape(path)}: element 0 of tensor encoder.patch.bias.adam_v is nan", "--resume", path,
                      *EVALUATE)
 
+    def tensors_of_another_model(self):
+        """Each is called what it is; what a base does not take of a checkpoint stays there."""
+        weight, short = "llm.block1.mlp.down.weight", "encoder.patch.bias"
+        metadata, tensors = read_tensors(self.base)
+        dtype, shape, data = tensors[weight]
+        for name, changed, words in (
+                (weight, ("F16", shape, data[::2]), f"tensor {weight} is F16, and this program computes in F32"),
+                (weight, (dtype, shape[::-1], data), f"tensor {weight} is F32 {shape[::-1]}, and not F32 {shape}"),
+                ("more.weight", tensors[short], "a tensor more.weight that this model has no place for"),
+                ("more.weight.adam_m", tensors[short], "a tensor more.weight.adam_m that this model"),
+                ("x.lora_A.weight", tensors[short], "a tensor x.lora_A.weight that this model")):
+            path = self.path(f"changed{self.made}.safetensors")
+            self.made += 1
+            write_tensors(path, metadata, {**tensors, name: changed})
+            self.refuses(re.escape(words), "--base", path, *EVALUATE)
+        self.refuses(re.escape(words), "--resume", path, *EVALUATE)
+        write_tensors(path, {**metadata, "dropout": "0.1"}, tensors)
+        self.refuses("was saved with dropout 0.1, which this program does not know", "--resume", path, *EVALUATE)
+        self.takes("--base", self.saved, *EVALUATE)
+
+    def texts_for_a_terminal(self):
+        """What a file says stays in its sentence."""
+        metadata, tensors = read_tensors(self.saved)
+        path = self.path("odd.safetensors")
+        for key, words in ("hidden", "its metadata say "), ("lora_targets", "was saved with --lora-targets "):
+            write_tensors(path, {**metadata, key: "3\x1b[2J\nlogin: \u009b"}, tensors)
+            said = self.fails("--resume", path, "--lora-rank", "2", "--steps", "2")
+            self.expect(words in said and r"3\x1b[2J\nlogin: \xc2\x9b" in said and said.count("\n") == 1,
+                        f"{key} of an odd file: {said!r}")
+
     def weights_that_are_too_large(self):
         """They are numbers: no learning rate helps."""
         path = self.with_value(self.base, "llm.head.weight", HUGE)
@@ -173,10 +203,12 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         test = Damaged(captioner)
         test.make_files()
         test.checkpoints_that_are_not_finite()
+        test.tensors_of_another_model()
+        test.texts_for_a_terminal()
         test.weights_that_are_too_large()
         test.adapters_that_are_not_finite()
         test.merged_weights_that_overflow()

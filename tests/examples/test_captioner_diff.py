@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Checks
+from captioner_runs import Captioner, Checks, read_tensors, write_tensors
 
 ONE_EMOJI_IN = 60
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2",
@@ -119,6 +119,9 @@ def compare_runs(diff):
              r"elements differ, by at most \S+$")
     diff.ask("one.st", "half.st", 2, "is of step 2 and .* of step 1")
     diff.ask("one.st", "one", 2, "give two of a kind")
+    metadata, tensors = read_tensors(diff.path("one.st"))
+    write_tensors(diff.path("odd.st"), {**metadata, "step": "2\x1b[2J\nequal: 2"}, tensors)
+    diff.ask("one.st", "odd.st", 2, r"of step 2\\x1b\[2J\\nequal: 2: only the same step")
 
 
 def compare_adapters(diff):
@@ -138,7 +141,7 @@ def compare_same_bits(diff):
     keys = ["--keys", "megatron", "--save"]
     lines = diff.train("fixed", ONE, "--steps", "2", "--same-bits=4,1", *keys, diff.path("fixed.st"))
     diff.train("fixed-two", TWO, "--steps", "2", "--same-bits=4,1", *keys, diff.path("fixed-two.st"))
-    diff.train("fixed-stages", STAGES, "--steps", "2", "--same-bits=4,1")
+    diff.train("fixed-stages", STAGES, "--steps", "2", "--same-bits=4,1", "--save", diff.path("own.st"))
     diff.train("other", TWO, "--steps", "1", "--same-bits=2,1")
     diff.expect(lines[0]["same_bits"] == "4,1", "the order is in the log")
     count = len(lines[-1]["tensors"])
@@ -160,6 +163,24 @@ def compare_same_bits(diff):
     diff.ask("hashed", "plain", 1, r"add in other orders \(--same-bits: 4,1 and 2,1\)")
 
 
+def check_megatron_keys(diff):
+    """Of experts, by their shapes: fc1 widens and fc2 narrows. A reader that has the words of the writer sees
+    nothing. Block 1 is the mixture."""
+    _, tensors = read_tensors(diff.path("fixed.st"))
+    shapes = {name: shape for name, (_, shape, _) in tensors.items() if not name.endswith((".adam_m", ".adam_v"))}
+    hidden, experts, inner = 16, 4, 4 * 16 // 2
+    for expert in range(experts):
+        prefix = f"decoder.layers.1.mlp.experts.local_experts.{expert}.linear_"
+        diff.expect({name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)} ==
+                    {"fc1.weight": [inner, hidden], "fc1.bias": [inner], "fc2.weight": [hidden, inner],
+                     "fc2.bias": [hidden]}, f"keys of expert {expert}: {shapes}")
+    diff.expect(shapes.get("decoder.layers.1.mlp.router.weight") == [experts, hidden]
+                and shapes.get("decoder.layers.1.mlp.router.expert_bias") == [experts], f"keys of the router: {shapes}")
+    _, own = read_tensors(diff.path("own.st"))
+    up = own["llm.block1.mlp.experts.2.up.weight"]
+    diff.expect(up == tensors["decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight"], "expert 2 has others")
+
+
 def main():
     mpirun, program, mimo_diff = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -168,6 +189,7 @@ def main():
         compare_runs(diff)
         compare_adapters(diff)
         compare_same_bits(diff)
+        check_megatron_keys(diff)
         sys.exit(f"{diff.wrong} answers are wrong" if diff.wrong else 0)
 
 

@@ -7,10 +7,11 @@ on elsewhere. In the fast order losses agree where ranks share an expert. Adapte
 import filecmp
 import os
 import re
+import struct
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Checks, Report, compare
+from captioner_runs import Captioner, Checks, Report, compare, read_tensors, write_tensors
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
@@ -69,6 +70,9 @@ EVERY_GRIDS = [(("tp=1,dp=2", "tp=1,cp=1,dp=2", 2), "ep=2", []),
                (("tp=1,dp=4", "tp=4,cp=1,dp=1", 4), "ep=2", []),
                (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "etp=2", []),
                (("tp=4,dp=2", "tp=2,cp=2,dp=2", 8), "etp=2,ep=2", [])]
+# Of SIZES, and of an MLP's tensors.
+HIDDEN, INNER, EXPERTS = 32, 4 * 32, 8
+MLP = ("up.weight", "up.bias", "down.weight", "down.bias")
 # Ranks, flags behind those of SIZES, words of the refusal.
 REFUSED = [
     (2, ["--expert-grid", "ep=2", "--llm", "tp=1,cp=1,dp=1,pp=2"],
@@ -90,6 +94,21 @@ REFUSED = [
     (1, ["--lora-rank", "4", "--lora-targets", "experts.8.up"],
      '"experts.8.up": no linear layer ends with ".experts.8.up"; there are: patch'),
 ]
+
+
+def halves_of(mlp):
+    """Two experts of an MLP's tensors: half of what is inside each, and half of the last bias."""
+    half, row = INNER // 2, 4 * HIDDEN
+    last = struct.unpack(f"<{HIDDEN}f", mlp["down.bias"])
+    bias = struct.pack(f"<{HIDDEN}f", *(value / 2 for value in last))
+    experts = []
+    for first in (0, half):
+        columns = [mlp["down.weight"][4 * (INNER * i + first):4 * (INNER * i + first + half)] for i in range(HIDDEN)]
+        experts.append({"up.weight": ("F32", [half, HIDDEN], mlp["up.weight"][row * first:row * (first + half)]),
+                        "up.bias": ("F32", [half], mlp["up.bias"][4 * first:4 * (first + half)]),
+                        "down.weight": ("F32", [HIDDEN, half], b"".join(columns)),
+                        "down.bias": ("F32", [HIDDEN], bias)})
+    return experts
 
 
 def words(case):
@@ -141,6 +160,45 @@ class Experts(Checks):
                                 f"was saved with --experts 8,2, but this run has {said}")
         self.expect_refused(1, ["--experts", "4,2", "--base", self.path("half")],
                             "was saved with --experts 8,2, but this run has 4,2")
+
+    def losses(self, sizes, *flags):
+        """Of a run on one rank."""
+        log = self.path("step")
+        done = self.captioner.launch(1, "--encoder", ONE[0], "--llm", ONE[1], "--samples", self.captioner.samples,
+                                     *sizes, "--log", log, *flags)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(flags)}: exit {done.returncode}\n{done.stderr}")
+        return [line["loss"] for line in self.captioner.read_log(log)]
+
+    def halves_of_mlps(self):
+        """A checkpoint of mixtures, of one without: experts with even numbers are one half of the MLP that was
+        there, the others are the other half, and routers are zeros."""
+        metadata, tensors = read_tensors(self.path("dense"))
+        tensors = {name: value for name, value in tensors.items() if not name.endswith((".adam_m", ".adam_v"))}
+        for block in (1, 3):
+            prefix = f"llm.block{block}.mlp."
+            halves = halves_of({name: tensors.pop(prefix + name)[2] for name in MLP})
+            for expert in range(EXPERTS):
+                tensors.update({f"{prefix}experts.{expert}.{name}": value
+                                for name, value in halves[expert % 2].items()})
+            tensors[f"{prefix}router.weight"] = ("F32", [EXPERTS, HIDDEN], bytes(4 * EXPERTS * HIDDEN))
+            tensors[f"{prefix}router.bias"] = ("F32", [EXPERTS], bytes(4 * EXPERTS))
+        write_tensors(self.path("halves"), {**metadata, "experts": "8,2"}, tensors)
+
+    def halves_are_the_mlp(self):
+        """A router of zeros chooses experts 0 and 1 with equal weights, which add up to 2: so the mixture is the MLP
+        of which they are the halves. Experts that nobody chooses get a gradient from the balance alone, and it
+        moves their rows of the router."""
+        dense = SIZES[:-2]
+        self.losses(dense, "--steps", "0", "--save", self.path("dense"))
+        self.halves_of_mlps()
+        whole, = self.losses(dense, "--steps", "1", "--base", self.path("dense"))
+        halves, = self.losses(SIZES, "--steps", "1", "--base", self.path("halves"), "--save", self.path("stepped"))
+        self.expect(abs(halves - whole) < 1e-6 * whole, f"two halves of an MLP have the loss {halves}, not {whole}")
+        moment = read_tensors(self.path("stepped"))[1]["llm.block1.mlp.router.weight.adam_m"][2]
+        for expert in range(EXPERTS):
+            self.expect(any(moment[4 * HIDDEN * expert:4 * HIDDEN * (expert + 1)]),
+                        f"the router's row of expert {expert} has no gradient")
 
     def one_curve(self, cases):
         log = self.path("log")
@@ -206,6 +264,7 @@ def main():
         test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
         test.goes_on_elsewhere(SAME[2])
         test.other_experts()
+        test.halves_are_the_mlp()
         test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
         for few in (ONE_ADAPTER, FEW) if every else (ONE_ADAPTER,):
             test.one_checkpoint(EVERY_SAME if every else [], *few)

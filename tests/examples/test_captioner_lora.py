@@ -106,7 +106,7 @@ class Adapters(Checks):
         self.base = self.path("base.safetensors")
 
     def run(self, topology, *flags):
-        return self.captioner.run(topology, *SMALL, "--base", self.base, *flags)
+        return self.captioner.run(topology, *SMALL, "--base", self.base, *flags, pictures=False)
 
     def files(self, folder):
         return [digest(os.path.join(folder, name))
@@ -172,7 +172,7 @@ class Adapters(Checks):
         self.expect(found == expected, f"{v1} has other rows than {adapter}")
 
     def merged(self, merged, losses):
-        done = self.captioner.run(TOPOLOGIES[2], *SMALL, "--base", merged, *EVALUATE)[0]
+        done = self.captioner.run(TOPOLOGIES[2], *SMALL, "--base", merged, *EVALUATE, pictures=False)[0]
         seen = Report(done.stdout)
         self.expect(abs(seen.right - losses.right) < 2e-4, f"merged loss {seen.right} of {losses.right}")
         plain = Report(self.run(TOPOLOGIES[2], *EVALUATE)[0].stdout)
@@ -199,7 +199,7 @@ class Adapters(Checks):
         saved = self.path("long.safetensors")
         flags = [*RANK, "--lora-targets", ",".join(layers)]
         self.run(TOPOLOGIES[0], *flags, *EVALUATE, "--save", saved)
-        self.captioner.run(TOPOLOGIES[0], *SMALL, *flags, *EVALUATE, "--resume", saved)
+        self.captioner.run(TOPOLOGIES[0], *SMALL, *flags, *EVALUATE, "--resume", saved, pictures=False)
         layers[-1] = "head"
         self.refused([(["--resume", saved, *RANK, "--lora-targets", ",".join(layers)],
                        "--lora-targets 12 layers with the hash ")])
@@ -214,7 +214,8 @@ class Adapters(Checks):
             (TOPOLOGIES[0], ["--adapter", other, *EVALUATE]))]
         with open(os.path.join(other, "adapter_config.json"), encoding="utf-8") as file:
             self.expect('"use_rslora": true' in file.read(), "the folder says use_rslora")
-        resumed = Report(self.captioner.run(TOPOLOGIES[2], *SMALL, *flags, *STEPS, "--resume", saved)[0].stdout)
+        resumed = Report(self.captioner.run(TOPOLOGIES[2], *SMALL, *flags, *STEPS, "--resume", saved,
+                                            pictures=False)[0].stdout)
         self.expect(abs(resumed.right - ends[1].right) < 2e-4, f"loss {resumed.right} of {ends[1].right}")
         self.expect(abs(ends[1].right - ends[2].right) > 5e-4, "rsLoRA changes too little to test it")
         self.expect(abs(ends[3].right - ends[0].right) < 2e-4, f"loss {ends[3].right} of {ends[0].right}")
@@ -252,7 +253,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         test = Adapters(captioner)
         captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
         test.one_file_from_every_topology()

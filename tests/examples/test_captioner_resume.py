@@ -1,12 +1,14 @@
-"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others. Then the flags in
-which a resumed run may differ from the run that saved, and those in which it may not."""
+"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others, with mixtures of experts on other
+grids. Then the flags in which a resumed run may differ from the run that saved, and those in which it may not."""
 import os
 import sys
 import tempfile
 
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
 
-# The checkpoint is saved with SMALL. Each row: flags of the run to resume, and words of the
+MIXED = [*SMALL, "--experts", "4,2"]
+GRIDS = dict(zip(TOPOLOGIES, ("etp=1", "ep=4", "etp=2", "ep=2"))) # of experts
+# The checkpoint is saved with MIXED. Each row: flags of the run to resume, and words of the
 # refusal.
 REFUSED = [
     (["--global-batch", "16"], "--global-batch 32, but this run has 16"),
@@ -24,7 +26,7 @@ def refusals(captioner, saved):
     """Number of resumed runs that were not refused in these words."""
     encoder, llm, _ = TOPOLOGIES[0]
     wrong = 0
-    one = ["--encoder", encoder, "--llm", llm, "--samples", captioner.samples, *SMALL, "--steps",
+    one = ["--encoder", encoder, "--llm", llm, "--samples", captioner.samples, *MIXED, "--steps",
            "5", "--resume", saved]
     answers = captioner.all_refused([*one, *flags] for flags, _ in REFUSED)
     for (flags, words), said in zip(REFUSED, answers):
@@ -51,7 +53,7 @@ def damaged(captioner, saved):
             file.write(len(header).to_bytes(8, "little") + header + whole[end:])
     encoder, llm, _ = TOPOLOGIES[0]
     answers = captioner.all_refused(["--encoder", encoder, "--llm", llm, "--samples", captioner.samples,
-                                     *SMALL, "--steps", "5", "--resume", row] for row in rows)
+                                     *MIXED, "--steps", "5", "--resume", row] for row in rows)
     wrong = 0
     for (step, words), said in zip(cases, answers):
         if words not in said:
@@ -64,21 +66,22 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         saved = os.path.join(folder, "saved.safetensors")
         home = TOPOLOGIES[1]
-        straight = captioner.train(home, *SMALL, "--steps", "5")
-        captioner.train(home, *SMALL, "--steps", "3", "--save", saved)
+        straight = captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "5")
+        captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "3", "--save", saved)
         wrong = refusals(captioner, saved) + damaged(captioner, saved)
         for topology in (home, TOPOLOGIES[0], TOPOLOGIES[2], TOPOLOGIES[3]):
-            seen = captioner.train(topology, *SMALL, "--steps", "5", "--resume", saved)
+            seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5", "--resume",
+                                   saved)
             tolerance = 1e-5 if topology is home else 1e-4
             wrong += compare(f"resumed on {topology[0]} -> {topology[1]}", seen, straight[3:],
                              tolerance)
         # The schedule covers the steps to come. The first of these has the samples of step 4.
-        seen = captioner.train(TOPOLOGIES[0], *SMALL, *CHANGED, "--steps", "4", "--resume", saved)
+        seen = captioner.train(TOPOLOGIES[0], *MIXED, *CHANGED, "--steps", "4", "--resume", saved)
         wrong += compare("resumed with another schedule", seen, straight[3:4], 1e-2)
-        if captioner.train(TOPOLOGIES[0], *SMALL, "--steps", "2", "--resume", saved):
+        if captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "2", "--resume", saved):
             wrong += 1
             print("steps were taken past --steps")
         sys.exit(f"{wrong} answers are wrong" if wrong else 0)

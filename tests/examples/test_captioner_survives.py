@@ -5,6 +5,7 @@ import filecmp
 import json
 import os
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -19,6 +20,7 @@ SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,
          "shift,flip,colour"]
 TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=1,cp=2,dp=1"]
 STEPS = 28
+LIMIT = 40000 # bytes: a log is smaller, and a checkpoint is larger
 PATIENCE = 60  # seconds
 
 
@@ -109,6 +111,22 @@ class Survival(Checks):
             f"no room for a step: {done.stderr}")
         self.expect(step_of(self.path("full.st")) == 1, "the step is kept")
 
+    def size_limit(self):
+        """Between the sizes of log and checkpoint, of the rank that writes: SIGXFSZ would end it."""
+        run = self.begin("limited", "--steps", str(STEPS), "--save-every", str(STEPS - 1))
+        self.wait_for(self.path("limited.log"), run)
+        pid = rank_pids(self.path("limited.st"))[0]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT, resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]))
+        said, errors = run.communicate()
+        self.expect(re.findall(r"^exit (\d+)$", said, re.M) == ["1", "1"], f"limited: {said}")
+        why = r"rank 0: cannot \S+( room for)? \S+limited\.st: File too large\."
+        wanted = (rf"^captioner: warning: the save after step {STEPS - 1} failed: {why} For --resume, there is no \S+ "
+                  rf"yet; the next try is after step {STEPS}$",
+                  rf"^captioner: {why} The model after step {STEPS} is lost: for --resume, there is no \S+ yet$")
+        for sentence in wanted:
+            self.expect(re.search(sentence, errors, re.M), f"no {sentence}: {errors}")
+        self.expect(self.captioner.read_log(self.path("limited.log"))[-1]["step"] == STEPS, "not all steps were taken")
+
     def killed(self):
         """Nobody hears that: what was saved before is there, whole. Later steps and half a line are in the
         log, and half a checkpoint beside the whole one."""
@@ -165,6 +183,7 @@ def main():
         test.signal_to_one_rank(signal.SIGTERM, "terminated")
         test.signal_to_one_rank(signal.SIGINT, "interrupted")
         test.full_disk()
+        test.size_limit()
         test.killed()
         test.best()
         test.refusals()

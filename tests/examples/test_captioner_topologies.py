@@ -1,5 +1,6 @@
 """The loss and the gradient norm of steps 1 to 5 agree over topologies and numbers of
-micro-batches, whether or not dp divides the samples of a step. A pipeline draws its schedule and its run."""
+micro-batches, with mixtures of experts on several grids, and whether or not dp divides the samples of a step. A
+pipeline draws its schedule and its run."""
 import os
 import re
 import sys
@@ -8,6 +9,8 @@ import xml.dom.minidom
 
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
 
+MIXED = [*SMALL, "--experts", "4,2"]
+GRIDS = dict(zip(TOPOLOGIES, ("etp=1", "etp=2", "ep=4", "etp=2,ep=2"))) # of experts
 PIPELINE = ("tp=2,dp=2", "tp=2,cp=1,dp=1,pp=2", 4)
 # Of no machine: boxes of the planned picture are as long as these.
 COSTS = ["--cost", "f=40,b=90,e=10,eb=20,head=7"]
@@ -71,23 +74,23 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
-        reference = captioner.train(TOPOLOGIES[0], *SMALL, "--steps", "5")
+        captioner.prepare(16, one_in=60)
+        reference = captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "5")
         if len(reference) != 5:
             sys.exit(f"the log has {len(reference)} lines, not 5")
         if reference[0]["loss"] == reference[4]["loss"]:
             sys.exit("the loss did not move: nothing is compared")
         wrong = 0
         for topology in TOPOLOGIES[1:]:
-            seen = captioner.train(topology, *SMALL, "--steps", "5")
+            seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5")
             wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
-        done, seen = captioner.run(PIPELINE, *SMALL, *COSTS, "--steps", "5")
+        done, seen = captioner.run(PIPELINE, *MIXED, "--expert-grid", "ep=2", *COSTS, "--steps", "5")
         wrong += compare("in stages", seen, reference, 1e-4)
         for fault in schedule_faults(captioner, folder, done.stdout):
             print(fault)
             wrong += 1
         # One micro-batch instead of four: the same sums in another order.
-        seen = captioner.train(TOPOLOGIES[1], *SMALL, "--micro-batches", "1", "--steps", "5")
+        seen = captioner.train(TOPOLOGIES[1], *MIXED, "--micro-batches", "1", "--steps", "5")
         wrong += compare("one micro-batch", seen, reference, 1e-4)
         # Neither dp divides the batch or its parts, and the last of three parts is short.
         for batch, parts, topology in ((6, 1, TOPOLOGIES[1]), (13, 3, TOPOLOGIES[3])):

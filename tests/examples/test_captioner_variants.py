@@ -1,4 +1,5 @@
-"""Unusual runs: bf16 across the bridge or in products, pictures of other sizes, no steps at all."""
+"""Unusual runs: bf16 across the bridge or in products, pictures of other sizes, no steps at all; all but the last
+with mixtures of experts as well."""
 import math
 import os
 import re
@@ -9,13 +10,14 @@ from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES, compare
 
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2)
+EXPERTS, SHARED = ["--experts", "4,2"], ["--expert-grid", "ep=2"]
 VOCABULARY = 288
 
 
 def check_bf16(captioner):
     """Each variant's losses are near those of f32, and no two variants have equal losses. Equal
     losses would show a flag without effect."""
-    steps = [*SMALL, "--steps", "2"]
+    steps = [*SMALL, *EXPERTS, *SHARED, "--steps", "2"]
     plain = captioner.train(PAIR, *steps)
     short = {flag: captioner.train(PAIR, *steps, flag, "bf16") for flag in ("--dtype", "--precision")}
     wrong = sum(compare(f"{flag} bf16", seen, plain, 1e-2) for flag, seen in short.items())
@@ -43,10 +45,10 @@ def check_no_steps(captioner):
 
 def check_size(captioner, side, seq):
     """Both grids agree with pictures of another size."""
-    captioner.prepare(side, one_in=24)
-    size = [*SMALL, "--image-size", str(side), "--seq", str(seq), "--steps", "2"]
+    captioner.prepare(side, one_in=60)
+    size = [*SMALL, *EXPERTS, "--image-size", str(side), "--seq", str(seq), "--steps", "2"]
     size += ["--global-batch", "6", "--micro-batches", "1"]
-    return compare(f"{side} pixels", captioner.train(PAIR, *size), captioner.train(ONE_RANK, *size),
+    return compare(f"{side} pixels", captioner.train(PAIR, *size, *SHARED), captioner.train(ONE_RANK, *size),
                    1e-4)
 
 
@@ -54,7 +56,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=24)
+        captioner.prepare(16, one_in=60)
         wrong = check_no_steps(captioner)
         wrong += check_bf16(captioner)
         wrong += check_size(captioner, 8, 84)

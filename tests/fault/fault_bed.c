@@ -382,13 +382,6 @@ static mimo_status reduce_scatter(fault_bed *bed)
                                     MIMO_SUM, NULL);
 }
 
-static mimo_status scatter(fault_bed *bed)
-{
-    enum { ROOT = 1 };
-    return mimo_comm_scatter(bed->comm, bed->weights, bed->rank == ROOT ? bed->joined : NULL,
-                             sizeof bed->weights, ROOT, NULL);
-}
-
 static mimo_status alltoall(fault_bed *bed)
 {
     const float *half = &bed->joined[FAULT_SEQ / 2][0][0];
@@ -566,7 +559,6 @@ const fault_call fault_calls[] = {
     {"allreduce", allreduce, "allreduce SUM f32[3]: ", 0},
     {"allgather", allgather, "allgather of 12 bytes a rank: ", 0},
     {"reduce_scatter", reduce_scatter, "reduce_scatter SUM f32[3] a rank: ", 0},
-    {"scatter", scatter, "scatter of 12 bytes a rank from rank 1: ", 0},
     {"alltoall", alltoall, "alltoall of 12 bytes a rank: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
     {"host allgather", host_allgather, "host_allgather of 4 bytes a rank: ", 0},

@@ -215,11 +215,6 @@ static mimo_status reduce_scatter(mimo_comm *comm, char *data, int64_t bytes)
                                     MIMO_SUM, NULL);
 }
 
-static mimo_status scatter(mimo_comm *comm, char *data, int64_t bytes)
-{
-    return mimo_comm_scatter(comm, data, comm->rank == 0 ? data : NULL, bytes, 0, NULL);
-}
-
 static mimo_status alltoall(mimo_comm *comm, char *data, int64_t bytes)
 {
     return mimo_comm_alltoall(comm, data, data + comm->size * bytes / 2, bytes / 2, NULL);
@@ -231,7 +226,6 @@ MPI_TEST(memory, of_second_calls)
     guarded_call_fails(gather);
     guarded_call_fails(broadcast);
     guarded_call_fails(reduce_scatter);
-    guarded_call_fails(scatter);
     guarded_call_fails(alltoall);
     static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"forward", "backward", "chunks", "rows", "combine"};

@@ -1,5 +1,6 @@
 /* A wait that lasts long: the line of the lowest rank names those from which nothing has come, and
  * what the others tell it is left behind nowhere. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,17 +44,23 @@ static void let_go(void *context, mimo_log_level level, const char *text)
             MPI_Send(NULL, 0, MPI_BYTE, awaited->late[i], WORLD_TAG, MPI_COMM_WORLD);
 }
 
-/* The late ranks come when rank 0 has named them, and nobody else. Without that line this hangs. */
-static void name_late(mimo_comm *on, awaited_line awaited)
+/* The late ranks come when `speaker` has named them, and nobody else. Without that line this
+ * hangs. */
+static void name_late_by(int speaker, mimo_comm *on, awaited_line awaited)
 {
     int rank = mpi_test_rank();
-    if (rank == 0)
+    if (rank == speaker)
         mimo_log_set(let_go, &awaited);
     if (rank == awaited.late[0] || rank == awaited.late[1])
-        MPI_Recv(NULL, 0, MPI_BYTE, 0, WORLD_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(NULL, 0, MPI_BYTE, speaker, WORLD_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_EXPECT_OK(mimo_comm_barrier(on));
-    MPI_EXPECT(awaited.seen || rank != 0, "no line ends in '%s'", awaited.words);
+    MPI_EXPECT(awaited.seen || rank != speaker, "no line ends in '%s'", awaited.words);
     mimo_log_set(NULL, NULL);
+}
+
+static void name_late(mimo_comm *on, awaited_line awaited)
+{
+    name_late_by(0, on, awaited);
 }
 
 MPI_TEST(stall, names_who_is_late)
@@ -65,9 +72,16 @@ MPI_TEST(stall, names_who_is_late)
         name_late(comm, (awaited_line){.words = words, .late = {late, -1}});
     }
     name_late(comm, (awaited_line){.words = "; no sign of ranks 1, 3", .late = {1, 3}});
-    /* Its lowest rank is rank 3; rank 0, its highest one, is told nothing. */
+    /* Where rank 0 is late, rank 1 names it, and where both are, the others do. */
+    name_late_by(1, comm, (awaited_line){.words = "; no sign of ranks 0, 2", .late = {0, 2}});
+    name_late_by(1, comm, (awaited_line){.words = "; no sign of rank 0", .late = {0, -1}});
+    name_late_by(2, comm, (awaited_line){.words = "; no sign of ranks 0, 1", .late = {0, 1}});
+    /* Its lowest rank is rank 3. Ranks of the first communicator tell the processes apart. */
     MPI_EXPECT_OK(mimo_comm_split(&turned, comm, 0, -mpi_test_rank()));
-    MPI_EXPECT_OK(mimo_comm_barrier(turned));
+    char words[96];
+    snprintf(words, sizeof words,
+             "in communicator %" PRIx64 "; no sign of rank 1 of communicator 0", turned->id);
+    name_late_by(3, turned, (awaited_line){.words = words, .late = {1, -1}});
     mimo_comm_destroy(turned);
     mimo_comm_destroy(comm);
 }
@@ -79,7 +93,10 @@ MPI_TEST(stall, one_notice_of_each)
     mimo_comm *comm = comm_that_says(STALL);
     mimo_mpi_family *family = (mimo_mpi_family *)comm->family;
     if (mpi_test_rank() != 0) {
-        awaited_line awaited = {.words = "has waited 0.32 s in communicator 0", .late = {0, -1}};
+        awaited_line awaited = {.words = mpi_test_rank() == 1
+                                             ? "0.32 s in communicator 0; no sign of rank 0"
+                                             : "has waited 0.32 s in communicator 0",
+                                .late = {0, -1}};
         mimo_log_set(let_go, &awaited);
         MPI_EXPECT_OK(mimo_comm_barrier(comm));
         mimo_log_set(NULL, NULL);

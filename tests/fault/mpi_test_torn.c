@@ -123,22 +123,6 @@ static mimo_status reduce_scatter_in_place(torn *it)
                                     MIMO_BF16, MIMO_SUM, NULL);
 }
 
-static mimo_status scatter_of(torn *it, int root)
-{
-    return mimo_comm_scatter(it->comm, it->to, it->comm->rank == root ? it->from : NULL, TILE, root,
-                             NULL);
-}
-
-static mimo_status scatter(torn *it)
-{
-    return scatter_of(it, LATE);
-}
-
-static mimo_status scatter_to_late(torn *it)
-{
-    return scatter_of(it, 1 - LATE);
-}
-
 static mimo_status alltoall(torn *it)
 {
     return mimo_comm_alltoall(it->comm, it->to, it->from, TILE, NULL);
@@ -175,8 +159,6 @@ static const torn_case cases[] = {
     {"broadcast to late", broadcast_to_late, NOTHING, EXECUTOR_AUTO},
     {"reduce_scatter", reduce_scatter, NOTHING, EXECUTOR_AUTO},
     {"reduce_scatter in place", reduce_scatter_in_place, NOTHING, EXECUTOR_AUTO},
-    {"scatter", scatter, NOTHING, EXECUTOR_AUTO},
-    {"scatter to late", scatter_to_late, NOTHING, EXECUTOR_AUTO},
     {"alltoall", alltoall, NOTHING, EXECUTOR_AUTO},
     {"adjoint", adjoint, PARTITION, EXECUTOR_AUTO},
     {"finalize", finalize, GRADIENT, EXECUTOR_AUTO},
@@ -418,7 +400,6 @@ static void move_much(torn *it)
     MPI_EXPECT_OK(backward(it));
     MPI_EXPECT_OK(sum(it));
     MPI_EXPECT_OK(reduce_scatter(it));
-    MPI_EXPECT_OK(scatter(it));
     MPI_EXPECT_OK(alltoall(it));
     MPI_EXPECT_OK(forward_in_chunks(it));
     for (int i = 0; i < 2; i++) {

@@ -79,13 +79,6 @@ static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
     return backend->reduce_scatter_start(out, comm, reduction, stream);
 }
 
-static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
-                                 mimo_stream stream)
-{
-    look();
-    return backend->scatter_start(out, comm, scatter, stream);
-}
-
 static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
                                   const mimo_alltoall *alltoall, mimo_stream stream)
 {
@@ -162,7 +155,6 @@ static void watch(mimo_comm *comm)
     watched.broadcast_start = broadcast_start;
     watched.allgather_start = allgather_start;
     watched.reduce_scatter_start = reduce_scatter_start;
-    watched.scatter_start = scatter_start;
     watched.alltoall_start = alltoall_start;
     watched.buffer_open = buffer_open;
     watched.buffer_close = buffer_close;

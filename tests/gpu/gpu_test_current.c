@@ -74,8 +74,6 @@ MPI_TEST(current, of_communicators)
     EXPECT_AWAY(
         mimo_comm_reduce_scatter(comm, block, place, part, MIMO_BF16, MIMO_SUM, test_stream()),
         MIMO_OK);
-    EXPECT_AWAY(mimo_comm_scatter(comm, place, rank == 0 ? place : NULL, part, 0, test_stream()),
-                MIMO_OK);
     EXPECT_AWAY(mimo_comm_alltoall(comm, place, place + 1000, part, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_synchronize(comm, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, NULL, 2000, 0, test_stream()), MIMO_ERR_ARGUMENT);

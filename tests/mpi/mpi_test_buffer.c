@@ -151,6 +151,29 @@ static int64_t few_bytes(const mimo_comm *comm)
     return 64 * comm->size;
 }
 
+/* A bridge that was told to stage its messages says on rank 0 that some are sent. */
+static void create_staged(mimo_comm *comm, int hosts)
+{
+    char grid[16];
+    lines read = {.warnings = 0};
+    mimo_grid *dp = NULL;
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    snprintf(grid, sizeof grid, "dp=%d", comm->size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&dp, grid, 0));
+    desc.src = desc.dst = dp;
+    desc.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_STAGED};
+    mimo_log_set(note, &read);
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    mimo_log_set(NULL, NULL);
+    MPI_EXPECT(read.warnings == (comm->rank == 0 && hosts > 1), "%s", read.warning);
+    MPI_EXPECT(read.warnings == 0 || strstr(read.warning, "bridge 1: staged was chosen, and rank 0 "
+                                                          "reaches no memory of rank"),
+               "%s", read.warning);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(dp);
+}
+
 /* Messages to ranks out of reach are not staged, and rank 0 says so where FIFOs open, and how much
  * memory they take. A buffer of the same reach says it no second time. On the host nothing is
  * staged: only the FIFOs are made. */
@@ -182,6 +205,7 @@ MPI_TEST(buffer, fifos_out_of_reach)
         MPI_EXPECT(opened == (mpi_test_rank() == 0 && hosts > 1) && read.warnings == opened,
                    "%d warnings, then %d: %s", opened, read.warnings, read.text);
         MPI_EXPECT(read.warnings == 0 || strstr(read.warning, expected), "%s", read.warning);
+        create_staged(comm, hosts);
         mimo_buffer_destroy(buffer);
         mimo_fifos_leave(&user);
         comm->backend = real;
@@ -190,7 +214,14 @@ MPI_TEST(buffer, fifos_out_of_reach)
     mimo_split_hosts(1);
 }
 
-/* In one call, some rows are pushed and some are sent. */
+/* A line that says that rows are sent though zero-copy was chosen. */
+static void note_fallback(void *context, mimo_log_level level, const char *text)
+{
+    if (strstr(text, "zero-copy was chosen"))
+        note(context, level, text);
+}
+
+/* In one call, some rows are pushed and some are sent. The first one says so, on rank 0. */
 MPI_TEST(buffer, rows_by_both_ways)
 {
     static const char *const pairs[][2] = {{"dp=4", "cp=2,dp=2"},
@@ -208,14 +239,24 @@ MPI_TEST(buffer, rows_by_both_ways)
                       .batch = 5,
                       .seq = 8};
         bridge_bed bed;
+        lines read = {.warnings = 0};
         mimo_split_hosts(2 + i / 2 % 2);
         bed_create(&bed, &c);
+        mimo_log_set(note_fallback, &read);
         for (uint64_t seed = 0; bed.bridge && seed < 3; seed++) {
             bed_move(&bed, false, seed);
             bed_move(&bed, true, seed);
         }
         if (bed.bridge)
             MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 1));
+        mimo_log_set(NULL, NULL);
+        MPI_EXPECT(read.warnings == (mpi_test_rank() == 0), "%d: %s", read.warnings, read.warning);
+        if (mpi_test_rank() == 0)
+            MPI_EXPECT(strstr(read.warning,
+                              ": zero-copy was chosen, and rank 0 reaches no memory of "
+                              "rank") &&
+                           strstr(read.warning, ": rows to and from ranks out of reach are sent"),
+                       "%s", read.warning);
         bed_destroy(&bed);
         test_shared_end();
     }

@@ -71,24 +71,6 @@ MPI_TEST(large, allreduce)
     free(data);
 }
 
-MPI_TEST(large, scatter)
-{
-    int64_t bytes = (INT64_C(1) << 30) + 4099 * 3 + 5;
-    mimo_comm *comm = mpi_test_comm();
-    bool root = comm->rank == 1;
-    skip_unless_free(5 * bytes);
-    unsigned char *from = root ? malloc((size_t)(2 * bytes)) : NULL, *to = malloc((size_t)bytes);
-    for (int r = 0; root && r < 2; r++)
-        for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
-            from[r * bytes + i] = probe(r, i);
-    MPI_EXPECT_OK(mimo_comm_scatter(comm, to, from, bytes, 1, NULL));
-    for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
-        MPI_EXPECT(to[i] == probe(comm->rank, i), "byte %lld is %d, not %d", (long long)i, to[i],
-                   probe(comm->rank, i));
-    free(from);
-    free(to);
-}
-
 /* One in every 2^18 + 1, and the last. So most pages of what is sent stay untouched, which is
  * quicker. */
 static int64_t next_far_probe(int64_t i, int64_t bytes)

@@ -1,4 +1,4 @@
-/* Reduce-scatter and scatter on real ranks, against what each rank computes by itself. */
+/* Reduce-scatter on real ranks, against what each rank computes by itself. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -51,8 +51,7 @@ typedef struct scatter_case {
     uint64_t seed;
     mimo_dtype dtype;
     mimo_reduce op;
-    int64_t count; /* elements of a reduce-scatter's block, bytes of a scatter's part */
-    int root;
+    int64_t count; /* elements of a block */
     bool in_place;
     bool guarded; /* may differ among the ranks */
 } scatter_case;
@@ -92,8 +91,6 @@ static void compare(const scatter_case *c, const scatter_result *result, const t
                     "%s %d of %" PRId64 ", seed %d, in place %d, guarded %d",
                     mimo_dtype_name(c->dtype), (int)c->op, c->count, (int)c->seed, c->in_place,
                     c->guarded);
-    if (!from)
-        return;
     MPI_EXPECT_BITS(bits_of(from->host, given, c->in_place ? own : from->bytes, 1, 0),
                     "from, seed %d", (int)c->seed);
     if (c->in_place)
@@ -132,28 +129,6 @@ static void run_reduce_scatter(mimo_comm *comm, const scatter_case *c)
     test_room_free(&from);
 }
 
-static void run_scatter(mimo_comm *comm, const scatter_case *c)
-{
-    bool is_root = comm->rank == c->root;
-    test_room to = test_room_new(c->count), from = test_room_new(c->count * comm->size);
-    const scatter_case own = {c->seed,   c->dtype, c->op, c->count, c->root, c->in_place && is_root,
-                              c->guarded};
-    const scatter_result result = result_of(&own, &to, &from, c->count);
-    fill_elements(from.host, c->seed, c->count * comm->size, 1);
-    char *given = copy_of(&from);
-    test_push(&to);
-    test_push(&from);
-    mpi_test_guard(comm, c->guarded);
-    MPI_EXPECT_OK(mimo_comm_scatter(comm, (char *)result.room->place + result.first,
-                                    is_root ? from.place : NULL, c->count, c->root, test_stream()));
-    test_pull(&to);
-    test_pull(&from);
-    compare(&own, &result, is_root ? &from : NULL, given, given + comm->rank * c->count, c->count);
-    free(given);
-    test_room_free(&to);
-    test_room_free(&from);
-}
-
 /* ----------------------------------------- tests ------------------------------------------ */
 
 MPI_TEST(scatter, goldens)
@@ -173,10 +148,6 @@ MPI_TEST(scatter, goldens)
         mimo_comm_reduce_scatter(comm, to.place, from.place, 1, MIMO_F32, MIMO_MAX, test_stream()));
     test_pull(&to);
     MPI_EXPECT_BITS(bits_of(to.host, &most[rank], sizeof most[0], 4, 0), "max");
-    MPI_EXPECT_OK(
-        mimo_comm_scatter(comm, to.place, rank == 1 ? from.place : NULL, 8, 1, test_stream()));
-    test_pull(&to);
-    MPI_EXPECT_BITS(bits_of(to.host, &given[1][2 * rank], 8, 4, 0), "parts");
     test_room_free(&from);
     test_room_free(&to);
 }
@@ -194,14 +165,12 @@ static void run_random_cases(uint64_t random)
         c.op = random_below(&random, 3) == 0 ? MIMO_MAX : MIMO_SUM;
         c.count = random_below(&random, MOST);
         c.count = i % 4 == 0 ? small[i / 4 % 3] : c.count;
-        c.root = (int)random_below(&random, comm->size);
         c.in_place = random_below(&random, 3) == 0;
         c.guarded = mimo_mix64((uint64_t)(i * 64 + comm->rank)) % 2;
         run_reduce_scatter(comm, &c);
-        run_scatter(comm, &c);
         ran += c.count > 0;
     }
-    MPI_CASES_RAN(ran, CASES, CASES - CASES / 8, "pairs of calls");
+    MPI_CASES_RAN(ran, CASES, CASES - CASES / 8, "calls");
 }
 
 MPI_TEST(scatter, random_blocks)
@@ -321,54 +290,17 @@ static void wrong_reductions(const mistake_bed *bed)
                "rank 2: 9223372036854775804 * ");
 }
 
-static mimo_status scatter(const mistake_bed *bed, void *to, const void *from, int64_t bytes,
-                           int root)
-{
-    return mimo_comm_scatter(bed->comm, to, from, bytes, root, test_stream());
-}
-
-static void wrong_scatters(const mistake_bed *bed)
-{
-    bool wrong = bed->comm->rank == WRONG, root = bed->comm->rank == 1;
-    char *to = bed->to.place, *all = bed->from.place, *from = root ? all : NULL;
-    WRONG_CALL(scatter(bed, wrong ? NULL : to, from, 16, 1), MIMO_ERR_ARGUMENT,
-               "rank 2: scatter: to is NULL, 16 bytes a rank");
-    WRONG_CALL(scatter(bed, to, NULL, 16, 1), MIMO_ERR_ARGUMENT,
-               "rank 1: scatter: from is NULL, 16 bytes a rank");
-    WRONG_CALL(scatter(bed, to, root || wrong ? all : NULL, 16, 1), MIMO_ERR_ARGUMENT,
-               "rank 2: scatter: from is 0x");
-    MPI_EXPECT_SENTENCE("has to be NULL on all ranks except root 1");
-    WRONG_CALL(scatter(bed, root ? all : to, from, 16, 1), MIMO_ERR_ARGUMENT,
-               "rank 1: scatter: the 16 bytes at 0x");
-    MPI_EXPECT_SENTENCE(" lie at byte 0 of the ");
-    MPI_EXPECT_SENTENCE("this rank's place is byte 16");
-    WRONG_CALL(scatter(bed, to, from, wrong ? 15 : 16, 1), MIMO_ERR_MISMATCH,
-               "rank 2 called scatter of 15 bytes a rank from rank 1, rank 0 called scatter of 16 "
-               "bytes a rank from rank 1");
-    WRONG_CALL(scatter(bed, to, wrong ? NULL : from, 16, wrong ? 0 : 1), MIMO_ERR_MISMATCH,
-               "rank 2 called scatter of 16 bytes a rank from rank 0");
-    WRONG_CALL(scatter(bed, to, from, 16, wrong ? bed->comm->size : 1), MIMO_ERR_ARGUMENT,
-               "rank 2: scatter: root ");
-    WRONG_CALL(scatter(bed, to, from, 16, wrong ? -1 : 1), MIMO_ERR_ARGUMENT,
-               "rank 2: scatter: root -1 is not one of ");
-    WRONG_CALL(scatter(bed, to, from, wrong ? INT64_MAX : 16, 1), MIMO_ERR_OVERFLOW,
-               "rank 2: 9223372036854775807 * ");
-    WRONG_CALL(wrong ? reduce(bed, to, all, 4, MIMO_I32) : scatter(bed, to, from, 16, 1),
-               MIMO_ERR_MISMATCH, "rank 2 called reduce_scatter SUM i32[4] a rank");
-}
-
 /* One rank's mistake is an error on every rank, and nothing is written. The communicator still
  * works. */
 MPI_TEST(scatter, mistakes)
 {
     mimo_comm *comm = mpi_test_comm();
     mistake_bed bed = {comm, test_room_new(16), test_room_new((int64_t)16 * comm->size)};
-    const scatter_case right = {.seed = 3, .dtype = MIMO_I32, .count = 9, .root = 1};
+    const scatter_case right = {.seed = 3, .dtype = MIMO_I32, .count = 9};
     test_agree_on_data();
     for (int guarded = 0; guarded < 2; guarded++) {
         mpi_test_guard(comm, guarded);
         wrong_reductions(&bed);
-        wrong_scatters(&bed);
     }
     test_pull(&bed.to);
     MPI_EXPECT_BITS(bits_of_poison(bed.to.host, 0, 16), "to, after mistakes");
@@ -376,9 +308,7 @@ MPI_TEST(scatter, mistakes)
     MPI_EXPECT_BITS(bits_of_poison(bed.from.host, 0, (int64_t)16 * comm->size),
                     "from, after mistakes");
     run_reduce_scatter(comm, &right);
-    run_scatter(comm, &right);
     MPI_EXPECT_OK(reduce(&bed, NULL, NULL, 0, MIMO_I32));
-    MPI_EXPECT_OK(scatter(&bed, NULL, NULL, 0, 1));
     test_room_free(&bed.to);
     test_room_free(&bed.from);
 }

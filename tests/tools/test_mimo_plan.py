@@ -118,8 +118,15 @@ def patterns():
                   "  layer 3  item 1  E  decoder.layers.1.mlp.*\n"
                   "stage 1, chunk 1: 0 layers from 4, items from 2\n"
                   "  final norm  decoder.final_layernorm.*\n"
-                  "  MTP part 0  *E\n",
+                  "  MTP part 0  *E  mtp.layers.0.*\n"
+                  "    layer 0  *  mtp.layers.0.mtp_model_layer.layers.0.self_attention.*\n"
+                  "    layer 1  E  mtp.layers.0.mtp_model_layer.layers.1.mlp.*\n",
                   "pattern", "[*-]||[*E]|/*E", "--pp", "2")
+    arguments = ["pattern", "M|M|M|/-M/-M", "--pp", "2", "--json"]
+    document = json.loads(run(*arguments)[1])
+    expect((document["mtp_stage"], document["mtp_chunk"], document["mtp_keys"]) == (1, 1, [
+        f"mtp.layers.{part}.mtp_model_layer.layers.{layer}" for part in (0, 1) for layer in ("0.mlp.", "1.mixer.")]),
+        arguments, document)
     arguments = ["pattern", "M*-", "--json"]
     status, out, err = run(*arguments)
     expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
@@ -127,6 +134,7 @@ def patterns():
     keys = [layer["key"] for segment in document["segments"] for layer in segment["layers"]]
     expect(keys == ["decoder.layers.0.mixer.", "decoder.layers.1.self_attention.",
                     "decoder.layers.2.mlp."], arguments, keys)
+    expect("mtp_stage" not in document, arguments, document)
     expect(document["final_norm"] == "decoder.final_norm.", arguments, document["final_norm"])
     expect_error(["pattern, column 2: '[' is not closed"], "pattern", "M[M*")
     expect_error(["pattern: 3 segments over pp=2"], "pattern", "*|*|*", "--pp", "2")

@@ -129,6 +129,8 @@ def bad_input():
     expect_error("--json and --svg: one output at a time", "--lanes", "2", "--json", "--svg", "-")
     for line in ("x", "1 2 3 4", "1.5", "3 0 5x", "99999999999999999999"):
         expect_error(f"-, line 2 is no item (rows, home, cost): {line}", "--lanes", "2", "-", text=f"1\n{line}\n")
+    expect_error(r"-, line 2 is no item (rows, home, cost): \x1b[2J\r\xc2\x9b", "--lanes", "2", "-",
+                 text="1\n\x1b[2J\r\x9b\n")
     expect_error("balance: home 2 of item 1 on 2 lanes", "--lanes", "2", "-", text="1 0\n1 2\n")
     expect_error("balance: item 0 has -4 rows", "--lanes", "2", "-", text="-4 0 1\n")
     expect_error("balance: item 0 of 412 rows fits no lane of at most 256", "--lanes", "2", "--max-rows", "256",

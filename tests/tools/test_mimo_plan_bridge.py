@@ -442,6 +442,17 @@ def expect_error(words, *arguments):
             expect(word in err, arguments, f"no {word!r} in {err!r}")
 
 
+def summary():
+    """As many lines for 16,384 ranks as for 8, and the sums of the whole text."""
+    small = arguments_of("tp=2,dp=4", "tp=2,cp=2,dp=2")
+    large = arguments_of("tp=8,dp=2048", "tp=8,cp=4,dp=512", 2048)
+    lines = [run(*arguments, "--summary")[1].splitlines() for arguments in (small, large)]
+    expect(len(lines[0]) == len(lines[1]) < 20, large, f"{[len(part) for part in lines]} lines")
+    whole = run(*small)[1].splitlines()
+    left_out = [line for line in lines[0] if line not in whole]
+    expect(len(left_out) == 1 and "receives" in left_out[0], small, f"not in the whole text: {left_out}")
+
+
 def bad_usage():
     good = arguments_of("tp=2,dp=2", "tp=2,dp=2")
     for i in range(0, len(good), 2):
@@ -462,6 +473,7 @@ def bad_usage():
         expect_error([option, "must be", text], *good, option, text)
     for text in ("x", "1x", "", "inf", "nan"):
         expect_error(["--gbps", "needs a number"], *good, "--gbps", text)
+    expect_error(["'b16'", "f32 f16 bf16 f64 i32 i64 f8"], *good[:-1], "b16")
     expect("--src needs a value, GRID" in run("--src")[2], ["--src"], run("--src"))
     expect_error(["--offset", "-1"], *good, "--offset", "-1")
     expect_error(["rank 4", "0 to 3"], *good, "--rank", "4")
@@ -481,7 +493,7 @@ def bad_pairs():
 
 
 for check in (worked_examples, random_pairs, large_numbers, large_grids, general_pairs, without_collective,
-              stand_ins, links, times, text, bad_usage, bad_pairs):
+              stand_ins, links, times, text, summary, bad_usage, bad_pairs):
     check()
 print("\n".join(failures) if failures else "all as expected")
 sys.exit(1 if failures else 0)

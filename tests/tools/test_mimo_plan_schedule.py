@@ -162,7 +162,14 @@ def tables():
                  "/nowhere/table.csv")
     expect_error("--csv /: Is a directory", *SMALL, "--csv", "/")
     expect_error("--csv -: the file is empty", *SMALL, "--csv", "-")
+    table = "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n"
+    expect_error("schedule: B1 before B0 (stage 0, step 6): backwards of a chunk ascend by micro-batch, so that "
+                 "gradients, which are sums, have the same bits under every schedule; any_order takes them as they "
+                 "are", *SMALL, "--csv", "-", text=table)
+    again = output(*SMALL, "--csv", "-", "--any-order", "--encoder-group", "0", "--print-csv", text=table)
+    expect(again == table, SMALL, f"{again!r} of a table in descending order")
     expect_error("schedule: 1 rows over pp=2", *SMALL, "--csv", "-", text="0F0\n")
+    expect_error(r"schedule: row 2, cell 2: '1\x1bX' is no step", *SMALL, "--csv", "-", text="0F0\n1F0,1\x1bX\n")
     expect_error("schedule: row 2, cell 2: '1X0' is no step", *SMALL, "--csv", "-", text="0F0\n1F0,1X0\n")
 
 

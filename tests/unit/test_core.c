@@ -12,6 +12,7 @@
 #include "core/float16.h"
 #include "core/free_list.h"
 #include "core/memory.h"
+#include "core/visible.h"
 #include "expect_failure.h"
 
 Test(status, sentence_is_kept_and_prefixed)
@@ -44,6 +45,50 @@ Test(status, long_sentence_ends_with_a_whole_letter)
                           length, bytes);
             }
         }
+}
+
+/* Of every text that a file may have, what a terminal shows is printable, and nothing else. */
+Test(visible, every_byte_and_some_letters)
+{
+    static const struct {
+        const char *text, *shown;
+    } rows[] = {
+        {"", ""},
+        {"plain \\ text", "plain \\ text"},
+        {"a\nb\tc\rd", "a\\nb\\tc\\rd"},
+        {"\x1b[2J\x07\x7f", "\\x1b[2J\\x07\\x7f"},
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b"
+         "31m",
+         "\\xc2\\x9b31m"},                   /* a control sequence of one letter */
+        {"\xe2\x80\xae", "\\xe2\\x80\\xae"}, /* right to left from here */
+        {"\xe2\x81\xa6", "\\xe2\\x81\\xa6"},
+        {"\xe2\x80\xa8", "\\xe2\\x80\\xa8"}, /* the end of a line */
+        {"\xe2\x80\xaf\xe2\x81\xaa", "\xe2\x80\xaf\xe2\x81\xaa"},
+        {"\xc3", "\\xc3"}, /* cut off, alone, too long, half of a pair, past the last */
+        {"\xa9", "\\xa9"},
+        {"\xc0\x9b\xe0\x9f\xbf\xf0\x8f\xbf\xbf", "\\xc0\\x9b\\xe0\\x9f\\xbf\\xf0\\x8f\\xbf\\xbf"},
+        {"\xed\xa0\x80\xf4\x90\x80\x80", "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"},
+    };
+    char room[64];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        cr_expect_str_eq(mimo_visible(room, sizeof room, rows[i].text), rows[i].shown, "%zu: %s", i,
+                         room);
+    for (int byte = 1; byte < 256; byte++) {
+        const char text[] = {(char)byte, '\0'};
+        for (const char *at = mimo_visible(room, sizeof room, text); *at; at++)
+            cr_expect(*at >= ' ' && *at <= '~', "byte %d: %s", byte, room);
+    }
+}
+
+/* A letter or an escape that does not fit is left out whole. */
+Test(visible, ends_with_a_whole_letter)
+{
+    char room[8];
+    cr_expect_str_eq(mimo_visible(room, 6, "ab\x1b"), "ab", "%s", room);
+    cr_expect_str_eq(mimo_visible(room, 7, "ab\x1b"), "ab\\x1b", "%s", room);
+    cr_expect_str_eq(mimo_visible(room, 4, "ab\xc3\xa9"), "ab", "%s", room);
+    cr_expect_str_eq(mimo_visible(room, 1, "ab"), "", "%s", room);
 }
 
 /* Each status has a name and a text of its own. A number that is no status has a text as well. */

@@ -159,7 +159,8 @@ Test(descriptors, log_lines)
     cr_assert_str_eq(line, "1 3 ranks");
 }
 
-/* What a warning and an info line leave on stderr under this MIMO_LOG. */
+/* What a warning, an info line and a warning that nobody asks for leave on stderr under this
+ * MIMO_LOG. */
 static void log_both(char *text, int size, const char *levels)
 {
     FILE *file = tmpfile();
@@ -169,6 +170,7 @@ static void log_both(char *text, int size, const char *levels)
     dup2(fileno(file), STDERR_FILENO);
     mimo_log(MIMO_LOG_WARNING, "rank %d is late", 3);
     mimo_log(MIMO_LOG_INFO, "p2p was chosen");
+    mimo_log_unasked("%d is sent", 3);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(file);
@@ -178,12 +180,13 @@ static void log_both(char *text, int size, const char *levels)
 
 #define LATE "mimo-bridge: warning: rank 3 is late\n"
 #define CHOSEN "mimo-bridge: p2p was chosen\n"
+#define SENT "mimo-bridge: warning: 3 is sent\n"
 
 Test(descriptors, log_lines_on_stderr)
 {
-    static const char *const rows[][2] = {
-        {NULL, ""}, {"", ""}, {"warn", LATE}, {"info", CHOSEN}, {"warn,info", LATE CHOSEN},
-        {"no", ""}};
+    static const char *const rows[][2] = {{NULL, SENT},        {"", ""},
+                                          {"warn", LATE SENT}, {"info", CHOSEN},
+                                          {"no", ""},          {"warn,info", LATE CHOSEN SENT}};
     char text[256], line[64] = "";
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         log_both(text, sizeof text, rows[i][0]);

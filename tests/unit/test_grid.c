@@ -412,14 +412,8 @@ Test(copies, errors)
 
 static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
 {
-    mimo_grid *as_grid = NULL, *view = NULL;
-    mimo_dim dims[MAX_DIMS];
-    cr_assert_eq(mimo_grid_create_text(&as_grid, spec, 0), MIMO_OK);
-    int ndims = mimo_grid_ndims(as_grid);
-    for (int i = 0; i < ndims; i++)
-        dims[i] = mimo_grid_dim(as_grid, i);
-    mimo_status status = mimo_grid_create_view(&view, base, name, dims, ndims);
-    mimo_grid_destroy(as_grid);
+    mimo_grid *view = NULL;
+    mimo_status status = mimo_grid_create_view_text(&view, base, name, spec);
     cr_assert_eq(status == MIMO_OK, view != NULL);
     return status;
 }
@@ -526,6 +520,11 @@ Test(view, errors)
     FAILS(mimo_grid_create_view(&none, view, "w", one, 1), MIMO_ERR_GRID, "'w'", "'v'");
     FAILS(mimo_grid_create_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");
     FAILS(mimo_grid_create_view(&none, base, NULL, one, 1), MIMO_ERR_ARGUMENT, "name is NULL");
+    FAILS(mimo_grid_create_view_text(&none, base, NULL, "x=1"), MIMO_ERR_ARGUMENT, "name is NULL");
+    FAILS(mimo_grid_create_view_text(&none, base, "w", "x"), MIMO_ERR_ARGUMENT, "part 1", "'x'");
+    FAILS(mimo_grid_create_view_text(&none, base, "w", "x=3:copies"), MIMO_ERR_ARGUMENT,
+          "mimo_grid_set_copies");
+    FAILS(mimo_grid_create_view_text(&none, base, "v", "x=1"), MIMO_ERR_EXISTS, "'v'");
     FAILS(mimo_grid_view(&none, base, "w"), MIMO_ERR_NOT_FOUND, "'w'");
     FAILS(mimo_grid_view(NULL, base, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: out is NULL");
     FAILS(mimo_grid_view(&none, NULL, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: base is NULL");

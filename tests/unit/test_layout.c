@@ -359,7 +359,9 @@ Test(layout, wrong_spans)
     FAILS(ragged_attempt(placed, SPANS({1, 0, 5, 4}), NULL), MIMO_ERR_SHAPE, "4 rows", "5", "8");
     FAILS(ragged_attempt(placed, SPANS({1, 2, 0, 1}), NULL), MIMO_ERR_SHAPE, "row 2", "row 0");
     FAILS(ragged_attempt(placed, SPANS({1, 0, 0, 3}, {1, 3, 2, 1}), NULL), MIMO_ERR_SHAPE,
-          "span 1 of sample 1", "position 2", "position 3");
+          "spans of sample 1 overlap", "rows from 3 on", "position 2");
+    FAILS(ragged_attempt(placed, SPANS({1, 0, 5, 3}, {1, 3, 0, 2}, {1, 5, 1, 1}), NULL),
+          MIMO_ERR_SHAPE, "spans of sample 1 overlap", "rows from 5 on", "position 1");
 }
 
 Test(layout, samples_of_each_coordinate)

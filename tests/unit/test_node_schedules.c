@@ -64,6 +64,25 @@ Test(node_schedules, text)
     mimo_nodes_destroy(nodes);
 }
 
+/* A table whose backwards come in another order: gradients are whole behind the last of these. */
+Test(node_schedules, backwards_in_another_order)
+{
+    model all;
+    mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
+    mimo_schedule_desc sizes = desc_of(MIMO_SCHEDULE_1F1B, 1, 2);
+    mimo_schedule *schedule = NULL;
+    mimo_nodes *nodes = NULL;
+    sizes.any_order = desc.grad_sync = true;
+    cr_assert_eq(mimo_schedule_create_csv(&schedule, &sizes, "0F0,0F1,0B1,0B0\n"), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(
+        mimo_nodes_create(&nodes, schedule, model_of(&all, 1, 1, MIMO_LAYER_MIXTURE), &desc),
+        MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(place_of(nodes, 0, "b.grad_sync", 0), nodes->stages[0].count - 1);
+    mimo_nodes_destroy(nodes);
+    mimo_schedule_destroy(schedule);
+}
+
 Test(node_schedules, text_of_other_steps)
 {
     model all;

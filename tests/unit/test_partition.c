@@ -105,6 +105,32 @@ Test(partition, golden_padded_lengths_drive_the_split)
     expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_EMBEDDINGS, 12, second, 6);
 }
 
+/* Where a layer would use the rows of the pack, every document but the first stands too late. */
+Test(partition, positions_begin_in_each_sequence)
+{
+    const int32_t cu[] = {0, 3, 3, 8}, padded[] = {0, 4, 4, 12};
+    const int64_t expected[2][6] = {{0, 3, 0, 1, 6, 7}, {1, 2, 2, 3, 4, 5}};
+    mimo_partition_rule rule = thd(cu, padded, 3, false);
+    for (int64_t cp = 0; cp < 2; cp++) {
+        mimo_partition *partition = partition_of(&rule, (place){sizeof(place), cp, 2, 0, 1});
+        int64_t position[6];
+        cr_assert_eq(mimo_partition_positions(position, partition, MIMO_LABELS, 12), MIMO_OK, "%s",
+                     mimo_last_error());
+        EXPECT_BITS(bits_of(position, expected[cp], sizeof position, 8, 0), "packed, cp");
+        FAILS(mimo_partition_positions(position, partition, MIMO_LABELS, 8), MIMO_ERR_SHAPE,
+              "packed sequences have 12");
+        mimo_partition_destroy(partition);
+    }
+    const int64_t zigzag[] = {2, 3, 4, 5};
+    int64_t position[4];
+    rule = sbhd(false, false);
+    mimo_partition *partition = partition_of(&rule, (place){sizeof(place), 1, 2, 0, 1});
+    cr_assert_eq(mimo_partition_positions(position, partition, MIMO_EMBEDDINGS, 8), MIMO_OK);
+    EXPECT_BITS(bits_of(position, zigzag, sizeof position, 8, 0), "one sequence");
+    FAILS(mimo_partition_positions(position, NULL, MIMO_EMBEDDINGS, 8), MIMO_ERR_ARGUMENT, "NULL");
+    mimo_partition_destroy(partition);
+}
+
 Test(partition, cp_1_takes_any_length)
 {
     const int64_t all[] = {0, 1, 2, 3, 4, 5, 6};
@@ -589,6 +615,33 @@ Test(padding, rows_go_to_their_padded_places)
     padded[0] = 1;
     FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE,
           "begin at 0 and 1");
+}
+
+/* The last token of a sequence has no next one: what follows in the pack is another document. */
+Test(padding, labels_are_shifted_within_their_sequences)
+{
+    const int32_t cu[] = {0, 3, 3, 4, 8};
+    const int64_t tokens[] = {11, 12, 13, 21, 31, 32, 33, -100};
+    const int64_t expected[] = {12, 13, -100, -100, 32, 33, -100, -100};
+    int64_t out[8];
+    mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 8, 1);
+    mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
+    cr_assert_eq(mimo_partition_shift_labels(&to, &from, cu, 4, -100), MIMO_OK, "%s",
+                 mimo_last_error());
+    EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "shifted");
+    memcpy(out, tokens, sizeof out);
+    cr_assert_eq(mimo_partition_shift_labels(&to, &to, cu, 4, -100), MIMO_OK);
+    EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "in place");
+    const int32_t other[] = {0, 3, 2, 8};
+    mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I32, "t", 8, 1);
+    FAILS(mimo_partition_shift_labels(&to, &from, NULL, 4, 0), MIMO_ERR_ARGUMENT, "cu is NULL");
+    FAILS(mimo_partition_shift_labels(&to, &from, cu, -1, 0), MIMO_ERR_ARGUMENT, "-1 sequences");
+    FAILS(mimo_partition_shift_labels(&to, &from, other, 3, 0), MIMO_ERR_SHAPE, "decreases");
+    FAILS(mimo_partition_shift_labels(&to, &from, cu, 3, 0), MIMO_ERR_SHAPE, "to is i64 t[8]");
+    FAILS(mimo_partition_shift_labels(&narrow, &from, cu, 4, 0), MIMO_ERR_SHAPE, "i32", "i64");
+    FAILS(mimo_partition_shift_labels(&narrow, &narrow, cu, 4, INT64_C(1) << 31),
+          MIMO_ERR_ARGUMENT, "does not fit i32");
+    EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "a failed call wrote");
 }
 
 Test(padding, arguments_that_are_missing)

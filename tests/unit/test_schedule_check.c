@@ -63,12 +63,28 @@ Test(schedule_check, after_its_inputs)
     breaks(encoder, LISTS("E0 BF0 F0 B0 EB0 BB0"), "schedule: EB0 before BB0 (stage 0, step 4)");
 }
 
+static void holds(mimo_schedule_desc desc, const char *const *lists)
+{
+    mimo_schedule *schedule = written_out(desc, lists);
+    cr_assert_eq(mimo_schedule_check(schedule), MIMO_OK, "%s", mimo_last_error());
+    mimo_schedule_destroy(schedule);
+}
+
 Test(schedule_check, micro_batches_in_order)
 {
-    const mimo_schedule_desc desc = desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 1, 2);
-    breaks(desc, LISTS("F0 F1 I1 I0 W0 W1"), "schedule: I1 before I0 (stage 0, step 2)");
-    breaks(desc, LISTS("F0 F1 I0 I1 W1 W0"), "schedule: W1 before W0 (stage 0, step 4)");
+    mimo_schedule_desc desc = desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 1, 2);
+    breaks(
+        desc, LISTS("F0 F1 I1 I0 W0 W1"),
+        "schedule: I1 before I0 (stage 0, step 2): backwards of a chunk ascend by micro-batch, so "
+        "that gradients, which are sums, have the same bits under every schedule; any_order");
+    breaks(desc, LISTS("F0 F1 I0 I1 W1 W0"), "schedule: W1 before W0 (stage 0, step 4): backwards");
+    breaks(desc, LISTS("F1 F0 I0 I1 W0 W1"),
+           "schedule: F1 before F0 (stage 0, step 0): forwards of a chunk ascend by micro-batch");
+    desc.any_order = true;
+    holds(desc, LISTS("F0 F1 I1 I0 W0 W1"));
+    holds(desc, LISTS("F0 F1 B1 I0 W0"));
     breaks(desc, LISTS("F1 F0 I0 I1 W0 W1"), "schedule: F1 before F0 (stage 0, step 0)");
+    breaks(desc, LISTS("F0 F1 I1 W0 I0 W1"), "schedule: W0 before I0 (stage 0, step 3)");
 }
 
 Test(schedule_check, groups_held)

@@ -28,6 +28,9 @@ Test(schedule_csv, reads_a_table)
                  "stage 0: F0 I0 W0\n");
     expect_table(desc_of(MIMO_SCHEDULE_FORWARD, 1, 2), "0F0,0F1\n", MIMO_SCHEDULE_TEXT,
                  "stage 0: F0 F1\n");
+    expect_table(desc_of(MIMO_SCHEDULE_1F1B, 2, 1),
+                 "0F0,,0B0,0REDUCE_GRAD\n,1F0,1B0,1REDUCE_GRAD\n", MIMO_SCHEDULE_CSV,
+                 "0F0,0B0\n1F0,1B0\n");
 }
 
 /* A stage whose second chunk is the mirror of its first: the last chunk lies on stage 0. */
@@ -129,9 +132,28 @@ Test(schedule_csv, tables_that_are_none)
             "row 1, cell 3: chunk 3 beside chunk 2: a row has one of each 2 chunks of the model");
     refused(with_chunks(two, 2), "0F0,2F0,2B0,0B0\n1F0,1B0\n",
             "schedule: row 2 has no step of its chunk 1 of 2");
+    refused(one, "0F0,0B0,REDUCE_GRAD", "row 1, cell 3: 'REDUCE_GRAD' is no step");
+    refused(one, "0F0,0B0,0REDUCE_GRAD0", "row 1, cell 3: '0REDUCE_GRAD0' is no step");
     refused(one, "0F0,0B1", "schedule: B1 (stage 0, step 1) of 1 micro-batches");
     two.stages = 0;
     refused(two, "", "over pp=0");
+}
+
+/* Micro-batches that go back from the last one on. Groups of the encoder go back in order, so stage
+ * 0 holds all of them. */
+Test(schedule_csv, backwards_in_descending_order)
+{
+    static const char table[] = "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n";
+    mimo_schedule_desc desc = desc_of(MIMO_SCHEDULE_1F1B, 2, 3);
+    refused(desc, table, "schedule: B1 before B0 (stage 0, step 4): backwards of a chunk ascend");
+    desc.any_order = true;
+    expect_table(desc, table, MIMO_SCHEDULE_CSV, table);
+    expect_table(with_encoder(desc, 1, 0), table, MIMO_SCHEDULE_TEXT,
+                 "stage 0: E0 BF0 F0 E1 BF1 F1 E2 BF2 F2 B2 BB2 B1 BB1 B0 BB0 EB0 EB1 EB2\n"
+                 "stage 1: E0 BF0 E1 E2 BF1 F0 BF2 F1 F2 B2 B1 BB2 B0 BB1 BB0 EB0 EB1 EB2\n");
+    refused(with_encoder(desc, 1, 2), table,
+            "encoder_alive 2: stage 0 needs 3 groups before the first one is done");
+    refused(with_encoder(desc, 2, 1), table, "encoder_alive 1: stage 0 needs 2 groups");
 }
 
 /* Lists that stand in a table break the same rules as others. */

@@ -17,8 +17,7 @@ static const int64_t MICROSECOND = 1000, MILLISECOND = 1000000, SECOND = 1000000
 Test(waiter, naps, .timeout = 60)
 {
     for (int64_t still = 0; still <= 3200 * MICROSECOND; still += 10 * MICROSECOND)
-        cr_assert_eq(mimo_nap_after(still, 0), 0, "in the first 3.2 ms, after %ld ns",
-                     (long)still);
+        cr_assert_eq(mimo_nap_after(still, 0), 0, "in the first 3.2 ms, after %ld ns", (long)still);
     for (int64_t still = 3300 * MICROSECOND; still < 100 * SECOND; still += still / 7) {
         int64_t nap = mimo_nap_after(still, 0);
         cr_assert(nap > 0 && nap <= still / 64 && nap <= MILLISECOND, "%ld ns after %ld ns",
@@ -153,18 +152,38 @@ static void note_line(void *context, mimo_log_level level, const char *text)
 
 static void note_notice(mimo_comm *comm, int to, const mimo_notice *notice)
 {
-    cr_assert(to == 0 && notice->comm == comm->id && notice->calls == 7);
+    cr_assert(to >= 0 && to < 2 && to != comm->rank);
+    cr_assert(notice->comm == comm->id && notice->calls == 7);
     heard.told++;
 }
 
-static void name_rank_3(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity)
+/* Listeners from `silent` on wait as well. */
+static int silent;
+
+static bool is_taken(mimo_comm *comm, int to)
 {
-    cr_assert(call->comm == comm->id && call->calls == 7);
-    snprintf(text, capacity, "; no sign of rank 3");
+    (void)comm;
+    return to >= silent;
 }
 
-static const mimo_comm_backend telling_backend = {
-    .name = "telling", .send_notice = note_notice, .list_silent = name_rank_3};
+static bool told_of(mimo_comm *comm, int rank, const mimo_notice *call)
+{
+    cr_assert(comm->rank == 1 && rank == 0 && call->comm == comm->id && call->calls == 7);
+    return silent == 0;
+}
+
+static void name_below(mimo_comm *comm, const mimo_notice *call, int below, char *text,
+                       size_t capacity)
+{
+    cr_assert(call->comm == comm->id && call->calls == 7);
+    snprintf(text, capacity, "; none below %d", below);
+}
+
+static const mimo_comm_backend telling_backend = {.name = "telling",
+                                                  .send_notice = note_notice,
+                                                  .took_notice = is_taken,
+                                                  .heard_from = told_of,
+                                                  .list_silent = name_below};
 
 /* Wait for so long that lines are due at 1, 2 and 4 times 20 ms, and none at 8 times. */
 static void wait_long(int rank, int64_t stall)
@@ -174,28 +193,48 @@ static void wait_long(int rank, int64_t stall)
     heard = (said){0};
     mimo_log_set(note_line, NULL);
     it.family.stall = stall * MILLISECOND;
+    it.family.rank = 10 + rank;
     it.comm = (mimo_comm){.backend = &telling_backend,
                           .family = &it.family,
                           .rank = rank,
                           .size = 4,
                           .id = 0xbed,
+                          .renumbered = true,
                           .calls = 7};
     while (it.waiter.clock.waited < 5 * stall * MILLISECOND)
         cr_assert_eq(mimo_waiter_step(&it.waiter, &it.comm), MIMO_OK, "%s", mimo_last_error());
     mimo_log_set(NULL, NULL);
 }
 
-/* The lowest rank names the silent ones; the others tell it, at half the times, and name nobody. */
+/* The lowest rank names the silent ones. The others tell it and rank 1, at half the times, and name
+ * nobody, unless rank 0 is silent: then rank 1 does, and where that is silent too, all. */
 Test(waiter, says_that_it_lasts, .timeout = 60)
 {
-    wait_long(0, 20);
-    cr_assert(heard.lines == 3 && heard.told == 0, "%d lines, told %d", heard.lines, heard.told);
-    cr_assert_str_eq(heard.first, "the call: rank 0 of 4 has waited 0.02 s in communicator bed; "
-                                  "no sign of rank 3");
-    cr_assert(strstr(heard.last, "has waited 0.08 s in"), "%s", heard.last);
-    wait_long(2, 20);
-    cr_assert(heard.lines == 3 && heard.told == 4, "%d lines, told %d", heard.lines, heard.told);
-    cr_assert_str_eq(heard.first, "the call: rank 2 of 4 has waited 0.02 s in communicator bed");
+    static const struct {
+        int rank, silent, told;
+        const char *names;
+    } rows[] = {
+        {0, 0, 4, "; none below 4"},
+        {1, 0, 4, ""},
+        {1, 1, 4, "; none below 4"},
+        {2, 0, 8, ""},
+        {2, 1, 8, ""},
+        {2, 2, 8, "; none below 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "the call: rank %d of 4 (rank %d of communicator 0) has waited 0.02 s in "
+                 "communicator bed%s%s",
+                 rows[i].rank, 10 + rows[i].rank, rows[i].names,
+                 rows[i].names[0] ? " of communicator 0" : "");
+        silent = rows[i].silent;
+        wait_long(rows[i].rank, 20);
+        cr_assert_eq(heard.lines, 3, "%d lines", heard.lines);
+        cr_assert_eq(heard.told, rows[i].told, "told %d", heard.told);
+        cr_assert_str_eq(heard.first, expected);
+        cr_assert(strstr(heard.last, "has waited 0.08 s in"), "%s", heard.last);
+    }
 }
 
 Test(waiter, says_nothing_where_nobody_asks, .timeout = 60)

@@ -26,6 +26,14 @@ static bool is_name(const char *text)
     return text && text[0] && utf8_printable(text, strlen(text)) == strlen(text);
 }
 
+bool adapter_is_router(const char *name, size_t length)
+{
+    static const char router[] = "router";
+    size_t bytes = sizeof router - 1;
+    return length >= bytes && memcmp(name + length - bytes, router, bytes) == 0 &&
+           (length == bytes || name[length - bytes - 1] == '.');
+}
+
 /* ------------------------------------------- writing ------------------------------------------ */
 
 enum {
@@ -202,6 +210,12 @@ static const char *spell(value_text out, const cJSON *value)
     return out;
 }
 
+/* The same of a key, which is any text. */
+static const char *spell_name(value_text out, char *key)
+{
+    return spell(out, &(cJSON){.type = cJSON_String, .valuestring = key});
+}
+
 /* The value of a key; NULL where there is none, or null. */
 static mimo_status find(const cJSON **out, const cJSON *object, const char *key)
 {
@@ -220,26 +234,55 @@ static mimo_status find_needed(const cJSON **out, const cJSON *object, const cha
     return MIMO_OK;
 }
 
-/* Keys that change what an adapter computes, or what has one. This program computes what it is for
- * one value of each: `only`. */
-static const struct {
+/* All keys that are known, and the one value that is taken; NULL: any, because the value is read
+ * below, or says nothing of what an adapter computes and which layers have one. The settings of
+ * initial values (loftq_config and so on) have done their work: check_initial reads whether the
+ * base weights are other ones since. */
+static const struct known_key {
     const char *key, *only;
-} only_values[] = {
+} known_keys[] = {
+    {"alora_invocation_tokens", "null"},
+    {"alpha_pattern", "{}"},
+    {"arrow_config", "null"},
+    {"auto_mapping", NULL},
+    {"base_model_name_or_path", NULL},
+    {"bias", "\"none\""},
+    {"corda_config", NULL},
+    {"ensure_weight_tying", "false"},
+    {"eva_config", NULL},
+    {"exclude_modules", "null"},
+    {"fan_in_fan_out", "false"},
+    {"inference_mode", NULL},
+    {"init_lora_weights", NULL},
+    {"kasa_config", "null"},
+    {"layer_replication", "null"},
+    {"layers_pattern", "null"},
+    {"layers_to_transform", "null"},
+    {"loftq_config", NULL},
+    {"lora_alpha", NULL},
+    {"lora_bias", "false"},
+    {"lora_dropout", NULL},
+    {"lora_ga_config", NULL},
+    {"megatron_config", "null"},
+    {"megatron_core", NULL}, /* a module's name, for megatron_config */
+    {HASHES, NULL},
+    {"modules_to_save", "null"},
+    {"monteclora_config", "null"},
+    {"peft_type", "\"LORA\""},
+    {"peft_version", NULL},
+    {"qalora_group_size", NULL}, /* for use_qalora */
+    {"r", NULL},
+    {"rank_pattern", "{}"},
+    {"revision", NULL},
+    {"target_modules", NULL},
+    {"target_parameters", "null"},
+    {"task_type", NULL},
+    {"trainable_token_indices", "null"},
+    {"use_bdlora", "null"},
     {"use_dora", "false"},
     {"use_qalora", "false"},
-    {"lora_bias", "false"},
-    {"fan_in_fan_out", "false"},
-    {"bias", "\"none\""},
-    {"modules_to_save", "null"},
-    {"rank_pattern", "{}"},
-    {"alpha_pattern", "{}"},
-    {"layer_replication", "null"},
-    {"alora_invocation_tokens", "null"},
-    {"arrow_config", "null"},
-    {"exclude_modules", "null"},
-    {"layers_to_transform", "null"},
-    {"target_parameters", "null"},
-    {"trainable_token_indices", "null"},
+    {"use_rslora", NULL},
+    {"velora_config", "null"},
 };
 
 /* Nothing that could be asked for. */
@@ -261,26 +304,62 @@ static bool keeps_base(const cJSON *initial)
            is_text(initial, "orthogonal");
 }
 
-static mimo_status check_kind(const cJSON *object)
+static const struct known_key *find_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+        if (strcmp(known_keys[i].key, key) == 0)
+            return &known_keys[i];
+    return NULL;
+}
+
+static bool fits(const cJSON *value, const char *only)
+{
+    size_t length = strlen(only);
+    if (only[0] != '"')
+        return is_empty(value);
+    return cJSON_IsString(value) && strlen(value->valuestring) == length - 2 &&
+           memcmp(value->valuestring, only + 1, length - 2) == 0;
+}
+
+/* A value of null asks for nothing, whatever the key. */
+static mimo_status check_key(const cJSON *object, const cJSON *value)
+{
+    value_text spelled, name;
+    const cJSON *once;
+    const struct known_key *known = find_known(value->string);
+    if (cJSON_IsNull(value))
+        return MIMO_OK;
+    CHECK(known, MIMO_ERR_UNSUPPORTED,
+          "%s is %s, a setting that this program does not know: what it does to the adapter would "
+          "be missing",
+          spell_name(name, value->string), spell(spelled, value));
+    TRY(json_member(&once, object, known->key));
+    CHECK(!known->only || fits(value, known->only), MIMO_ERR_UNSUPPORTED,
+          "\"%s\" is %s, and this program takes only %s", known->key, spell(spelled, value),
+          known->only);
+    return MIMO_OK;
+}
+
+static mimo_status check_initial(const cJSON *object)
 {
     value_text spelled;
     const cJSON *value;
-    TRY(find_needed(&value, object, "peft_type"));
-    CHECK(is_text(value, "LORA"), MIMO_ERR_UNSUPPORTED,
-          "\"peft_type\" is %s, and this program takes only \"LORA\"", spell(spelled, value));
-    for (size_t i = 0; i < sizeof only_values / sizeof *only_values; i++) {
-        const char *key = only_values[i].key, *only = only_values[i].only;
-        TRY(find(&value, object, key));
-        bool fits = !value || (only[0] == '"' ? is_text(value, "none") : is_empty(value));
-        CHECK(fits, MIMO_ERR_UNSUPPORTED, "\"%s\" is %s, and this program takes only %s", key,
-              spell(spelled, value), only);
-    }
     TRY(find(&value, object, "init_lora_weights"));
     CHECK(!value || keeps_base(value), MIMO_ERR_UNSUPPORTED,
           "\"init_lora_weights\" is %s, which changes the base weights, and this program takes "
           "them as they are",
           spell(spelled, value));
     return MIMO_OK;
+}
+
+/* The kind comes first: another one has keys of its own. */
+static mimo_status check_keys(const cJSON *object)
+{
+    const cJSON *item, *kind;
+    TRY(find_needed(&kind, object, "peft_type"));
+    TRY(check_key(object, kind));
+    cJSON_ArrayForEach(item, object) TRY(check_key(object, item));
+    return check_initial(object);
 }
 
 static mimo_status read_numbers(struct adapter_config *config, const cJSON *object)
@@ -325,8 +404,26 @@ static mimo_status read_hashes(struct adapter_config *config, const cJSON *objec
     TRY(find(&value, object, HASHES));
     CHECK(!value || cJSON_IsObject(value), MIMO_ERR_IO, "\"" HASHES "\" is %s, and no object",
           spell(spelled, value));
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value)
+        CHECK(strcmp(item->string, BASE) == 0 || strcmp(item->string, TENSORS) == 0, MIMO_ERR_IO,
+              "\"" HASHES "\" has %s, which this program does not know",
+              spell_name(spelled, item->string));
     TRY(read_hash(config->base, value, BASE));
     return read_hash(config->tensors, value, TENSORS);
+}
+
+/* copy_config leaves routers out. */
+static mimo_status check_more_than_routers(const cJSON *targets)
+{
+    value_text spelled;
+    const cJSON *item;
+    bool others = cJSON_IsString(targets);
+    cJSON_ArrayForEach(item, targets) others =
+        others || !adapter_is_router(item->valuestring, strlen(item->valuestring));
+    CHECK(others, MIMO_ERR_UNSUPPORTED,
+          "\"target_modules\" is %s, and routers have no adapters here", spell(spelled, targets));
+    return MIMO_OK;
 }
 
 static mimo_status find_targets(const cJSON **out, const cJSON *object)
@@ -350,7 +447,7 @@ static mimo_status find_targets(const cJSON **out, const cJSON *object)
               spell(spelled, item));
     }
     *out = value;
-    return MIMO_OK;
+    return check_more_than_routers(value);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -380,6 +477,8 @@ static mimo_status copy_config(struct adapter_config **out, const struct adapter
     count = 0;
     cJSON_ArrayForEach(item, targets)
     {
+        if (adapter_is_router(item->valuestring, strlen(item->valuestring)))
+            continue;
         list[count++] = strcpy(text, item->valuestring);
         text += strlen(text) + 1;
     }
@@ -399,7 +498,7 @@ static mimo_status understand(struct adapter_config **out, const cJSON *object)
     struct adapter_config numbers = {0};
     const cJSON *targets = NULL;
     CHECK(cJSON_IsObject(object), MIMO_ERR_IO, "it is no JSON object");
-    TRY(check_kind(object));
+    TRY(check_keys(object));
     TRY(read_numbers(&numbers, object));
     TRY(read_hashes(&numbers, object));
     TRY(find_targets(&targets, object));

@@ -3,9 +3,10 @@
  *
  * What is written is, byte for byte, Python's json.dumps(indent=2, sort_keys=True) of the same
  * values. Of a file that is read, five values matter: r, lora_alpha, use_rslora, target_modules,
- * and "mimo_bridge" with the hashes. PEFT ignores that one, with a warning. Keys that ask for
- * something that this program does not do are refused, with the file, the key and the value in the
- * sentence. All other keys are ignored: each release of PEFT adds some.
+ * and "mimo_bridge" with the hashes. PEFT ignores that one, with a warning. Other keys are taken
+ * where they are known to change nothing, with the values that change nothing. Any other key is
+ * refused, with the file, the key and the value in the sentence: each release of PEFT adds some
+ * that change what an adapter computes. A value of null asks for nothing, whatever the key.
  *
  * All functions are local: every rank reads the same file and comes to the same result.
  */
@@ -13,6 +14,7 @@
 #define TRAIN_ADAPTER_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <mimo/status.h>
@@ -41,6 +43,11 @@ struct adapter_config {
     adapter_hash tensors; /* of the file beside this one */
 };
 
+/** Whether the first `length` letters of a layer's name, or of a target, are a router's: they are
+ *  "router" or end with ".router". Routers have no adapters here. PEFT's "all-linear" gives them
+ *  some, whose B is 0 until they are trained. Pure. */
+bool adapter_is_router(const char *name, size_t length);
+
 void adapter_hash_print(adapter_hash out, uint64_t hash);
 
 /** The text of the file, without a newline at the end. The caller releases it with memory_release.
@@ -48,11 +55,12 @@ void adapter_hash_print(adapter_hash out, uint64_t hash);
 mimo_status adapter_config_text(char **out, const struct adapter_config *config);
 
 /** Understand the text of a file; `path` is for sentences. The caller releases *out, targets
- *  included, with memory_release, as one piece. Repeated targets are kept once.
+ *  included, with memory_release, as one piece. Repeated targets are kept once. Routers are left
+ *  out (adapter_is_router): PEFT makes a list of its "all-linear", with routers in it.
  *
  *  Errors: MIMO_ERR_IO (no JSON object; a value that is missing, of another type, or out of range),
- *  MIMO_ERR_UNSUPPORTED (an adapter of another kind than this program has), MIMO_ERR_MEMORY. On
- *  failure *out stays as it was. */
+ *  MIMO_ERR_UNSUPPORTED (an adapter of another kind than this program has; a key that is not known;
+ *  targets that are all routers), MIMO_ERR_MEMORY. On failure *out stays as it was. */
 mimo_status adapter_config_parse(struct adapter_config **out, const char *text, int64_t length,
                                  const char *path);
 

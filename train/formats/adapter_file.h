@@ -5,8 +5,10 @@
  *   adapter_model.safetensors    "base_model.model." + name: both factors of each layer, F32
  *
  * No file system replaces two files at once. So the configuration has a hash of the tensors and is
- * put in its place after them: where a process died in between, the reader sees that the old
- * configuration is not that of the new tensors. It would read another alpha.
+ * put in its place after them. Where a process died in between, the reader sees that the old
+ * configuration, with another alpha perhaps, is not that of the new tensors, and takes the new one
+ * from where the writer left it (adapter_pair.h). The next writer puts it in its place. Other
+ * programs read the old one until then.
  *
  * Python's safetensors and PEFT write the same bytes, except the hashes. Rows of a B lie in the
  * order of the rows of the layer's weight in a checkpoint.
@@ -62,8 +64,9 @@ mimo_status adapter_read_config(struct adapter_config **out, struct file_content
                                 const char *folder);
 
 /** Open the tensors of the adapter in `folder`, and check that they are the model's: each once,
- *  with or without the prefix "base_model.model.", and no other; and that they have the hash of the
- *  configuration, where it has one. `tensors` is copied.
+ *  with or without the prefix "base_model.model.", and no other, except factors of routers whose B
+ *  is 0, which do nothing and are left out; and that they have the hash of the configuration, where
+ *  it has one. `tensors` is copied.
  *
  *  Errors, each with the file and the tensor:
  *    MIMO_ERR_NOT_FOUND    there is no such file
@@ -71,7 +74,7 @@ mimo_status adapter_read_config(struct adapter_config **out, struct file_content
  *                          the configuration was saved with other tensors
  *    MIMO_ERR_EXISTS       a tensor is there with the prefix and without
  *    MIMO_ERR_SHAPE        a shape is another; a factor has another rank than the configuration
- *    MIMO_ERR_UNSUPPORTED  a dtype other than F32, F16 and BF16
+ *    MIMO_ERR_UNSUPPORTED  a dtype other than F32, F16 and BF16; a router's B that is not 0
  *    MIMO_ERR_MEMORY
  *  On failure *out stays as it was. */
 mimo_status adapter_open(adapter_file **out, const char *folder,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/formats/adapter_format.h"
+#include "train/formats/adapter_pair.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/safetensors_format.h"
 #include "train/support/train_memory.h"
@@ -20,7 +21,7 @@ mimo_status adapter_read_config(struct adapter_config **out, struct file_content
                                 const char *folder)
 {
     char *path;
-    TRY(adapter_path(&path, folder, ADAPTER_CONFIG_NAME));
+    TRY(adapter_config_path(&path, folder));
     mimo_status status = adapter_config_read(out, content, path);
     memory_release(path);
     return status;
@@ -35,12 +36,21 @@ struct comparison {
     char *key;  /* room for the longest name with the prefix */
 };
 
+static mimo_status check_kind(const char *path, const struct safetensors_tensor *got)
+{
+    CHECK(got->ndim == 2, MIMO_ERR_IO, "adapter %s: tensor %s has %d dimensions, and not 2", path,
+          got->name, got->ndim);
+    CHECK(got->dtype == MIMO_F32 || got->dtype == MIMO_F16 || got->dtype == MIMO_BF16,
+          MIMO_ERR_UNSUPPORTED, "adapter %s: tensor %s is %s, and neither F32 nor F16 nor BF16",
+          path, got->name, safetensors_dtype_text(got->dtype));
+    return MIMO_OK;
+}
+
 static mimo_status check_tensor(const struct comparison *with, const struct safetensors_tensor *got,
                                 const struct adapter_tensor *wanted)
 {
     const char *path = with->path, *name = got->name;
-    CHECK(got->ndim == 2, MIMO_ERR_IO, "adapter %s: tensor %s has %d dimensions, and not 2", path,
-          name, got->ndim);
+    TRY(check_kind(path, got));
     int dim = adapter_rank_dimension(wanted->name);
     CHECK(dim < 0 || got->shape[dim] == with->rank, MIMO_ERR_SHAPE,
           "adapter %s: tensor %s has the shape [%" PRId64 ", %" PRId64 "], of rank %" PRId64
@@ -50,9 +60,6 @@ static mimo_status check_tensor(const struct comparison *with, const struct safe
           "adapter %s: tensor %s has the shape [%" PRId64 ", %" PRId64
           "], and not that of the model, [%" PRId64 ", %" PRId64 "]",
           path, name, got->shape[0], got->shape[1], wanted->shape[0], wanted->shape[1]);
-    CHECK(got->dtype == MIMO_F32 || got->dtype == MIMO_F16 || got->dtype == MIMO_BF16,
-          MIMO_ERR_UNSUPPORTED, "adapter %s: tensor %s is %s, and neither F32 nor F16 nor BF16",
-          path, name, safetensors_dtype_text(got->dtype));
     return MIMO_OK;
 }
 
@@ -73,15 +80,65 @@ static mimo_status find_tensor(int64_t *place, const struct comparison *with,
     return check_tensor(with, safetensors_at(with->file, *place), wanted);
 }
 
+/* Elements of a tensor, widened exactly. */
+static mimo_status read_floats(const safetensors_file *file, int64_t place, int64_t first,
+                               int64_t count, float *to)
+{
+    enum { AT_ONCE = 1024 };
+    uint16_t halves[AT_ONCE];
+    mimo_dtype dtype = safetensors_at(file, place)->dtype;
+    if (dtype == MIMO_F32)
+        return safetensors_read(file, place, first, count, to);
+    for (int64_t done = 0; done < count;) {
+        int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
+        TRY(safetensors_read(file, place, first + done, some, halves));
+        for (int64_t i = 0; i < some; i++)
+            to[done + i] = dtype == MIMO_BF16 ? widen_bf16(halves[i]) : widen_f16(halves[i]);
+        done += some;
+    }
+    return MIMO_OK;
+}
+
+/* Where B is 0 an adapter does nothing. */
+static mimo_status check_zero(const struct comparison *with, int64_t place)
+{
+    enum { AT_ONCE = 1024 };
+    float values[AT_ONCE];
+    const struct safetensors_tensor *got = safetensors_at(with->file, place);
+    int64_t count = got->shape[0] * got->shape[1];
+    for (int64_t done = 0; done < count; done += AT_ONCE) {
+        int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
+        TRY(read_floats(with->file, place, done, some, values));
+        for (int64_t i = 0; i < some; i++)
+            CHECK(values[i] == 0, MIMO_ERR_UNSUPPORTED,
+                  "adapter %s: element %" PRId64
+                  " of tensor %s is %g, and routers have no adapters here, except of zeros",
+                  with->path, done + i, got->name, (double)values[i]);
+    }
+    return MIMO_OK;
+}
+
+/* What the model has no layer for is refused, and left out where it is a router's and does
+ * nothing. */
+static mimo_status check_other(const struct comparison *with, int64_t place)
+{
+    const struct safetensors_tensor *got = safetensors_at(with->file, place);
+    int dim = adapter_rank_dimension(got->name);
+    const char *tail = dim >= 0 ? strstr(got->name, ".lora_") : NULL;
+    CHECK(tail && adapter_is_router(got->name, (size_t)(tail - got->name)), MIMO_ERR_IO,
+          "adapter %s has a tensor %s that this model has no layer for", with->path, got->name);
+    TRY(check_kind(with->path, got));
+    return dim == 1 ? check_zero(with, place) : MIMO_OK;
+}
+
 static mimo_status find_tensors(int64_t *places, const struct comparison *with,
                                 const struct adapter_tensors *list)
 {
     for (int64_t i = 0; i < list->count; i++)
         TRY(find_tensor(&places[i], with, &list->tensors[i]));
     for (int64_t i = 0; i < safetensors_count(with->file); i++)
-        CHECK(with->used[i], MIMO_ERR_IO,
-              "adapter %s has a tensor %s that this model has no layer for", with->path,
-              safetensors_at(with->file, i)->name);
+        if (!with->used[i])
+            TRY(check_other(with, i));
     return MIMO_OK;
 }
 
@@ -122,29 +179,10 @@ mimo_status adapter_open_tensors(adapter_file **out, const char *path, int64_t r
     return MIMO_OK;
 }
 
-/* The tensors have 2 dimensions, of sizes that were compared. */
-static mimo_status hash_tensors(adapter_hash out, const safetensors_file *file)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensors_tensor *tensor = safetensors_at(file, i);
-        int64_t elements = tensor->shape[0] * tensor->shape[1];
-        int64_t size = (int64_t)mimo_dtype_size(tensor->dtype);
-        void *data;
-        TRY(memory_reserve(&data, elements, size));
-        mimo_status status = safetensors_read(file, i, 0, elements, data);
-        sum += status == MIMO_OK ? adapter_tensor_hash(i, data, elements * size) : 0;
-        memory_release(data);
-        TRY(status);
-    }
-    adapter_hash_print(out, sum);
-    return MIMO_OK;
-}
-
 static mimo_status check_hash(const adapter_file *file, const char *folder, const char *wanted)
 {
     adapter_hash found;
-    TRY(hash_tensors(found, file->file));
+    TRY(adapter_tensors_hash(found, file->file));
     CHECK(strcmp(found, wanted) == 0, MIMO_ERR_IO,
           "the files in %s are not of one adapter: " ADAPTER_TENSORS_NAME
           " has the hash %s, and " ADAPTER_CONFIG_NAME
@@ -176,22 +214,6 @@ mimo_status adapter_content(struct file_content *out, const adapter_file *file)
     return safetensors_content(out, file->file);
 }
 
-static mimo_status read_halves(const safetensors_file *file, int64_t place, int64_t first,
-                               int64_t count, float *to)
-{
-    enum { AT_ONCE = 1024 };
-    uint16_t halves[AT_ONCE];
-    bool brain = safetensors_at(file, place)->dtype == MIMO_BF16;
-    for (int64_t done = 0; done < count;) {
-        int64_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
-        TRY(safetensors_read(file, place, first + done, some, halves));
-        for (int64_t i = 0; i < some; i++)
-            to[done + i] = brain ? widen_bf16(halves[i]) : widen_f16(halves[i]);
-        done += some;
-    }
-    return MIMO_OK;
-}
-
 mimo_status adapter_read(const adapter_file *file, int64_t index, int64_t first, int64_t count,
                          float *to)
 {
@@ -200,9 +222,7 @@ mimo_status adapter_read(const adapter_file *file, int64_t index, int64_t first,
     int64_t place = file->places[index];
     const struct safetensors_tensor *tensor = safetensors_at(file->file, place);
     TRY(safetensors_check_slice(tensor, first, count));
-    if (tensor->dtype == MIMO_F32)
-        return safetensors_read(file->file, place, first, count, to);
-    return read_halves(file->file, place, first, count, to);
+    return read_floats(file->file, place, first, count, to);
 }
 
 void adapter_close(adapter_file *file)

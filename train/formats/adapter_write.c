@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/formats/adapter_format.h"
+#include "train/formats/adapter_pair.h"
 #include "train/formats/safetensors.h"
 #include "train/support/atomic_file.h"
 #include "train/support/train_memory.h"
@@ -149,6 +150,7 @@ static mimo_status begin(adapter_writer *writer, const char *folder,
 {
     TRY(check_ranks(list, config->rank));
     TRY(begin_folder(writer, folder));
+    TRY(adapter_pair_complete(folder)); /* before its missing half goes, as a dead process's */
     TRY(begin_config(writer, config));
     return begin_tensors(writer, list);
 }
@@ -180,17 +182,29 @@ mimo_status adapter_write(adapter_writer *writer, int64_t index, const float *wh
     return safetensors_write(writer->tensors, place->index, 0, place->elements, whole);
 }
 
+/* From the first rename on there are new tensors, for which the old configuration is none. */
+static mimo_status put_in_place(adapter_writer *writer)
+{
+    TRY(finish_config(writer));
+    TRY(atomic_file_sync(&writer->config_file));
+    mimo_status status = safetensors_commit(writer->tensors);
+    writer->tensors = NULL;
+    TRY(status);
+    writer->config_file.needed = true;
+    status = atomic_file_commit(&writer->config_file);
+    return status == MIMO_OK
+               ? MIMO_OK
+               : fail_prefix(status,
+                             "the adapter in %s is whole, but its configuration still has the "
+                             "name of an unfinished file: ",
+                             writer->folder);
+}
+
 mimo_status adapter_commit(adapter_writer *writer)
 {
     if (!writer)
         return MIMO_OK;
-    mimo_status status = finish_config(writer);
-    if (status == MIMO_OK) {
-        status = safetensors_commit(writer->tensors);
-        writer->tensors = NULL;
-    }
-    if (status == MIMO_OK)
-        status = atomic_file_commit(&writer->config_file);
+    mimo_status status = put_in_place(writer);
     if (status == MIMO_OK) { /* the folder stays */
         memory_release(writer->folder);
         writer->folder = NULL;

@@ -1,6 +1,7 @@
 #include "train/formats/safetensors_format.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,18 @@ const char *safetensors_dtype_text(mimo_dtype dtype)
         if (dtypes[i].dtype == dtype)
             return dtypes[i].text;
     return NULL;
+}
+
+const char *safetensors_describe(safetensors_kind out, const struct safetensors_tensor *tensor)
+{
+    size_t room = sizeof(safetensors_kind);
+    size_t used = (size_t)snprintf(out, room, "%s [", safetensors_dtype_text(tensor->dtype));
+    for (int i = 0; i < tensor->ndim && used < room; i++)
+        used += (size_t)snprintf(out + used, room - used, "%s%" PRId64, i > 0 ? ", " : "",
+                                 tensor->shape[i]);
+    if (used < room)
+        snprintf(out + used, room - used, "]");
+    return out;
 }
 
 mimo_status safetensors_dtype_parse(mimo_dtype *out, const char *text, const char *tensor)

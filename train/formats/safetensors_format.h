@@ -20,6 +20,10 @@ enum {
 /* "F32", ...; NULL for an unknown dtype. */
 const char *safetensors_dtype_text(mimo_dtype dtype);
 
+/* Dtype and shape as "F32 [3, 2]", cut where they are long; returns `out`. The dtype is known. */
+typedef char safetensors_kind[128];
+const char *safetensors_describe(safetensors_kind out, const struct safetensors_tensor *tensor);
+
 /* The dtype of a text; MIMO_ERR_UNSUPPORTED, naming the tensor, where mimo_dtype lacks it. */
 mimo_status safetensors_dtype_parse(mimo_dtype *out, const char *text, const char *tensor);
 

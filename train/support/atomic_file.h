@@ -4,7 +4,9 @@
  * leaves whatever stood at the path before.
  *
  * A path that is a symbolic link stays one: what it points to is replaced. A file that was there
- * keeps its owner, group and permissions; a new one has those that the umask leaves.
+ * keeps its owner, group and permissions; a new one has those that the umask leaves. In a sticky
+ * folder (/tmp) other users' links are not followed and other users' files are not replaced, as the
+ * kernel has it (link_target.h).
  *
  * An unfinished file is called PATH.unfinished-PID-N and is locked by its process. Where a process
  * died, it stays without a lock, and the next one that writes PATH removes it.
@@ -12,6 +14,7 @@
 #ifndef TRAIN_ATOMIC_FILE_H
 #define TRAIN_ATOMIC_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +26,8 @@ struct atomic_file {
     char *target;    /* the same, or what a link there points to */
     char *folder;    /* in which the target lies */
     char *temporary; /* the unfinished file */
+    bool needed;     /* it stays where it cannot be put in its place: another file is useless
+                        without it. The caller sets it */
 };
 
 #define ATOMIC_FILE_INIT \
@@ -44,10 +49,15 @@ mimo_status atomic_file_write_at(struct atomic_file *file, const void *data, siz
 /* Reserve the disk space of the first `bytes` bytes, so that a full disk shows now. */
 mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes);
 
-/* Flush to disk, rename into place, release. On failure nothing is left behind either. */
+/* Flush to disk under the unfinished name. */
+mimo_status atomic_file_sync(struct atomic_file *file);
+
+/* Flush to disk, rename into place, release. On failure nothing is left behind either, unless it is
+ * needed. */
 mimo_status atomic_file_commit(struct atomic_file *file);
 
-/* Remove the unfinished file and release; after a commit, or twice, it does nothing. */
+/* Remove the unfinished file, unless it is needed, and release; after a commit, or twice, it does
+ * nothing. */
 void atomic_file_discard(struct atomic_file *file);
 
 /* Whether a file could be written now, as far as opening it tells. Leaves nothing behind. */

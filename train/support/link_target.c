@@ -1,15 +1,24 @@
+#define _GNU_SOURCE /* O_PATH */
+
 #include "train/support/link_target.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "train/support/folders.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
 enum { MOST_LINKS = 40, LINK_CAPACITY = 4096 };
+
+bool planted_by_another(const struct stat *folder, const struct stat *entry)
+{
+    bool anybody = (folder->st_mode & S_ISVTX) != 0 && (folder->st_mode & S_IWOTH) != 0;
+    return anybody && entry->st_uid != geteuid() && entry->st_uid != folder->st_uid;
+}
 
 /* Relative links count from the folder in which the link lies. */
 static mimo_status beside(char **out, const char *link, const char *text)
@@ -22,15 +31,39 @@ static mimo_status beside(char **out, const char *link, const char *text)
     return MIMO_OK;
 }
 
+/* Who owns the link at `path` and its folder, and the link's text; false where there is no link.
+ * All is of one open link: nobody can put another one in its place in between. */
+static bool read_link(char text[LINK_CAPACITY], struct stat *folder, struct stat *link, int above,
+                      const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    int fd = openat(above, slash ? slash + 1 : path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t length = -1;
+    if (fd >= 0 && fstat(above, folder) == 0 && fstat(fd, link) == 0 && S_ISLNK(link->st_mode))
+        length = readlinkat(fd, "", text, LINK_CAPACITY - 1);
+    if (fd >= 0)
+        close(fd);
+    text[length < 0 ? 0 : length] = '\0';
+    return length >= 0;
+}
+
 /* Where `path` is a link, *path becomes what it points to, and *moved true. */
 static mimo_status follow(char **path, bool *moved)
 {
-    char text[LINK_CAPACITY], *next;
-    ssize_t length = readlink(*path, text, sizeof text - 1);
-    *moved = length >= 0;
+    char text[LINK_CAPACITY], *folder, *next;
+    struct stat of_folder, of_link;
+    TRY(folder_of(&folder, *path));
+    int above = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    memory_release(folder);
+    *moved = above >= 0 && read_link(text, &of_folder, &of_link, above, *path);
+    if (above >= 0)
+        close(above);
     if (!*moved)
         return MIMO_OK;
-    text[length] = '\0';
+    CHECK(!planted_by_another(&of_folder, &of_link), MIMO_ERR_IO,
+          "cannot write %s: it is a link of user %ld, in a folder where anybody may leave one, and "
+          "is not followed",
+          *path, (long)of_link.st_uid);
     TRY(beside(&next, *path, text));
     memory_release(*path);
     *path = next;

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -59,14 +58,34 @@ mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_
     return MIMO_OK;
 }
 
-static void remove_where_dead(int folder, const char *name)
+/* Locked, where no process has it open; otherwise -1. The caller closes it. */
+static int lock_dead(int folder, const char *name)
 {
     struct stat found;
     int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void remove_where_dead(int folder, const char *name)
+{
+    int fd = lock_dead(folder, name);
     if (fd < 0)
         return;
-    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        (void)unlinkat(folder, name, 0);
+    (void)unlinkat(folder, name, 0);
+    close(fd);
+}
+
+void unfinished_file_adopt(const char *name, const char *path)
+{
+    int fd = lock_dead(AT_FDCWD, name);
+    if (fd < 0)
+        return;
+    (void)rename(name, path);
     close(fd);
 }
 
@@ -81,6 +100,41 @@ static bool is_unfinished(const char *entry, const char *name)
     const char *second = numbers + first + (numbers[first] == '-');
     return first > 0 && numbers[first] == '-' && *second &&
            strspn(second, "0123456789") == strlen(second);
+}
+
+/* FOLDER/ENTRY as `path` spells its folder. */
+static mimo_status name_beside(char **out, const char *path, const char *entry)
+{
+    const char *slash = strrchr(path, '/');
+    size_t before = slash ? (size_t)(slash - path) + 1 : 0, room = before + strlen(entry) + 1;
+    TRY(memory_reserve(out, (int64_t)room, 1));
+    snprintf(*out, room, "%.*s%s", (int)before, path, entry);
+    return MIMO_OK;
+}
+
+mimo_status unfinished_file_find(char **out, const char *folder, const char *path,
+                                 bool (*takes)(void *context, const char *name), void *context)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    mimo_status status = MIMO_OK;
+    char *found = NULL;
+    DIR *opened = opendir(folder);
+    for (struct dirent *entry; opened && !found && (entry = readdir(opened));) {
+        if (!is_unfinished(entry->d_name, name))
+            continue;
+        status = name_beside(&found, path, entry->d_name);
+        if (status != MIMO_OK)
+            break;
+        if (!takes(context, found)) {
+            memory_release(found);
+            found = NULL;
+        }
+    }
+    if (opened)
+        closedir(opened);
+    if (status == MIMO_OK)
+        *out = found;
+    return status;
 }
 
 void unfinished_file_remove_dead(const char *folder, const char *path)

@@ -5,6 +5,7 @@
 #ifndef TRAIN_UNFINISHED_FILE_H
 #define TRAIN_UNFINISHED_FILE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include <mimo/status.h>
@@ -13,6 +14,15 @@
  *  of `mode`. The caller closes *fd, and releases *name, once the file is removed or has another
  *  name. MIMO_ERR_IO, MIMO_ERR_MEMORY. */
 mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_t mode);
+
+/** *out, the caller's to release, is one of the unfinished files of `path`, which lies in `folder`,
+ *  that takes(context, its name) takes; NULL: there is none. MIMO_ERR_MEMORY. */
+mimo_status unfinished_file_find(char **out, const char *folder, const char *path,
+                                 bool (*takes)(void *context, const char *name), void *context);
+
+/** Rename one to `path`, unless a process has it open: then that one will. What cannot be renamed
+ *  stays. */
+void unfinished_file_adopt(const char *name, const char *path);
 
 /** Remove those of `path`, which lies in `folder`, that no process has open. What cannot be removed
  *  stays: it is in nobody's way. */

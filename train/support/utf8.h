@@ -37,6 +37,13 @@ static inline size_t utf8_next(const char *text, size_t length, uint32_t *code)
     return bytes;
 }
 
+/* Control characters, ends of lines, turns of direction: what core/visible.h shows as escapes. */
+static inline int utf8_is_control(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
 /* How many leading bytes of text[0 .. length) are well-formed and printable (no control
  * characters); `length` where all are. */
 static inline size_t utf8_printable(const char *text, size_t length)
@@ -45,7 +52,7 @@ static inline size_t utf8_printable(const char *text, size_t length)
     while (at < length) {
         uint32_t code = 0;
         size_t bytes = utf8_next(text + at, length - at, &code);
-        if (bytes == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0))
+        if (bytes == 0 || utf8_is_control(code))
             break;
         at += bytes;
     }

@@ -9,8 +9,9 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/little_endian.h"
+#include "train/support/visible_text.h"
 
-enum { AT_ONCE = 1 << 16, SHAPE_TEXT = 128 };
+enum { AT_ONCE = 1 << 16 };
 
 typedef struct saved_pair {
     FILE *out;
@@ -109,18 +110,6 @@ static mimo_status compare_tensor(tensor_difference *found, const saved_pair *pa
 
 /* ------------------------------------------ headers ------------------------------------------- */
 
-/* "F32 [3, 2]" */
-static const char *describe(char text[SHAPE_TEXT], const struct safetensors_tensor *tensor)
-{
-    int used = snprintf(text, SHAPE_TEXT, "%s [", safetensors_dtype_text(tensor->dtype));
-    for (int i = 0; i < tensor->ndim && used < SHAPE_TEXT; i++)
-        used += snprintf(text + used, (size_t)(SHAPE_TEXT - used), "%s%" PRId64, i > 0 ? ", " : "",
-                         tensor->shape[i]);
-    if (used < SHAPE_TEXT)
-        snprintf(text + used, (size_t)(SHAPE_TEXT - used), "]");
-    return text;
-}
-
 static bool same_shape(const struct safetensors_tensor *a, const struct safetensors_tensor *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -139,7 +128,7 @@ static mimo_status check_names(const saved_pair *pair, int one, int other)
 
 static mimo_status check_comparable(const saved_pair *pair)
 {
-    char text[2][SHAPE_TEXT];
+    safetensors_kind text[2];
     const char *a = safetensors_metadata(pair->file[0], "step");
     const char *b = safetensors_metadata(pair->file[1], "step");
     CHECK(!a || !b || strcmp(a, b) == 0, MIMO_ERR_SHAPE,
@@ -151,7 +140,8 @@ static mimo_status check_comparable(const saved_pair *pair)
         const struct safetensors_tensor *x = safetensors_at(pair->file[0], i);
         const struct safetensors_tensor *y = safetensors_at(pair->file[1], i);
         CHECK(same_shape(x, y), MIMO_ERR_SHAPE, "tensor %s is %s in %s and %s in %s", x->name,
-              describe(text[0], x), pair->path[0], describe(text[1], y), pair->path[1]);
+              safetensors_describe(text[0], x), pair->path[0], safetensors_describe(text[1], y),
+              pair->path[1]);
     }
     return MIMO_OK;
 }
@@ -167,11 +157,13 @@ static int64_t print_metadata(const saved_pair *pair, int one)
         if (theirs && (one == 1 || strcmp(mine.value, theirs) == 0))
             continue;
         differing++;
-        if (theirs)
-            fprintf(pair->out, "metadata %s: %s in A, %s in B\n", mine.key, mine.value, theirs);
-        else
-            fprintf(pair->out, "metadata %s: %s in %s alone\n", mine.key, mine.value,
-                    one == 0 ? "A" : "B");
+        fputs("metadata ", pair->out);
+        visible_print(pair->out, mine.key);
+        fputs(": ", pair->out);
+        visible_print(pair->out, mine.value);
+        fputs(theirs ? " in A, " : " in ", pair->out);
+        visible_print(pair->out, theirs ? theirs : one == 0 ? "A" : "B");
+        fputs(theirs ? " in B\n" : " alone\n", pair->out);
     }
     return differing;
 }
@@ -207,9 +199,11 @@ static void print_place(FILE *out, const struct safetensors_tensor *tensor, int6
 static void print_tensor(const saved_pair *pair, const struct safetensors_tensor *tensor,
                          const tensor_difference *found)
 {
-    char text[SHAPE_TEXT];
+    safetensors_kind text;
     FILE *out = pair->out;
-    fprintf(out, "first tensor: %s, %s\n", tensor->name, describe(text, tensor));
+    fputs("first tensor: ", out);
+    visible_print(out, tensor->name);
+    fprintf(out, ", %s\n", safetensors_describe(text, tensor));
     fputs("  first element ", out);
     print_place(out, tensor, found->first);
     fputs(": ", out);

@@ -10,6 +10,7 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/input_file.h"
+#include "train/support/utf8.h"
 
 struct log_reader {
     FILE *file;
@@ -103,11 +104,21 @@ static mimo_status read_hash(const char **out, const log_reader *reader, const c
     return MIMO_OK;
 }
 
+/* Texts of a log are printed: they have no control characters. */
+static bool is_printable(const char *text)
+{
+    return text && utf8_printable(text, strlen(text)) == strlen(text);
+}
+
+static bool is_text(const cJSON *object, const char *key)
+{
+    return is_printable(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key)));
+}
+
 static bool is_described(const cJSON *tensor)
 {
     return is_hash(cJSON_GetObjectItemCaseSensitive(tensor, "params")) &&
-           cJSON_IsString(cJSON_GetObjectItemCaseSensitive(tensor, "module")) &&
-           cJSON_IsString(cJSON_GetObjectItemCaseSensitive(tensor, "rule")) &&
+           is_text(tensor, "module") && is_text(tensor, "rule") &&
            cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(tensor, "shape"));
 }
 
@@ -124,10 +135,26 @@ static mimo_status read_tensors(const cJSON **out, const log_reader *reader, con
     CHECK(!tensors || cJSON_IsObject(tensors), MIMO_ERR_IO,
           "line %" PRId64 " of %s has \"tensors\" that are no object", reader->line, reader->path);
     cJSON_ArrayForEach(tensor, tensors)
-        CHECK(is_sound(tensor), MIMO_ERR_IO,
+        CHECK(is_printable(tensor->string) && is_sound(tensor), MIMO_ERR_IO,
               "line %" PRId64 " of %s has a tensor \"%s\" that is not as the captioner writes it",
               reader->line, reader->path, tensor->string);
     *out = tensors;
+    return MIMO_OK;
+}
+
+/* The grids of modules by their names, as texts; and the order of additions. */
+static mimo_status read_topology(log_reader *reader, const cJSON *line)
+{
+    struct log_start *start = &reader->start;
+    const cJSON *order = cJSON_GetObjectItemCaseSensitive(line, "same_bits"), *grid;
+    start->grids = cJSON_GetObjectItemCaseSensitive(line, "grids");
+    cJSON_ArrayForEach(grid, start->grids) CHECK(
+        is_printable(cJSON_GetStringValue(grid)), MIMO_ERR_IO,
+        "line %" PRId64 " of %s has a grid that is no printable text", reader->line, reader->path);
+    CHECK(!order || is_printable(cJSON_GetStringValue(order)), MIMO_ERR_IO,
+          "line %" PRId64 " of %s has \"same_bits\" that is no printable text", reader->line,
+          reader->path);
+    start->same_bits = cJSON_GetStringValue(order);
     return MIMO_OK;
 }
 
@@ -138,9 +165,7 @@ static mimo_status read_start(log_reader *reader, const cJSON *line)
     TRY(read_whole(&start->micro_batches, reader, line, "micro_batches"));
     TRY(read_hash(&start->params, reader, line, "params"));
     TRY(read_tensors(&start->tensors, reader, line, is_described));
-    start->same_bits = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "same_bits"));
-    start->grids = cJSON_GetObjectItemCaseSensitive(line, "grids");
-    return MIMO_OK;
+    return read_topology(reader, line);
 }
 
 static mimo_status read_step(log_reader *reader, const cJSON *line)

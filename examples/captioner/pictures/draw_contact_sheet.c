@@ -124,7 +124,8 @@ static int count_right_words(const struct contact_cell *cell, int *words)
     return right;
 }
 
-/* Green where every letter is right, amber where some words are. */
+/* Green where every letter is right, amber where some words are. A name of the right words may have
+ * them in another order, or others between them. */
 static rgb_colour verdict(char label[LABEL_CAPACITY], const struct contact_cell *cell)
 {
     int words, right = count_right_words(cell, &words);
@@ -133,7 +134,10 @@ static rgb_colour verdict(char label[LABEL_CAPACITY], const struct contact_cell 
         snprintf(label, LABEL_CAPACITY, "%s, the same", who);
         return COLOUR_GREEN;
     }
-    snprintf(label, LABEL_CAPACITY, "%s, %d of %d words", who, right, words);
+    if (right == words)
+        snprintf(label, LABEL_CAPACITY, "%s, all words, in another order", who);
+    else
+        snprintf(label, LABEL_CAPACITY, "%s, %d of %d words", who, right, words);
     return right > 0 ? COLOUR_AMBER : COLOUR_RED;
 }
 

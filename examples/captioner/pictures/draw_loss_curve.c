@@ -14,6 +14,8 @@ static const double page_width = 860, page_height = 500, margin = 24;
 static const double bars_width = 250; /* beside the curve */
 static const double largest_loss = 1e9;
 static const double narrowest = 1e-5; /* span of losses, by the largest */
+static const double log_from = 8;     /* times the smallest loss that the largest has */
+static const double rounding = 1e-9;  /* of logarithms */
 static const double axis_room = 46;   /* left and below, for numbers and names */
 static const double legend_stroke = 30, legend_row = 19;
 static const double held_out_stroke = 1.4, dot_radius = 3;
@@ -27,6 +29,7 @@ struct frame {
     double left, top, width, height;
     double first, last; /* steps */
     double low, high;   /* losses */
+    bool logarithmic;   /* where losses of a run span several times the smallest one */
 };
 
 static double x_of(const struct frame *frame, double step)
@@ -36,7 +39,9 @@ static double x_of(const struct frame *frame, double step)
 
 static double y_of(const struct frame *frame, double loss)
 {
-    return frame->top + frame->height * (frame->high - loss) / (frame->high - frame->low);
+    double down = frame->logarithmic ? log(frame->high / loss) / log(frame->high / frame->low)
+                                     : (frame->high - loss) / (frame->high - frame->low);
+    return frame->top + frame->height * down;
 }
 
 /* 1, 2 or 5 times a power of ten, so that about TICKS of them make the span. */
@@ -66,7 +71,48 @@ static double held_out_at(const struct loss_curve *curve, int64_t i)
     return curve->held_out ? curve->held_out[i] : (double)NAN;
 }
 
-/* The spans of both axes. Losses begin at 0 where that costs less than half of the picture. */
+/* The next 1, 2 or 5 times a power of ten at or below `value`, at or above it, or behind a tick. */
+static double log_tick_below(double value)
+{
+    double power = pow(10, floor(log10(value) + rounding)), head = value / power * (1 + rounding);
+    return power * (head >= 5 ? 5 : head >= 2 ? 2 : 1);
+}
+
+static double log_tick_after(double tick)
+{
+    double power = pow(10, floor(log10(tick) + rounding)), head = tick / power;
+    return power * (head > 4 ? 10 : head > 1.5 ? 5 : 2);
+}
+
+/* A loss falls fast and then for a long time slowly: on a linear axis most of a run is a flat line
+ * at the bottom. */
+static bool set_log_span(struct frame *frame, double low, double high)
+{
+    frame->logarithmic = low > 0 && high > log_from * low;
+    if (!frame->logarithmic)
+        return false;
+    frame->low = log_tick_below(low);
+    frame->high = log_tick_below(high);
+    if (frame->high < high)
+        frame->high = log_tick_after(frame->high);
+    return true;
+}
+
+/* Losses begin at 0 where that costs less than half of the picture. */
+static void set_linear_span(struct frame *frame, double low, double high)
+{
+    double least = narrowest * fmax(1, fmax(fabs(low), fabs(high)));
+    if (high - low < least) { /* a flat line, in the middle */
+        low -= least / 2;
+        high += least / 2;
+    }
+    if (low >= 0 && low < high / 2)
+        low = 0;
+    double tick = tick_of(high - low);
+    frame->low = tick * floor(low / tick);
+    frame->high = tick * ceil(high / tick);
+}
+
 static void set_spans(struct frame *frame, const struct loss_curve *curve)
 {
     double low = INFINITY, high = -INFINITY;
@@ -80,16 +126,8 @@ static void set_spans(struct frame *frame, const struct loss_curve *curve)
         low = 0;
         high = 1;
     }
-    double least = narrowest * fmax(1, fmax(fabs(low), fabs(high)));
-    if (high - low < least) { /* a flat line, in the middle */
-        low -= least / 2;
-        high += least / 2;
-    }
-    if (low >= 0 && low < high / 2)
-        low = 0;
-    double tick = tick_of(high - low);
-    frame->low = tick * floor(low / tick);
-    frame->high = tick * ceil(high / tick);
+    if (!set_log_span(frame, low, high))
+        set_linear_span(frame, low, high);
     frame->first = curve->first_step > 1 ? (double)curve->first_step : 0;
     frame->last = (double)(curve->first_step + curve->count - 1);
     if (frame->last <= frame->first)
@@ -104,20 +142,41 @@ static void rule(const struct frame *frame, double x0, double y0, double x1, dou
     cairo_stroke(frame->cairo);
 }
 
-static void draw_loss_axis(const struct frame *frame)
+static void draw_loss_tick(const struct frame *frame, double loss, int digits)
+{
+    char text[LABEL_CAPACITY];
+    double y = y_of(frame, loss);
+    set_colour(frame->cairo, COLOUR_GRID, 1);
+    rule(frame, frame->left, y, frame->left + frame->width, y);
+    snprintf(text, sizeof text, "%.*f", digits, loss);
+    draw_text(frame->cairo, text, frame->left - 8, y + 4, TEXT_RIGHT, &tick_style);
+}
+
+static int digits_of(double tick)
+{
+    return tick < 1 ? (int)ceil(-log10(tick) - rounding) : 0;
+}
+
+static void draw_log_ticks(const struct frame *frame)
+{
+    for (double loss = frame->low; loss < frame->high * (1 + rounding); loss = log_tick_after(loss))
+        draw_loss_tick(frame, loss, digits_of(loss));
+}
+
+static void draw_linear_ticks(const struct frame *frame)
 {
     double tick = tick_of(frame->high - frame->low);
-    int digits = tick < 1 ? (int)ceil(-log10(tick) - 1e-9) : 0;
     int ticks = (int)lround((frame->high - frame->low) / tick);
-    for (int i = 0; i <= ticks; i++) {
-        char text[LABEL_CAPACITY];
-        double loss = frame->low + i * tick;
-        double y = y_of(frame, loss);
-        set_colour(frame->cairo, COLOUR_GRID, 1);
-        rule(frame, frame->left, y, frame->left + frame->width, y);
-        snprintf(text, sizeof text, "%.*f", digits, loss);
-        draw_text(frame->cairo, text, frame->left - 8, y + 4, TEXT_RIGHT, &tick_style);
-    }
+    for (int i = 0; i <= ticks; i++)
+        draw_loss_tick(frame, frame->low + i * tick, digits_of(tick));
+}
+
+static void draw_loss_axis(const struct frame *frame)
+{
+    if (frame->logarithmic)
+        draw_log_ticks(frame);
+    else
+        draw_linear_ticks(frame);
     cairo_save(frame->cairo);
     cairo_translate(frame->cairo, margin + 8, frame->top + frame->height / 2);
     cairo_rotate(frame->cairo, -1.57079632679489662);

@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "train/support/visible_text.h"
+
 enum {
     LINES_OF_A_RUN = 20,
     DEFAULT_COLUMNS = 80,
@@ -111,12 +113,13 @@ void progress_step(struct progress *progress, int64_t step, double loss, double 
 
 void progress_note(struct progress *progress, const char *format, ...)
 {
+    char note[VISIBLE_SENTENCE], shown[VISIBLE_SENTENCE];
     va_list arguments;
     progress_end(progress);
     va_start(arguments, format);
-    vfprintf(progress->stream, format, arguments);
+    vsnprintf(note, sizeof note, format, arguments);
     va_end(arguments);
-    fputc('\n', progress->stream);
+    fprintf(progress->stream, "%s\n", visible_text(shown, sizeof shown, note));
     fflush(progress->stream);
 }
 

@@ -37,7 +37,7 @@ void progress_begin(struct progress *progress, FILE *stream, enum progress_kind 
  *  run and are passed over. */
 void progress_step(struct progress *progress, int64_t step, double loss, double seconds);
 
-/** A line of its own, printf-like, in the middle of a run. */
+/** A line of its own, printf-like, in the middle of a run; texts of files are made visible. */
 MIMO_PRINTF(2, 3) void progress_note(struct progress *progress, const char *format, ...);
 
 /** End the bar's line, so that other text can follow; also in the middle of a run. */

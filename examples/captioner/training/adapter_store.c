@@ -7,6 +7,7 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/finite_values.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/model_hashes.h"
 #include "captioner/training/same_file.h"
 #include "train/nn/params/nn_whole.h"
@@ -173,8 +174,7 @@ static mimo_status read_all(const char *path, const lora_setup *setup, bridged_m
 }
 
 /* A base of the same sizes takes any adapter, and with one of another base it talks nonsense. */
-static mimo_status check_base(const char *path, const lora_setup *setup,
-                              const bridged_model *model)
+static mimo_status check_base(const char *path, const lora_setup *setup, const bridged_model *model)
 {
     const char *wanted = setup->config->base;
     adapter_hash found;
@@ -208,6 +208,7 @@ typedef struct save_state {
     nn_real *gathered; /* [largest], in the runtime's memory */
     adapter_hash base;
     target to;
+    file_wait wait; /* of a save; a probe has none */
 } save_state;
 
 static mimo_status create_target(save_state *save, const lora_setup *setup)
@@ -252,7 +253,7 @@ static mimo_status write_factor(const save_state *save, int64_t index)
 }
 
 /* Rank 0 gathers on after a failed write: the others count on it. */
-static mimo_status write_all(const save_state *save)
+static mimo_status write_all(save_state *save)
 {
     const factor_list *list = &save->list;
     const nn_whole_rooms rooms = {list->whole, list->slices, save->gathered};
@@ -261,12 +262,16 @@ static mimo_status write_all(const save_state *save)
         TRY(nn_whole_gather(&rooms, &list->places[i]));
         if (written == MIMO_OK)
             written = write_factor(save, i);
+        const int64_t *shape = list->tensors[i].shape;
+        TRY(file_wait_pass(&save->wait, shape[0] * shape[1] * (int64_t)sizeof *list->whole));
     }
     return written;
 }
 
-static mimo_status commit(target *to)
+static mimo_status write_files(save_state *save)
 {
+    target *to = &save->to;
+    TRY(write_all(save));
     mimo_status status = to->v1 ? lora_v1_commit(to->v1) : adapter_commit(to->folder);
     *to = (target){0};
     return status;
@@ -274,16 +279,13 @@ static mimo_status commit(target *to)
 
 mimo_status adapter_store_save(const char *path, const lora_setup *setup, bridged_model *model)
 {
-    mimo_comm *world = model->topology->world;
     save_state save = {.to.path = path};
     TRY(hash_base(save.base, model));
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, setup, model));
-    if (status == MIMO_OK) {
-        status = write_all(&save);
-        if (status == MIMO_OK)
-            status = commit(&save.to);
-        status = mimo_comm_agree(world, status);
-    }
+    TRY(file_wait_begin(&save.wait, model->topology->world, "save of %s", path));
+    mimo_status status = file_wait_agree(&save.wait, prepare_save(&save, setup, model));
+    if (status == MIMO_OK)
+        status = file_wait_agree(&save.wait, write_files(&save));
+    file_wait_end(&save.wait);
     release_save(&save);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "captioner/data/word_set.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/same_file.h"
 
 static struct sample_source source_of(const struct options *options)
@@ -17,28 +18,32 @@ static struct sample_source source_of(const struct options *options)
 
 mimo_status caption_data_prepare(mimo_comm *world, const struct options *options)
 {
+    file_wait wait;
     mimo_status status = MIMO_OK;
+    TRY(file_wait_begin(&wait, world, "samples into %s", options->prepare));
     if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_file_prepare(options->prepare, &source);
     }
-    return mimo_comm_agree(world, status);
+    status = file_wait_agree(&wait, status);
+    file_wait_end(&wait);
+    return status;
 }
 
 /* Which file to read: rank 0 fills the cache where nobody named one, while the others wait in the
  * agreement. */
-static mimo_status find_file(char **path, mimo_comm *world, const struct options *options)
+static mimo_status find_file(char **path, const file_wait *wait, const struct options *options)
 {
     mimo_status status;
     struct sample_source source = source_of(options);
     if (options->samples) {
         status = memory_copy_string(path, options->samples);
-    } else if (mimo_comm_rank(world) == 0) {
+    } else if (mimo_comm_rank(wait->world) == 0) {
         status = sample_cache_fill(path, &source);
     } else {
         status = sample_cache_path(path, &source);
     }
-    return mimo_comm_agree(world, status);
+    return file_wait_agree(wait, status);
 }
 
 static mimo_status deal_out(caption_data *out)
@@ -105,12 +110,15 @@ static mimo_status read_samples(caption_data *out, const char *path, const struc
 mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options)
 {
     char *path = NULL;
-    mimo_status status = find_file(&path, world, options);
+    file_wait wait;
+    TRY(file_wait_begin(&wait, world, "samples"));
+    mimo_status status = find_file(&path, &wait, options);
     if (status == MIMO_OK) {
         status = read_samples(out, path, options);
         const opened_file read = {"the sample file", path, out->samples.content, -1};
         status = same_file_agree(world, status, &read);
     }
+    file_wait_end(&wait);
     memory_release(path);
     return status;
 }

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "train/formats/safetensors.h"
+#include "train/formats/safetensors_format.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/finite_values.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/model_state.h"
 #include "captioner/training/options.h"
 #include "captioner/training/same_file.h"
@@ -20,6 +22,7 @@ typedef struct entry_list {
     int64_t largest;        /* elements of the largest whole tensor */
     nn_real *whole;         /* [largest] */
     nn_real *slice;         /* [largest]: reading: this rank's part; saving: the slices of all */
+    bool *used;             /* reading: [tensors of the file] that are entries */
 } entry_list;
 
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
@@ -50,6 +53,7 @@ static void release_entries(entry_list *list)
     memory_release(list->keys);
     memory_release(list->slice);
     memory_release(list->whole);
+    memory_release(list->used);
 }
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
@@ -194,6 +198,7 @@ typedef struct save_state {
     const nn_runtime *runtime;
     nn_real *gathered;          /* [largest], in the runtime's memory */
     safetensors_writer *writer; /* on rank 0 */
+    file_wait wait;             /* of a save; a probe has none */
 } save_state;
 
 /* Local, and before anything collective: tensors are gathered only where every rank can. */
@@ -246,33 +251,40 @@ static mimo_status write_entry(const save_state *save, int64_t index)
 }
 
 /* Only rank 0 has a writer. It must gather on after a failed write: the others count on it. */
-static mimo_status write_entries(const save_state *save)
+static mimo_status write_entries(save_state *save)
 {
     const entry_list *list = &save->list;
     const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->state.count; i++) {
-        TRY(nn_whole_gather(&rooms, &list->state.arrays[i].place));
+        const state_array *array = &list->state.arrays[i];
+        int64_t elements = nn_placement_elements(&array->param->placement);
+        TRY(nn_whole_gather(&rooms, &array->place));
         if (save->writer && written == MIMO_OK)
             written = write_entry(save, i);
+        TRY(file_wait_pass(&save->wait, elements * (int64_t)sizeof *list->whole));
     }
     return written;
+}
+
+static mimo_status write_file(save_state *save)
+{
+    TRY(write_entries(save));
+    mimo_status status = safetensors_commit(save->writer);
+    save->writer = NULL;
+    return status;
 }
 
 static mimo_status save_selected(const char *path, const step_trainer *trainer, int64_t step,
                                  state_choice what)
 {
-    mimo_comm *world = trainer->model->topology->world;
     save_state save = {.path = path};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step, what));
-    if (status == MIMO_OK) {
-        status = write_entries(&save);
-        if (status == MIMO_OK) {
-            status = safetensors_commit(save.writer);
-            save.writer = NULL;
-        }
-        status = mimo_comm_agree(world, status);
-    }
+    TRY(file_wait_begin(&save.wait, trainer->model->topology->world, "save of %s", path));
+    mimo_status status =
+        file_wait_agree(&save.wait, prepare_save(&save, path, trainer, step, what));
+    if (status == MIMO_OK)
+        status = file_wait_agree(&save.wait, write_file(&save));
+    file_wait_end(&save.wait);
     release_save(&save);
     return status;
 }
@@ -322,11 +334,32 @@ static mimo_status check_fact(const safetensors_file *file, const char *path, co
     return MIMO_OK;
 }
 
+/* A later version may save facts that matter, and this one does not know which. */
+static mimo_status check_keys(const safetensors_file *file, const char *path, const fact *facts,
+                              int count)
+{
+    static const char *const others[] = {keys_key,     "step",         "format",     "lora_rank",
+                                         "lora_alpha", "lora_targets", "lora_rslora"};
+    for (int64_t i = 0; i < safetensors_metadata_count(file); i++) {
+        const struct safetensors_text said = safetensors_metadata_at(file, i);
+        bool known = false;
+        for (int k = 0; k < count; k++)
+            known = known || strcmp(facts[k].key, said.key) == 0;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            known = known || strcmp(others[k], said.key) == 0;
+        CHECK(known, MIMO_ERR_UNSUPPORTED,
+              "%s was saved with %s %s, which this program does not know", path, said.key,
+              said.value);
+    }
+    return MIMO_OK;
+}
+
 static mimo_status check_facts(const safetensors_file *file, const char *path,
                                const step_trainer *trainer, state_choice what)
 {
     fact facts[FACTS];
     int count = list_facts(facts, trainer, what);
+    TRY(check_keys(file, path, facts, count));
     if (what == STATE_BASE)
         count = SIZES;
     for (int i = 0; i < count; i++)
@@ -334,6 +367,23 @@ static mimo_status check_facts(const safetensors_file *file, const char *path,
     fact none = {"lora_rank", "--lora-rank", ABSENT, false};
     bool adapters = what == STATE_BASE || trainer->desc.adapters;
     return adapters ? MIMO_OK : check_fact(file, path, &none);
+}
+
+/* The dtype first: with another one the shape says nothing. */
+static mimo_status check_entry(const struct safetensors_tensor *saved, const char *path,
+                               const nn_param *param)
+{
+    const struct safetensors_tensor wanted = {saved->name, NN_DTYPE, param->ndim,
+                                              param->placement.shape};
+    safetensors_kind here, there;
+    size_t bytes = (size_t)param->ndim * sizeof *saved->shape;
+    CHECK(saved->dtype == wanted.dtype, MIMO_ERR_UNSUPPORTED,
+          "%s: tensor %s is %s, and this program computes in %s", path, saved->name,
+          safetensors_dtype_text(saved->dtype), safetensors_dtype_text(wanted.dtype));
+    CHECK(saved->ndim == wanted.ndim && memcmp(saved->shape, wanted.shape, bytes) == 0,
+          MIMO_ERR_SHAPE, "%s: tensor %s is %s, and not %s as in this model", path, saved->name,
+          safetensors_describe(there, saved), safetensors_describe(here, &wanted));
+    return MIMO_OK;
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,
@@ -344,14 +394,8 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     const char *name = list->keys[entry].text;
     int64_t index = safetensors_find(file, name);
     CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, name);
-    const struct safetensors_tensor *saved = safetensors_at(file, index);
-    bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
-    for (int i = 0; same && i < param->ndim; i++)
-        same = saved->shape[i] == param->placement.shape[i];
-    CHECK(same, MIMO_ERR_SHAPE,
-          "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]", name,
-          path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
-          param->placement.shape[1]);
+    list->used[index] = true;
+    TRY(check_entry(safetensors_at(file, index), path, param));
     if (!param->held)
         return MIMO_OK;
     int64_t elements = nn_placement_elements(&param->placement);
@@ -361,6 +405,43 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     nn_params *params = place->owners->params;
     nn_whole_slice(list->slice, list->whole, params, place->index);
     return nn_params_write(params, place->index, place->part, list->slice);
+}
+
+/* A checkpoint can be a base. Then moments of its weights stay in the file, and the factors of its
+ * adapters. */
+static bool may_stay(const safetensors_file *file, const entry_list *list, const char *name)
+{
+    char weight[sizeof list->keys->text];
+    size_t length = model_state_param_length(name);
+    bool factor = strstr(name, ".lora_A.") || strstr(name, ".lora_B.");
+    if (factor)
+        return safetensors_metadata(file, "lora_rank") != NULL;
+    if (length == strlen(name) || length >= sizeof weight)
+        return false;
+    memcpy(weight, name, length);
+    weight[length] = '\0';
+    int64_t index = safetensors_find(file, weight);
+    return index >= 0 && list->used[index];
+}
+
+/* Nothing of a file is left out in silence. */
+static mimo_status check_others(const safetensors_file *file, const char *path,
+                                const entry_list *list, state_choice what)
+{
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        CHECK(list->used[i] || (what == STATE_BASE && may_stay(file, list, name)), MIMO_ERR_IO,
+              "%s has a tensor %s that this model has no place for", path, name);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status read_entries(const safetensors_file *file, const char *path, entry_list *list)
+{
+    TRY(memory_reserve(&list->used, safetensors_count(file), sizeof *list->used));
+    for (int64_t i = 0; i < list->state.count; i++)
+        TRY(read_entry(file, path, list, i));
+    return MIMO_OK;
 }
 
 /* Whichever names a file has, it is read. */
@@ -385,8 +466,10 @@ static mimo_status read_file(const safetensors_file *file, const char *path,
         status = read_keys(&keys, file, path);
     if (status == MIMO_OK)
         status = list_entries(&list, trainer->model, what, keys);
-    for (int64_t i = 0; status == MIMO_OK && i < list.state.count; i++)
-        status = read_entry(file, path, &list, i);
+    if (status == MIMO_OK)
+        status = read_entries(file, path, &list);
+    if (status == MIMO_OK)
+        status = check_others(file, path, &list, what);
     release_entries(&list);
     return status;
 }

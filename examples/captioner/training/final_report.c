@@ -14,8 +14,7 @@ static void pick_items(final_report *out, const caption_data *data)
         out->items[i] = data->held_out[i * data->held_out_count / out->count];
 }
 
-mimo_status final_report_ask_base(final_report *out, bridged_model *model,
-                                  const caption_data *data)
+mimo_status final_report_ask_base(final_report *out, bridged_model *model, const caption_data *data)
 {
     pick_items(out, data);
     out->has_base = true;
@@ -23,8 +22,7 @@ mimo_status final_report_ask_base(final_report *out, bridged_model *model,
 }
 
 /* Held-out names from all over the list; the items are among them. */
-static mimo_status compare_names(final_report *out, bridged_model *model,
-                                 const caption_data *data)
+static mimo_status compare_names(final_report *out, bridged_model *model, const caption_data *data)
 {
     batch_item others[REPORT_CHOICE];
     int64_t places[REPORT_NAMES], all = data->held_out_count;
@@ -62,6 +60,20 @@ const char *final_report_sentence(char text[REPORT_SENTENCE], const final_report
     return text;
 }
 
+const char *final_report_known(char text[REPORT_SENTENCE], const final_report *report)
+{
+    int64_t names = report->accuracy.names;
+    if (report->known == names)
+        snprintf(text, REPORT_SENTENCE,
+                 "training has seen every word of the %" PRId64 " held-out names", names);
+    else
+        snprintf(text, REPORT_SENTENCE,
+                 "training has seen every word of %" PRId64 " held-out names; %" PRId64
+                 " more have a word that is new",
+                 report->known, names - report->known);
+    return text;
+}
+
 /* Columns on a terminal: code points. The names have no wide or combining ones to speak of. */
 static int columns_of(const char *name, int64_t length)
 {
@@ -89,8 +101,7 @@ void final_report_print(const final_report *report, FILE *stream)
     fprintf(stream, "\nheld-out loss with the right images    %.4f\n", report->right_loss);
     fprintf(stream, "held-out loss with images shuffled     %.4f\n", report->shuffled_loss);
     char sentence[REPORT_SENTENCE];
-    fprintf(stream, "of %" PRId64 " held-out names, training has seen each word of %" PRId64 "\n",
-            report->accuracy.names, report->known);
+    fprintf(stream, "%s\n", final_report_known(sentence, report));
     fprintf(stream, "held out: %s\n", final_report_sentence(sentence, report));
     int width = sizeof name_title - 1, base_width = sizeof base_title - 1;
     for (int64_t i = 0; i < report->count; i++) {

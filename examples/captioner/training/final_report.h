@@ -39,6 +39,9 @@ mimo_status final_report_make(final_report *out, bridged_model *model, const cap
 enum { REPORT_SENTENCE = 160 };
 const char *final_report_sentence(char text[REPORT_SENTENCE], const final_report *report);
 
+/** How many held-out names have words that training has seen, every one. Returns `text`. */
+const char *final_report_known(char text[REPORT_SENTENCE], const final_report *report);
+
 /** Print it for a reader. Local. */
 void final_report_print(const final_report *report, FILE *stream);
 

@@ -1,5 +1,7 @@
 #include "captioner/training/model_state.h"
 
+#include <string.h>
+
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -50,6 +52,17 @@ void model_state_release(model_state *state)
 {
     memory_release(state->arrays);
     *state = (model_state){0};
+}
+
+size_t model_state_param_length(const char *name)
+{
+    size_t length = strlen(name);
+    for (int p = 0; p < PARTS; p++) {
+        size_t bytes = strlen(parts[p].suffix);
+        if (bytes > 0 && length > bytes && strcmp(name + length - bytes, parts[p].suffix) == 0)
+            return length - bytes;
+    }
+    return length;
 }
 
 void model_state_set_steps(const bridged_model *model, int64_t steps)

@@ -10,6 +10,8 @@
 #ifndef CAPTIONER_MODEL_STATE_H
 #define CAPTIONER_MODEL_STATE_H
 
+#include <stddef.h>
+
 #include "train/model/bridged_model.h"
 #include "train/nn/params/nn_whole.h"
 
@@ -34,6 +36,9 @@ typedef struct model_state {
  *  MIMO_ERR_MEMORY. */
 mimo_status model_state_list(model_state *out, const bridged_model *model, state_choice choice);
 void model_state_release(model_state *state);
+
+/** The letters of the parameter's name at the beginning of an array's name in files. Pure. */
+size_t model_state_param_length(const char *name);
 
 /** Both modules have taken that number of steps: AdamW's corrections go on from there. Local. */
 void model_state_set_steps(const bridged_model *model, int64_t steps);

@@ -253,7 +253,7 @@ static const option_row rows[] = {
         "decoder.layers.0.self_attention.linear_qkv.weight and so on, where each item of "
         "--llm-pattern is a layer. The tensors are the same, and --resume and --base read both"),
     OPTION_INT("save-every", "N", save_every, 1, OPTIONS_MOST_STEPS,
-               "Write it every N steps as well"),
+               "Write it every N steps as well; where that fails, the next one is another try"),
     OPTION_TEXT(
         "resume", "FILE", resume,
         "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch, --images and "

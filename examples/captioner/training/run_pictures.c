@@ -38,7 +38,10 @@ static mimo_status draw_curve(const run_pictures *pictures)
     TRY(join_path(path, pictures->folder, curve_file));
     struct loss_level levels[] = {{"held out, right images", report->right_loss},
                                   {"held out, images shuffled", report->shuffled_loss}};
+    const char *why = "Held-out names are made of words that training has, so they are easier than "
+                      "those of training, of which some have a word of their own.";
     struct loss_curve curve = {.title = "Loss per token",
+                               .subtitle = report->known == report->accuracy.names ? why : NULL,
                                .first_step = pictures->first_step,
                                .count = pictures->count,
                                .loss = pictures->losses,
@@ -61,10 +64,11 @@ static mimo_status draw_sheet(const run_pictures *pictures)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
                                          report->names[i].bytes,
                                          report->has_base ? report->base_names[i].bytes : NULL};
-    snprintf(subtitle, sizeof subtitle,
-             "New to the model: these pictures and their names. Known to it: each word of %" PRId64
-             " of the %" PRId64 " held-out names, and often the figure in another skin tone.",
-             report->known, report->accuracy.names);
+    snprintf(
+        subtitle, sizeof subtitle,
+        "New to the model: these pictures and their names; %s, and often the figure in another "
+        "skin tone.",
+        final_report_known(sentence, report));
     snprintf(note, sizeof note, "%s. Loss a byte: %.3f; pictures shuffled: %.3f.",
              final_report_sentence(sentence, report), report->right_loss, report->shuffled_loss);
     struct contact_sheet sheet = {.title = report->has_base

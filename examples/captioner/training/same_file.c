@@ -53,7 +53,7 @@ mimo_status same_file_agree(mimo_comm *world, mimo_status opened, const opened_f
     file_mark *marks = NULL;
     if (opened == MIMO_OK)
         opened = memory_reserve(&marks, ranks, sizeof *marks);
-    mimo_status status = mimo_comm_agree(world, opened);
+    mimo_status status = mimo_comm_agree_named(world, opened, mine->kind);
     if (status == MIMO_OK)
         status = mimo_comm_host_allgather(world, marks, &mark, (int)sizeof mark);
     if (status == MIMO_OK)

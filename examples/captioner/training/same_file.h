@@ -20,7 +20,7 @@
 
 /** A file that this rank has open, or has read whole. */
 typedef struct opened_file {
-    const char *kind; /* for sentences: "the checkpoint" */
+    const char *kind; /* for sentences: "the checkpoint"; the same on every rank */
     const char *path;
     struct file_content content;
     int64_t step; /* of a checkpoint, which tells users more than a hash; -1: there is none */

@@ -1,11 +1,14 @@
 #include "captioner/training/train_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -15,13 +18,35 @@ struct train_log {
     char *path;
 };
 
+enum { NEW_MODE = 0666 };
+
+/* A pipe waits for its reader, when it is opened and when it is full, and all ranks would wait for
+ * this one. So it is opened without waiting, and refused. */
+static mimo_status open_file(FILE **out, const char *path, bool append)
+{
+    struct stat found;
+    int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
+    int fd = open(path, how, NEW_MODE);
+    bool waits = fd < 0 ? errno == ENXIO : fstat(fd, &found) == 0 && S_ISFIFO(found.st_mode);
+    if (fd >= 0 && !waits && fcntl(fd, F_SETFL, how & O_APPEND) == 0)
+        *out = fdopen(fd, append ? "a" : "w");
+    if (*out)
+        return MIMO_OK;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    CHECK(!waits, MIMO_ERR_IO,
+          "cannot open the log %s: it is a pipe, and the run would wait for who reads it", path);
+    return mimo_fail(MIMO_ERR_IO, "cannot open the log %s: %s", path, strerror(error));
+}
+
 mimo_status train_log_open(struct train_log **out, const char *path, bool append)
 {
     struct train_log *log;
     TRY(memory_reserve(&log, 1, sizeof *log));
     mimo_status status = memory_copy_string(&log->path, path);
-    if (status == MIMO_OK && !(log->file = fopen(path, append ? "ae" : "we")))
-        status = mimo_fail(MIMO_ERR_IO, "cannot open the log %s: %s", path, strerror(errno));
+    if (status == MIMO_OK)
+        status = open_file(&log->file, path, append);
     if (status != MIMO_OK) {
         (void)train_log_close(log);
         return status;

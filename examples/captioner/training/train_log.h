@@ -83,7 +83,8 @@ struct train_log_line {
     const struct train_log_balance *lanes; /* NULL: they were not balanced */
 };
 
-/** Open a log, from its beginning or, where a run is resumed, at its end. MIMO_ERR_IO. */
+/** Open a log, from its beginning or, where a run is resumed, at its end. Never waits. MIMO_ERR_IO,
+ *  also for a pipe. */
 mimo_status train_log_open(struct train_log **out, const char *path, bool append);
 
 /** Write the line before the first step. MIMO_ERR_IO. */

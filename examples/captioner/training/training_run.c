@@ -14,9 +14,11 @@
 #include "captioner/support/progress.h"
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
+#include "captioner/training/bridge_share.h"
 #include "captioner/training/caption_data.h"
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/expert_loads.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/final_report.h"
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/log_cut.h"
@@ -48,7 +50,8 @@ typedef struct run_state {
     double *held_out; /* the same of held-out samples; NAN after steps without a look at them */
     best_state best;  /* where --evaluate-every is given */
     expert_loads loads;
-    lane_rows lanes; /* of all steps of this run */
+    lane_rows lanes;    /* of all steps of this run */
+    bridge_share share; /* likewise */
     final_report report;
 } run_state;
 
@@ -176,8 +179,12 @@ static mimo_status reserve_losses(run_state *run)
 
 static mimo_status open_results(run_state *run)
 {
+    file_wait wait;
     TRY(mimo_comm_agree(run->world, reserve_losses(run)));
-    return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
+    TRY(file_wait_begin(&wait, run->world, "look at where results go"));
+    mimo_status status = file_wait_agree(&wait, run->lead ? open_on_lead(run) : MIMO_OK);
+    file_wait_end(&wait);
+    return status;
 }
 
 static bool of_tensors(const run_state *run)
@@ -311,6 +318,7 @@ static mimo_status step_by_step(run_state *run)
         if (step >= run->options->steps - LOAD_STEPS)
             expert_loads_add(&run->loads, run->trainer.loads);
         lane_loads_add(&run->lanes, &run->trainer.lanes);
+        bridge_share_add(&run->share, &run->trainer.pass, end - start);
         TRY(look_at_held_out(run, step + 1));
         TRY(log_step(run, step + 1, &result, end - start, &logged));
         TRY(save_points_pass(&run->saves, step + 1, logged));
@@ -347,12 +355,9 @@ static mimo_status train(run_state *run)
 {
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
-    save_points_begin(&run->saves, run->options, &run->trainer, run->world);
-    mimo_status status = begin_log(run);
-    if (status == MIMO_OK)
-        status = take_steps(run);
-    save_points_end(&run->saves);
-    return status == MIMO_OK ? go_back_to_best(run) : status;
+    TRY(begin_log(run));
+    TRY(take_steps(run));
+    return go_back_to_best(run);
 }
 
 /* --steps is where training ends, resumed or not; a checkpoint may lie past it, and the best model
@@ -376,7 +381,19 @@ static mimo_status draw_pictures(const run_state *run)
                              .count = steps_of_run(run),
                              .loads = &run->loads,
                              .first_step = run->first_step + 1};
-    mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
+    file_wait wait;
+    TRY(file_wait_begin(&wait, run->world, "pictures in %s", run->options->out));
+    mimo_status status =
+        file_wait_agree(&wait, run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK);
+    file_wait_end(&wait);
+    return status;
+}
+
+static mimo_status report_bridge(const run_state *run)
+{
+    mimo_status status = MIMO_OK;
+    if (run->lead)
+        status = bridge_share_print(&run->share, &run->trainer.pass, run->options, stdout);
     return mimo_comm_agree(run->world, status);
 }
 
@@ -401,6 +418,7 @@ static mimo_status finish(run_state *run)
         if (options->balance)
             lane_loads_print(&run->lanes, stdout);
     }
+    TRY(report_bridge(run));
     TRY(draw_pictures(run));
     TRY(report_schedule(run));
     if (run->lead && options->log)
@@ -412,6 +430,27 @@ static mimo_status finish(run_state *run)
     if (run->lead && options->merge)
         printf("merged checkpoint: %s\n", options->merge);
     return MIMO_OK;
+}
+
+static mimo_status read_model(run_state *run)
+{
+    const struct options *options = run->options;
+    if (options->base)
+        TRY(checkpoint_load_base(options->base, &run->trainer));
+    if (options->adapter)
+        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
+    return options->resume ? checkpoint_load(options->resume, &run->trainer, &run->first_step)
+                           : MIMO_OK;
+}
+
+/* Each rank reads by itself, and one may have a slower disk. */
+static mimo_status load_model(run_state *run)
+{
+    file_wait wait;
+    TRY(file_wait_begin(&wait, run->place.world, "reading of the model"));
+    mimo_status status = read_model(run);
+    file_wait_end(&wait);
+    return status;
 }
 
 static mimo_status run_all(run_state *run)
@@ -430,30 +469,27 @@ static mimo_status run_all(run_state *run)
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
     TRY(build_model(run));
-    if (options->base)
-        TRY(checkpoint_load_base(options->base, &run->trainer));
-    if (options->adapter)
-        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
-    if (run->options->resume)
-        TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
+    TRY(load_model(run));
     TRY(open_results(run));
     /* New adapters add nothing yet: the model is the base. */
     if (options->base && run->lora.on && !options->adapter)
         TRY(final_report_ask_base(&run->report, &run->model, &run->data));
+    save_points_begin(&run->saves);
     TRY(train(run));
-    if (run->options->save)
-        TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
-    if (options->adapter_out)
-        TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
-    if (options->merge)
-        TRY(checkpoint_save_merged(options->merge, &run->trainer, steps_taken(run)));
+    TRY(save_points_finish(&run->saves, steps_taken(run)));
     return finish(run);
 }
 
 mimo_status training_run(const struct options *options, mimo_comm *world)
 {
     run_state run = {.options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
+    run.saves = (save_points){.options = options,
+                              .trainer = &run.trainer,
+                              .lora = &run.lora,
+                              .progress = &run.progress,
+                              .world = world};
     mimo_status status = run_all(&run);
+    save_points_end(&run.saves);
     mimo_status closed = train_log_close(run.log);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);

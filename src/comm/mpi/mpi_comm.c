@@ -20,7 +20,7 @@
 #include "comm/mpi/mpi_request.h"
 #include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_operators.h"
-#include "comm/mpi/mpi_scatter.h"
+#include "comm/mpi/mpi_reduce_scatter.h"
 #include "comm/mpi/mpi_split.h"
 #include "comm/mpi/mpi_types.h"
 #include "comm/places.h"
@@ -204,16 +204,6 @@ static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
         started);
 }
 
-static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
-                                 mimo_stream stream)
-{
-    mimo_request *request;
-    (void)stream;
-    MIMO_TRY(take(&request, comm, 1, mimo_mpi_scatter_bytes(comm, scatter)));
-    return hand_over_rows(out, request, comm->size * scatter->bytes,
-                          mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
-}
-
 static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
                                   const mimo_alltoall *alltoall, mimo_stream stream)
 {
@@ -372,6 +362,8 @@ static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int
                            mimo_signature_start(MIMO_CALL_COMM_SPLIT), "comm split");
     if (status == MIMO_OK)
         status = group_connect(made, (mpi_comm *)parent, &group);
+    if (made)
+        made->base.renumbered = parent->renumbered || group.kind != MIMO_MPI_WHOLE;
     if (status == MIMO_OK && made)
         *out = &made->base;
     else
@@ -398,9 +390,21 @@ static void comm_send_notice(mimo_comm *comm, int to, const mimo_notice *notice)
     mimo_mpi_family_send_notice(((mpi_comm *)comm)->family, handle_of(comm), to, notice);
 }
 
-static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, char *text, size_t capacity)
+static bool comm_took_notice(mimo_comm *comm, int to)
 {
-    mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, text, capacity);
+    return mimo_mpi_family_took_notice(((mpi_comm *)comm)->family, to);
+}
+
+static bool comm_heard_from(mimo_comm *comm, int rank, const mimo_notice *call)
+{
+    return mimo_mpi_family_heard_from(((mpi_comm *)comm)->family, handle_of(comm), rank, call);
+}
+
+static void comm_list_silent(mimo_comm *comm, const mimo_notice *call, int below, char *text,
+                             size_t capacity)
+{
+    mimo_mpi_family_list_silent(((mpi_comm *)comm)->family, handle_of(comm), call, below, text,
+                                capacity);
 }
 
 /* After the family's end MPI may still receive into this rank's memory: rows that were sent, not
@@ -424,7 +428,6 @@ static const mimo_comm_backend mpi_backend = {
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,
     .reduce_scatter_start = reduce_scatter_start,
-    .scatter_start = scatter_start,
     .alltoall_start = alltoall_start,
     .exchange_create = exchange_create,
     .exchange_bind = mimo_mpi_exchange_bind,
@@ -438,6 +441,8 @@ static const mimo_comm_backend mpi_backend = {
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
     .send_notice = comm_send_notice,
+    .took_notice = comm_took_notice,
+    .heard_from = comm_heard_from,
     .list_silent = comm_list_silent,
     .release_family = mimo_mpi_family_release,
     .check_open = mimo_mpi_family_check_open,

@@ -1,5 +1,6 @@
 #include "comm/mpi/mpi_family.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +47,7 @@ mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backen
     mimo_mpi_family *family;
     MIMO_TRY(mimo_reserve(&family, 1, sizeof *family));
     family->handle = MPI_COMM_NULL;
-    family->rank = rank;
+    family->base.rank = rank;
     family->size = size;
     mimo_status status = fill(family, backend, desc);
     if (status != MIMO_OK) {
@@ -161,7 +162,7 @@ bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out)
 static void send_farewells(mimo_mpi_family *family)
 {
     for (int i = 1; i < family->size; i++) {
-        int peer = (family->rank + i) % family->size;
+        int peer = (family->base.rank + i) % family->size;
         MPI_Isend(&family->mine, (int)sizeof family->mine, MPI_BYTE, peer, FAREWELL_TAG,
                   family->handle, &family->sends[peer]);
     }
@@ -184,22 +185,32 @@ static bool farewell_came(const mimo_mpi_family *family, int rank, const void *a
     return family->farewells[rank] != NOT_RECEIVED;
 }
 
-/* Write the ranks of a communicator that have not sent it into `text`, "3, 5", as far as they fit.
- * Returns how many they are. */
-static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, has_sent has,
-                        const void *asked, char *text, size_t capacity)
+/* What is asked of which ranks of a communicator. */
+typedef struct question {
+    MPI_Comm comm;
+    int below; /* of the ranks below this one */
+    has_sent has;
+    const void *asked;
+} question;
+
+/* Write the ranks that have not sent it into `text`, "3, 5", as far as they fit. They are ranks of
+ * the family's first communicator. Returns how many they are. */
+static int list_missing(const mimo_mpi_family *family, const question *of, char *text,
+                        size_t capacity)
 {
     MPI_Group ranks, all;
     int size = 0, missing = 0;
     size_t used = 0;
     enum { LONGEST_RANK = 16 };
+    MPI_Comm comm = of->comm;
     MPI_Comm_size(comm, &size);
+    size = size < of->below ? size : of->below;
     MPI_Comm_group(comm, &ranks);
     MPI_Comm_group(family->handle, &all);
     text[0] = '\0';
     for (int i = 0; i < size; i++) {
         int rank = family_rank(ranks, all, i);
-        if (rank < 0 || rank == family->rank || has(family, rank, asked))
+        if (rank < 0 || rank == family->base.rank || of->has(family, rank, of->asked))
             continue;
         if (used + 2 * LONGEST_RANK < capacity)
             used +=
@@ -213,10 +224,12 @@ static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, has_sent h
     return missing;
 }
 
-static void write_missing(char *text, size_t capacity, int missing, const char *names)
+static void write_missing(char *text, size_t capacity, int missing, const char *names,
+                          const char *whose)
 {
     if (missing > 0)
-        snprintf(text, capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank", names);
+        snprintf(text, capacity, "; no sign of %s %s%s", missing > 1 ? "ranks" : "rank", names,
+                 whose);
 }
 
 /* Receive farewells until all of the communicator's ranks have sent theirs, for at most `patience`
@@ -226,10 +239,11 @@ static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patie
 {
     mimo_farewell received;
     int64_t until = mimo_now() + patience;
-    int missing = list_missing(family, comm, farewell_came, NULL, text, capacity);
+    const question of = {comm, INT_MAX, farewell_came, NULL};
+    int missing = list_missing(family, &of, text, capacity);
     while (missing > 0 && mimo_now() < until) {
         if (mimo_mpi_family_receive(family, &received))
-            missing = list_missing(family, comm, farewell_came, NULL, text, capacity);
+            missing = list_missing(family, &of, text, capacity);
         else
             sched_yield();
     }
@@ -242,9 +256,9 @@ void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_las
     if (family->handle == MPI_COMM_NULL || !words->mine || mimo_mpi_is_finalized())
         return;
     family->mine = *words->mine;
-    family->mine.rank = family->rank;
+    family->mine.rank = family->base.rank;
     if (family->mine.origin < 0)
-        family->mine.origin = family->rank;
+        family->mine.origin = family->base.rank;
     /* The sentence names this rank already, and its call. */
     if (family->first.status != MIMO_OK)
         family->farewells[family->first.rank] = RECEIVED;
@@ -252,28 +266,48 @@ void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_las
     if (words->patience == 0)
         return;
     int missing = await_farewells(family, ranks, words->patience, names, sizeof names);
-    write_missing(words->text, words->capacity, missing, names);
+    const char *whose = words->comm && words->comm->renumbered ? MIMO_OF_FIRST : "";
+    write_missing(words->text, words->capacity, missing, names, whose);
     size_t used = strlen(words->text);
     if (family->elsewhere.text[0])
-        snprintf(words->text + used, words->capacity - used, "; rank %d waited in %s",
-                 (int)family->elsewhere.rank, family->elsewhere.text);
+        snprintf(words->text + used, words->capacity - used, "; rank %d%s waited in %s",
+                 (int)family->elsewhere.rank, whose, family->elsewhere.text);
 }
 
 /* ------------------------------------ notices ------------------------------------- */
 
+/* A rank of a communicator, as a rank of the family's first one; -1 where it is none. */
+static int rank_of_family(const mimo_mpi_family *family, MPI_Comm ranks, int rank)
+{
+    MPI_Group some, all;
+    MPI_Comm_group(ranks, &some);
+    MPI_Comm_group(family->handle, &all);
+    int found = family_rank(some, all, rank);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    return found;
+}
+
 void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to,
                                  const mimo_notice *notice)
 {
-    MPI_Group some, all;
     if (!family->owned)
         return;
-    MPI_Comm_group(ranks, &some);
-    MPI_Comm_group(family->handle, &all);
-    int rank = family_rank(some, all, to);
-    MPI_Group_free(&some);
-    MPI_Group_free(&all);
-    if (rank >= 0 && rank != family->rank)
-        mimo_mpi_notices_send(family->notices, family->handle, rank, notice);
+    int rank = rank_of_family(family, ranks, to);
+    if (rank >= 0 && rank != family->base.rank)
+        mimo_mpi_notices_send(family->notices, family->handle, to, rank, notice);
+}
+
+bool mimo_mpi_family_took_notice(mimo_mpi_family *family, int to)
+{
+    return !family->owned || mimo_mpi_notices_were_taken(family->notices, to);
+}
+
+bool mimo_mpi_family_heard_from(mimo_mpi_family *family, MPI_Comm ranks, int rank,
+                                const mimo_notice *call)
+{
+    int found = family->owned ? rank_of_family(family, ranks, rank) : -1;
+    return found >= 0 && mimo_mpi_notices_have(family->notices, found, call);
 }
 
 static bool notice_came(const mimo_mpi_family *family, int rank, const void *asked)
@@ -282,13 +316,14 @@ static bool notice_came(const mimo_mpi_family *family, int rank, const void *ask
 }
 
 void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
-                                 char *out, size_t capacity)
+                                 int below, char *out, size_t capacity)
 {
     char names[NAMES_TEXT];
+    const question of = {ranks, below, notice_came, call};
     out[0] = '\0';
     if (!family->owned)
         return;
     (void)mimo_mpi_notices_receive(family->notices, family->handle);
-    int missing = list_missing(family, ranks, notice_came, call, names, sizeof names);
-    write_missing(out, capacity, missing, names);
+    int missing = list_missing(family, &of, names, sizeof names);
+    write_missing(out, capacity, missing, names, "");
 }

@@ -16,7 +16,7 @@ typedef struct mimo_mpi_family {
     bool owned;
     mimo_mpi_closing *closing; /* of a handle that it owns */
     mimo_mpi_notices *notices; /* likewise: on the handle of others none are sent */
-    int rank, size;
+    int size;
     mimo_farewell first;     /* received before this rank gave up itself */
     mimo_farewell mine;      /* this rank's own */
     MPI_Request *sends;      /* [size], of `mine` */
@@ -44,8 +44,11 @@ mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *
 bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out);
 void mimo_mpi_family_send_notice(mimo_mpi_family *family, MPI_Comm ranks, int to,
                                  const mimo_notice *notice);
+bool mimo_mpi_family_took_notice(mimo_mpi_family *family, int to);
+bool mimo_mpi_family_heard_from(mimo_mpi_family *family, MPI_Comm ranks, int rank,
+                                const mimo_notice *call);
 /* `out` is the text of list_silent, out[capacity]. */
 void mimo_mpi_family_list_silent(mimo_mpi_family *family, MPI_Comm ranks, const mimo_notice *call,
-                                 char *out, size_t capacity);
+                                 int below, char *out, size_t capacity);
 
 #endif

@@ -14,8 +14,10 @@ typedef struct received_notice {
 
 struct mimo_mpi_notices {
     pthread_mutex_t lock; /* threads may wait on different communicators of the family */
-    mimo_notice mine;
-    MPI_Request sending;    /* of `mine`; MPI_REQUEST_NULL: it was received */
+    struct {
+        mimo_notice mine;
+        MPI_Request sending; /* of `mine`; MPI_REQUEST_NULL: it was received */
+    } to[MIMO_LISTENERS];
     received_notice last[]; /* of each rank */
 };
 
@@ -24,7 +26,8 @@ mimo_status mimo_mpi_notices_create(mimo_mpi_notices **out, int size)
     mimo_mpi_notices *made;
     int64_t bytes = (int64_t)sizeof *made + size * (int64_t)sizeof made->last[0];
     MIMO_TRY(mimo_reserve(&made, bytes, 1));
-    made->sending = MPI_REQUEST_NULL;
+    for (int i = 0; i < MIMO_LISTENERS; i++)
+        made->to[i].sending = MPI_REQUEST_NULL;
     if (pthread_mutex_init(&made->lock, NULL) != 0) {
         mimo_release(made);
         return mimo_fail(MIMO_ERR_MEMORY, "out of memory for the lock of a communicator");
@@ -34,24 +37,43 @@ mimo_status mimo_mpi_notices_create(mimo_mpi_notices **out, int size)
 }
 
 /* Under the lock. A synchronous send ends when its message has been received. */
-static bool is_moving(mimo_mpi_notices *notices)
+static bool is_moving(mimo_mpi_notices *notices, int listener)
 {
     int done = 0;
-    if (notices->sending == MPI_REQUEST_NULL)
+    MPI_Request *sending = &notices->to[listener].sending;
+    if (*sending == MPI_REQUEST_NULL)
         return false;
-    return MPI_Test(&notices->sending, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
+    return MPI_Test(sending, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
 }
 
-void mimo_mpi_notices_send(mimo_mpi_notices *notices, MPI_Comm handle, int to,
+/* Under the lock. All are tested. */
+static bool is_any_moving(mimo_mpi_notices *notices)
+{
+    int moving = 0;
+    for (int i = 0; i < MIMO_LISTENERS; i++)
+        moving += is_moving(notices, i);
+    return moving > 0;
+}
+
+void mimo_mpi_notices_send(mimo_mpi_notices *notices, MPI_Comm handle, int listener, int to,
                            const mimo_notice *notice)
 {
     pthread_mutex_lock(&notices->lock);
-    if (!is_moving(notices)) {
-        notices->mine = *notice;
-        (void)MPI_Issend(&notices->mine, (int)sizeof notices->mine, MPI_BYTE, to, NOTICE_TAG,
-                         handle, &notices->sending);
+    if (!is_moving(notices, listener)) {
+        mimo_notice *mine = &notices->to[listener].mine;
+        *mine = *notice;
+        (void)MPI_Issend(mine, (int)sizeof *mine, MPI_BYTE, to, NOTICE_TAG, handle,
+                         &notices->to[listener].sending);
     }
     pthread_mutex_unlock(&notices->lock);
+}
+
+bool mimo_mpi_notices_were_taken(mimo_mpi_notices *notices, int listener)
+{
+    pthread_mutex_lock(&notices->lock);
+    bool taken = !is_moving(notices, listener);
+    pthread_mutex_unlock(&notices->lock);
+    return taken;
 }
 
 static bool receive_one(mimo_mpi_notices *notices, MPI_Comm handle)
@@ -89,7 +111,7 @@ bool mimo_mpi_notices_have(mimo_mpi_notices *notices, int rank, const mimo_notic
 bool mimo_mpi_notices_are_moving(mimo_mpi_notices *notices)
 {
     pthread_mutex_lock(&notices->lock);
-    bool moving = is_moving(notices);
+    bool moving = is_any_moving(notices);
     pthread_mutex_unlock(&notices->lock);
     return moving;
 }
@@ -98,7 +120,9 @@ void mimo_mpi_notices_release(mimo_mpi_notices *notices, bool may_call_mpi)
 {
     if (!notices)
         return;
-    bool moving = may_call_mpi ? is_moving(notices) : notices->sending != MPI_REQUEST_NULL;
+    bool moving = may_call_mpi && is_any_moving(notices);
+    for (int i = 0; i < MIMO_LISTENERS && !may_call_mpi; i++)
+        moving = moving || notices->to[i].sending != MPI_REQUEST_NULL;
     pthread_mutex_destroy(&notices->lock);
     if (moving)
         mimo_abandon(notices);

@@ -86,7 +86,6 @@ static const mimo_comm_backend nccl_backend = {
     .broadcast_start = mimo_nccl_broadcast_start,
     .allgather_start = mimo_nccl_allgather_start,
     .reduce_scatter_start = mimo_nccl_reduce_scatter_start,
-    .scatter_start = mimo_nccl_scatter_start,
     .alltoall_start = mimo_nccl_alltoall_start,
     .most_bases = MIMO_PUSH_MOST_BASES,
     .exchange_create = mimo_nccl_exchange_create,
@@ -128,6 +127,7 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     nccl_comm *made;
     MIMO_TRY(load_kernels());
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
+    family->base.rank = rank;
     mimo_status status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
     MIMO_TRY(status);

@@ -137,44 +137,6 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
     return MIMO_OK;
 }
 
-/* ------------------------------------- scatter ------------------------------------- */
-
-/* ncclScatter is of 2.28, and an older NCCL may run. */
-static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mimo_stream stream)
-{
-    ncclComm_t handle = shared_of(comm)->handle;
-    size_t bytes = (size_t)it->bytes;
-    ncclResult_t code = ncclSuccess;
-    if (comm->rank != it->root)
-        return ncclRecv(it->to, bytes, ncclUint8, it->root, handle, stream);
-    for (int peer = 0; peer < comm->size && code == ncclSuccess; peer++)
-        if (peer != comm->rank)
-            code = ncclSend((const char *)it->from + peer * it->bytes, bytes, ncclUint8, peer,
-                            handle, stream);
-    return code;
-}
-
-static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stream stream)
-{
-    MIMO_TRY_NCCL(comm, ncclGroupStart());
-    return mimo_nccl_end_group(comm, send_parts(&comm->base, it, stream));
-}
-
-mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
-                                    const mimo_scatter *scatter, mimo_stream stream)
-{
-    const mimo_rows to = mimo_one_row(scatter->to, scatter->bytes);
-    *out = NULL;
-    MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared_of(comm)));
-    if (comm->rank == scatter->root) {
-        const char *part = (const char *)scatter->from + comm->rank * scatter->bytes;
-        const mimo_rows own = mimo_one_row(part, scatter->bytes);
-        if (part != scatter->to)
-            MIMO_TRY(comm->device->copy_rows(&to, &own, stream));
-    }
-    return move_parts((nccl_comm *)comm, scatter, stream);
-}
-
 /* ------------------------------------ all-to-all ----------------------------------- */
 
 /* Each rank goes through its peers from the next one above itself on (comm/peer_order.h), so they

@@ -91,6 +91,7 @@ mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key
     int size = color < 0 ? 0 : keep_group(all, base->size, color);
     for (int i = 0; i < size; i++) {
         made->ranks[i] = parent->ranks[all[i].rank];
+        made->base.renumbered = made->base.renumbered || made->ranks[i] != i;
         if (all[i].rank == base->rank)
             made->base.rank = i;
     }

@@ -167,8 +167,6 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
 mimo_status mimo_nccl_reduce_scatter_start(mimo_request **out, mimo_comm *comm,
                                            const mimo_block_reduction *reduction,
                                            mimo_stream stream);
-mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
-                                    const mimo_scatter *scatter, mimo_stream stream);
 mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
                                      const mimo_alltoall *alltoall, mimo_stream stream);
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,

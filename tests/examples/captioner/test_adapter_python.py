@@ -323,6 +323,13 @@ def experts(program, top):
         if "experts" in name and not torch.equal(merged[name], base[name]):
             changed.add(name.removeprefix("llm.block1.mlp.").removesuffix(".weight"))
     expect(changed == set(TARGETS[1:]), f"{changed} of the experts' weights were merged, not {TARGETS[1:]}")
+    made = peft.get_peft_model(module_of(torch, base), peft.LoraConfig(r=4, target_modules="all-linear"))
+    made.save_pretrained(f"{top}/all")
+    given = set(json.loads(read(f"{top}/all", CONFIG_FILE))["target_modules"])
+    back_to_captioner(program, top, base_file, f"{top}/all")
+    taken = set(json.loads(read(top, "again", CONFIG_FILE))["target_modules"])
+    left = {name.split(".")[-1] for name in given - taken}
+    expect(left == {"router"} and taken < given, f"of {given} the captioner takes {taken}")
     print(f"PEFT {peft.__version__} merges an adapter of some experts as the captioner does")
 
 

@@ -213,7 +213,7 @@ Test(adapter_config, reads_what_it_writes)
 #define FULL MUST ", \"target_modules\": [\"up\"]"
 
 /* PEFT 0.21.2 writes these, in one place or another. */
-Test(adapter_config, ignores_what_it_does_not_need)
+Test(adapter_config, takes_what_changes_nothing)
 {
     struct adapter_config *config = parsed(
         "{" MUST ", \"target_modules\": [\"up\", \"down\", \"qkv\", \"up\"],"
@@ -225,14 +225,22 @@ Test(adapter_config, ignores_what_it_does_not_need)
         " \"layers_to_transform\": null, \"loftq_config\": {}, \"lora_bias\": false,"
         " \"lora_dropout\": 0.1,"
         " \"modules_to_save\": [], \"peft_version\": \"0.21.2\", \"qalora_group_size\": 16,"
+        " \"ensure_weight_tying\": false, \"kasa_config\": null, \"lora_ga_config\": {\"scale\": "
+        "1},"
+        " \"megatron_config\": null, \"megatron_core\": \"megatron.core\","
+        " \"monteclora_config\": null, \"task_type\": \"CAUSAL_LM\", \"velora_config\": null,"
         " \"rank_pattern\": {}, \"revision\": null, \"target_parameters\": null,"
         " \"trainable_token_indices\": null, \"use_bdlora\": null, \"use_dora\": false,"
-        " \"use_qalora\": false, \"use_rslora\": true, \"of tomorrow\": [{\"r\": 1}]}\r\n\t ");
+        " \"use_qalora\": false, \"use_rslora\": true, \"of tomorrow\": null}\r\n\t ");
     cr_assert(config->rank == 8 && config->alpha == 16 && config->rslora);
     cr_assert_eq(config->target_count, 3);
     cr_assert_str_eq(config->targets[0], "down");
     cr_assert_str_eq(config->targets[1], "qkv");
     cr_assert_str_eq(config->targets[2], "up");
+    memory_release(config);
+    config = parsed("{" MUST ", \"target_modules\": [\"a.router\", \"router\", \"a.routers\"]}");
+    cr_assert_eq(config->target_count, 1);
+    cr_assert_str_eq(config->targets[0], "a.routers");
     memory_release(config);
     config = parsed("{" MUST ", \"target_modules\": \"ALL-linear\"}");
     cr_assert(config->target_count == 1 && !config->rslora);
@@ -289,9 +297,24 @@ Test(adapter_config, other_kinds_of_adapters)
         {"{" FULL ", \"layers_to_transform\": 0}", "\"layers_to_transform\" is 0,"},
         {"{" FULL ", \"target_parameters\": [\"up\"]}", "\"target_parameters\" is [\"up\"],"},
         {"{" FULL ", \"trainable_token_indices\": [3]}", "\"trainable_token_indices\" is [3],"},
+        {"{" FULL ", \"use_bdlora\": {\"nblocks\": 2}}",
+         "\"use_bdlora\" is {\"nblocks\":2}, and this program takes only null"},
+        {"{" FULL ", \"kasa_config\": {\"beta\": 1}}", "\"kasa_config\" is {\"beta\":1},"},
+        {"{" FULL ", \"monteclora_config\": {\"x\": 1}}", "\"monteclora_config\" is {\"x\":1},"},
+        {"{" FULL ", \"velora_config\": {\"x\": 1}}", "\"velora_config\" is {\"x\":1},"},
+        {"{" FULL ", \"ensure_weight_tying\": true}", "\"ensure_weight_tying\" is true, and"},
+        {"{" FULL ", \"megatron_config\": {\"x\": 1}}", "\"megatron_config\" is {\"x\":1},"},
+        {"{" FULL ", \"layers_pattern\": [\"h\"]}", "\"layers_pattern\" is [\"h\"],"},
+        {"{" FULL ", \"of tomorrow\": [{\"r\": 1}]}",
+         "\"of tomorrow\" is [{\"r\":1}], a setting that this program does not know"},
+        {"{" FULL ", \"of tomorrow\": false}", "\"of tomorrow\" is false, a setting that"},
+        {"{" FULL ", \"USE_DORA\": true}", "\"USE_DORA\" is true, a setting that"},
+        {"{" FULL ", \"a\\u001bb\": 1}", "\"a\\u001bb\" is 1, a setting that"},
         {"{" FULL ", \"init_lora_weights\": \"pissa_niter_4\"}",
          "\"init_lora_weights\" is \"pissa_niter_4\", which changes the base weights"},
         {"{" FULL ", \"init_lora_weights\": {}}", "\"init_lora_weights\" is {},"},
+        {"{" MUST ", \"target_modules\": [\"a.router\", \"router\"]}",
+         "\"target_modules\" is [\"a.router\",\"router\"], and routers have no adapters here"},
         {"{" MUST ", \"target_modules\": \"llm.*up\"}",
          "\"target_modules\" is \"llm.*up\", a pattern, and this program takes only a list"},
     };
@@ -329,6 +352,8 @@ Test(adapter_config, broken_files)
          "\"tensors\" of \"mimo_bridge\" is \"0123456789ABCDEF\", and not 16 hexadecimal digits"},
         {"{" FULL ", \"mimo_bridge\": {\"base\": \"0123456789abcde\"}}", "abcde\", and not 16"},
         {"{" FULL ", \"mimo_bridge\": {\"base\": \"0123456789abcdef0\"}}", "def0\", and not 16"},
+        {"{" FULL ", \"mimo_bridge\": {\"seed\": 1}}",
+         "\"mimo_bridge\" has \"seed\", which this program does not know"},
         {"{" FULL ", \"use_rslora\": 1}", "\"use_rslora\" is 1, and neither true nor false"},
         {"{" MUST ", \"target_modules\": []}", "\"target_modules\" is [], and neither a list of"},
         {"{" MUST ", \"target_modules\": {\"a\": \"up\"}}", "is {\"a\":\"up\"}, and neither"},

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/formats/adapter_file.h"
+#include "train/formats/adapter_pair.h"
 #include "train/formats/safetensors.h"
 #include "train/support/train_memory.h"
 #include "train/support/little_endian.h"
@@ -169,6 +170,78 @@ Test(adapter_file, a_torn_adapter)
     cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
     memory_release(read);
+}
+
+/* A folder as a process leaves it that died between the two renames of its second save: the tensors
+ * of that one, and its configuration, with alpha 400, under the name of an unfinished file. */
+static void tear(const char *unfinished)
+{
+    static const float other[] = {1, 2, 0, 1, 1, -1, 2, 3};
+    unsigned char old[1024];
+    adapter_writer *writer = NULL;
+    struct adapter_config changed = config;
+    changed.alpha = 400;
+    write_example();
+    size_t size = bytes_of(config_path, old, sizeof old);
+    cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(rename(config_path, unfinished), 0);
+    put_bytes(config_path, old, size);
+}
+
+static void expect_pair(double alpha)
+{
+    adapter_file *file = NULL;
+    struct adapter_config *read = NULL;
+    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(read->alpha, alpha, "alpha %g", read->alpha);
+    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+    memory_release(read);
+}
+
+/* What the dead process left is whole: it is read, and the next save does not remove the missing
+ * half, even where it comes to nothing. */
+Test(adapter_file, a_save_that_died_between_its_files)
+{
+    static const char stray[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 9, "
+                                "\"target_modules\": [\"up\"]}";
+    char unfinished[192], other[192];
+    adapter_writer *writer = NULL;
+    snprintf(unfinished, sizeof unfinished, "%s.unfinished-1-0", config_path);
+    snprintf(other, sizeof other, "%s.unfinished-1-1", config_path);
+    tear(unfinished);
+    put_bytes(other, (const unsigned char *)stray, sizeof stray - 1); /* of another death */
+    expect_pair(400);
+    cr_assert_eq(access(unfinished, F_OK), 0, "reading changes nothing");
+    unlink(config_path); /* as after the first save ever */
+    expect_pair(400);
+    cr_assert_eq(adapter_create(&writer, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_discard(writer);
+    expect_pair(400);
+    cr_assert_eq(access(config_path, F_OK), 0, "the configuration has no name");
+    cr_assert_neq(access(unfinished, F_OK), 0, "it is there twice");
+    cr_assert_neq(access(other, F_OK), 0, "that of another death stays");
+}
+
+/* A configuration that cannot be put in its place stays beside it: its tensors are there. */
+Test(adapter_file, a_configuration_that_cannot_be_renamed)
+{
+    char unfinished[192];
+    adapter_writer *writer = created();
+    cr_assert_eq(adapter_write(writer, 0, b), MIMO_OK);
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    cr_assert_eq(mkdir(config_path, 0777), 0);
+    FAILS(adapter_commit(writer), MIMO_ERR_IO, "the adapter in ", folder, "is whole", config_path);
+    cr_assert_eq(rmdir(config_path), 0);
+    expect_pair(4);
+    cr_assert_eq(adapter_pair_complete(folder), MIMO_OK, "%s", mimo_last_error());
+    expect_pair(4);
+    snprintf(unfinished, sizeof unfinished, "%s.unfinished-%ld-0", config_path, (long)getpid());
+    cr_assert_neq(access(unfinished, F_OK), 0, "it is there twice");
 }
 
 Test(adapter_file, every_range)
@@ -349,6 +422,63 @@ Test(adapter_file, tensors_of_another_model)
 }
 
 /* What safetensors_open says of a damaged file passes through. */
+/* PEFT's "all-linear" gives routers adapters. They are taken while they do nothing. */
+Test(adapter_file, factors_of_routers)
+{
+#define ROUTER PREFIX "llm.block1.mlp.router."
+    static const int64_t four[] = {2, 2}, many[] = {700, 2}, vector[] = {4};
+    static const struct {
+        struct safetensors_tensor a, b;
+        uint32_t last; /* bits of the last element of b */
+        mimo_status status;
+        const char *part;
+    } cases[] = {
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 2, many},
+         0x80000000,
+         MIMO_OK,
+         ""},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 2, many},
+         0x3f800000,
+         MIMO_ERR_UNSUPPORTED,
+         "element 1399 of tensor " ROUTER "lora_B.weight is 1, and routers have no adapters here"},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.weight", MIMO_F32, 1, vector},
+         0,
+         MIMO_ERR_IO,
+         "router.lora_B.weight has 1 dimensions"},
+        {{ROUTER "lora_A.weight", MIMO_F32, 2, four},
+         {ROUTER "lora_B.bias", MIMO_F32, 2, many},
+         0,
+         MIMO_ERR_IO,
+         "router.lora_B.bias that this model has no layer for"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct safetensors_tensor list[] = {SOUND_A, SOUND_B, cases[i].a, cases[i].b};
+        const struct safetensors_content content = {list, 4, NULL, 0};
+        static const uint32_t zeros[1400];
+        safetensors_writer *writer = NULL;
+        adapter_file *file = NULL;
+        put_file(list, 2); /* makes the folder */
+        cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK);
+        for (int t = 0; t < 4; t++) {
+            int64_t count = list[t].shape[0] * (list[t].ndim > 1 ? list[t].shape[1] : 1);
+            cr_assert_eq(safetensors_write(writer, t, 0, count - 1, zeros), MIMO_OK);
+            cr_assert_eq(
+                safetensors_write(writer, t, count - 1, 1, t == 3 ? &cases[i].last : zeros),
+                MIMO_OK);
+        }
+        cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+        mimo_status status = adapter_open(&file, folder, &config, &both);
+        cr_assert_eq(status, cases[i].status, "%zu: %s", i, mimo_last_error());
+        cr_assert(status == MIMO_OK || strstr(mimo_last_error(), cases[i].part), "%s",
+                  mimo_last_error());
+        adapter_close(file);
+    }
+#undef ROUTER
+}
+
 Test(adapter_file, damaged_or_missing)
 {
     adapter_file *file = NULL;

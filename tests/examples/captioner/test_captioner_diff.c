@@ -325,6 +325,16 @@ static const struct {
      "has \"tensors\" that are no object"},
     {"{'first_step':1,'micro_batches':1,'tensors':{'a':{}}}\n", PLAIN(1, "1", "1"),
      "a tensor \"a\" that is not as the captioner writes it"},
+    {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'tensors':{'a\\u001b[2J':[#1,#2]}}\n",
+     PLAIN(1, "1", "1"), "[2J\" that is not as the captioner writes it"},
+    {TENSORS_OF(ONE_RANK, 1, 9, "'module':'llm','rule':'\\n'") STEP_1, PLAIN(1, "1", "1"),
+     "a tensor \"l.n\" that is not as the captioner writes it"},
+    {TENSORS_OF(ONE_RANK, 1, 9, "'module':'\\u009b','rule':'partial'") STEP_1, PLAIN(1, "1", "1"),
+     "a tensor \"l.n\" that is not as the captioner writes it"},
+    {START_OF("'llm':'tp=1\\r'", 1, 9) STEP_1, PLAIN(1, "1", "1"),
+     "has a grid that is no printable text"},
+    {ORDER("8,4\\u001b") PLAIN(1, "1", "1"), PLAIN(1, "1", "1"),
+     "has \"same_bits\" that is no printable text"},
     {STEP_1, STEP_OF(1, "5.5", "0.1", 5) ",'params':#4,'grads':#4,'tensors':{'e.w':[#5,#6]}}\n",
      "number 1 is e.s in the one and none in the other"},
     {"{'first_step':1,'micro_batches':1,'params':#1,'tensors':{'a':{'module':'m',"
@@ -566,6 +576,26 @@ Test(diff_saved, metadata)
     expect_saved(
         "metadata lora_alpha: 16 in B alone\nthe tensors are equal: 1 tensors, 4 elements\n",
         false);
+}
+
+/* No writer here makes such a file; others may. */
+static void save_header(const char *path, const char *header)
+{
+    const uint32_t length[2] = {(uint32_t)strlen(header), 0};
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(length, sizeof length, 1, file) == 1 && fputs(header, file) >= 0 &&
+                  fclose(file) == 0,
+              "%s", path);
+}
+
+Test(diff_saved, metadata_that_no_terminal_should_get)
+{
+    save_header(path_a, "{\"__metadata__\":{\"a\\u001b[2J\":\"8\\nequal: 1\"}}");
+    save_header(path_b, "{\"__metadata__\":{\"a\\u001b[2J\":\"9\",\"b\":\"\\u009b1m\"}}");
+    expect_saved("metadata a\\x1b[2J: 8\\nequal: 1 in A, 9 in B\n"
+                 "metadata b: \\xc2\\x9b1m in B alone\n"
+                 "the tensors are equal: 0 tensors, 0 elements\n",
+                 false);
 }
 
 /* Takes a second. Where each key is looked for among all others, minutes. */

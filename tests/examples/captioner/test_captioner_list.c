@@ -174,6 +174,10 @@ Test(utf8, good_and_bad)
         {"\xe0\x80\x80", 0},
         {"a\nb", 1},
         {"\xff", 0},
+        {"a\xe2\x80\xae", 1}, /* turns of direction and ends of lines, and what lies beside them */
+        {"a\xe2\x81\xa6", 1},
+        {"a\xe2\x80\xa8", 1},
+        {"\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5\xe2\x81\xaa", 12},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         cr_assert_eq(utf8_printable(cases[i].text, strlen(cases[i].text)), cases[i].good,

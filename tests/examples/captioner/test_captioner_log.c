@@ -1,9 +1,11 @@
 /* The training log and the progress display. */
+#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cjson/cJSON.h>
@@ -218,9 +220,31 @@ Test(log, a_full_disk_is_one_sentence)
     (void)train_log_close(log);
     log = NULL;
     cr_assert_eq(train_log_open(&log, "/nowhere/log", false), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "/nowhere/log"), "%s", mimo_last_error());
+    cr_assert(strstr(mimo_last_error(), "the log /nowhere/log: No such file"), "%s",
+              mimo_last_error());
     cr_assert_null(log);
     cr_assert_eq(train_log_close(NULL), MIMO_OK);
+}
+
+/* Nobody reads it, or nobody reads any more: either would hold all ranks. */
+Test(log, a_pipe_is_refused, .timeout = 20)
+{
+    char folder[] = "/tmp/captioner-log-XXXXXX", path[64];
+    struct train_log *log = NULL;
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    for (int read = 0; read < 2; read++) {
+        int reader = read ? open(path, O_RDONLY | O_NONBLOCK) : -1;
+        cr_assert_eq(train_log_open(&log, path, read), MIMO_ERR_IO);
+        cr_assert(strstr(mimo_last_error(), "pipe: it is a pipe, and the run would wait"), "%s",
+                  mimo_last_error());
+        cr_assert_null(log);
+        if (reader >= 0)
+            close(reader);
+    }
+    unlink(path);
+    rmdir(folder);
 }
 
 #define STEP(step) "{\"step\":" #step ",\"loss\":1}\n"

@@ -285,6 +285,25 @@ Test(pictures, loss_curve_does_not_end_at_one_step)
     free(picture.pixels);
 }
 
+/* Losses of 10, 1 and at last 0.1: each tenth takes half of the frame's height. */
+Test(pictures, losses_that_span_much_have_a_logarithmic_axis)
+{
+    double loss[STEPS];
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = i == 0 ? 10 : i == STEPS - 1 ? 0.1 : 1;
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    struct picture picture = load();
+    int64_t rows[1000] = {0}, most = 0;
+    for (int64_t i = 0; i < (int64_t)picture.png.width * picture.png.height; i++)
+        if (memcmp(picture.pixels + 3 * i, "\x23\x67\xb1", 3) == 0)
+            rows[i / picture.png.width]++;
+    for (int64_t row = 0; row < 1000; row++)
+        most = rows[row] > rows[most] ? row : most;
+    cr_assert_leq(llabs(most - 2 * (82 + 348 / 2)), 6, "loss 1 is at row %" PRId64, most);
+    free(picture.pixels);
+}
+
 Test(pictures, loss_curve_has_looks_at_held_out_samples)
 {
     double loss[STEPS], held_out[STEPS];

@@ -13,7 +13,9 @@
 #include <criterion/criterion.h>
 
 #include "train/support/atomic_file.h"
+#include "train/support/link_target.h"
 #include "core/check.h"
+#include "expect_failure.h"
 
 static char folder[] = "/tmp/captioner-results-XXXXXX";
 static char path[64], other[64];
@@ -155,6 +157,62 @@ Test(atomic_file, a_link_leads_to_the_file)
     cr_assert_eq(atomic_file_probe(path), MIMO_ERR_IO);
     cr_assert(strstr(mimo_last_error(), "Too many levels of symbolic links"), "%s",
               mimo_last_error());
+}
+
+enum { ME = 1000, OTHER = 2000, OWNER = 3000 };
+
+static bool planted(mode_t folder_mode, uid_t owner, uid_t entry)
+{
+    const struct stat of_folder = {.st_mode = S_IFDIR | folder_mode, .st_uid = owner};
+    const struct stat of_entry = {.st_mode = S_IFLNK | 0777, .st_uid = entry};
+    return planted_by_another(&of_folder, &of_entry);
+}
+
+/* The kernel's rule, where this process's user is `geteuid`. */
+Test(atomic_file, who_may_have_left_a_link)
+{
+    const uid_t me = geteuid();
+    cr_assert(planted(01777, me + OWNER, me + OTHER), "in /tmp");
+    cr_assert(planted(01777, me, me + OTHER), "in a folder of this user's own");
+    cr_assert_not(planted(01777, me + OWNER, me), "a link of one's own");
+    cr_assert_not(planted(01777, me + OWNER, me + OWNER), "one of the folder's owner");
+    cr_assert_not(planted(0777, me + OWNER, me + OTHER), "without the sticky bit");
+    cr_assert_not(planted(01775, me + OWNER, me + OTHER), "where not all may write");
+}
+
+/* In a folder like /tmp, as user ME. Whoever is not root cannot leave a file of another user. */
+Test(atomic_file, what_another_user_left_in_a_sticky_folder)
+{
+    char entry[96];
+    if (geteuid() != 0)
+        cr_skip_test("files of other users are made by root alone");
+    snprintf(entry, sizeof entry, "user %d, in a folder where anybody may leave one", OTHER);
+    make_file(other, 0666);
+    cr_assert_eq(chown(other, ME, ME), 0);
+    cr_assert_eq(symlink("other", path), 0);
+    cr_assert_eq(lchown(path, OTHER, OTHER), 0);
+    cr_assert_eq(chmod(folder, 01777), 0);
+    FAILS(atomic_file_probe(path), MIMO_ERR_IO, path, entry); /* also root's files are safe */
+    cr_assert_eq(seteuid(ME), 0);
+    FAILS(atomic_file_probe(path), MIMO_ERR_IO, path, entry);
+    cr_assert_eq(atomic_file_probe(other), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(seteuid(0), 0);
+    expect_text(other, "before");
+    cr_assert_eq(lchown(path, ME, ME), 0);
+    cr_assert_eq(seteuid(ME), 0);
+    write_whole(path); /* by a link of one's own */
+    cr_assert_eq(seteuid(0), 0);
+    expect_text(other, "after");
+    cr_assert_eq(chown(other, OTHER, OTHER), 0);
+    FAILS(atomic_file_probe(other), MIMO_ERR_IO, other,
+          "a file of user 2000"); /* of root as well */
+    cr_assert_eq(chmod(folder, 01775), 0);
+    cr_assert_eq(chown(folder, -1, ME), 0);
+    cr_assert_eq(setegid(ME), 0);
+    cr_assert_eq(seteuid(ME), 0);
+    FAILS(atomic_file_probe(other), MIMO_ERR_IO, other, "replaces only their own");
+    cr_assert_eq(seteuid(0), 0);
+    cr_assert_eq(setegid(0), 0);
 }
 
 Test(atomic_file, who_may_read_stays)

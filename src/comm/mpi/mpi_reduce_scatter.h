@@ -1,6 +1,6 @@
-/* Collectives of which each rank gets its block: reduce-scatter and scatter. */
-#ifndef MIMO_COMM_MPI_SCATTER_H
-#define MIMO_COMM_MPI_SCATTER_H
+/* Reduce-scatter: of each rank's blocks, the sum of its own. */
+#ifndef MIMO_COMM_MPI_REDUCE_SCATTER_H
+#define MIMO_COMM_MPI_REDUCE_SCATTER_H
 
 #include "comm/mpi/mpi_request.h"
 
@@ -16,10 +16,5 @@ int64_t mimo_mpi_block_bytes(const mimo_comm *comm, const mimo_block_reduction *
 mimo_status mimo_mpi_reduce_blocks_start(mimo_request *request, const mimo_comm *comm,
                                          MPI_Comm handle, const mimo_block_reduction *it,
                                          const mimo_mpi_combination *how);
-
-/* Bytes of the request's memory, of a scatter. It takes one MPI request. */
-int64_t mimo_mpi_scatter_bytes(const mimo_comm *comm, const mimo_scatter *it);
-mimo_status mimo_mpi_scatter_start(mimo_request *request, const mimo_comm *comm, MPI_Comm handle,
-                                   const mimo_scatter *it);
 
 #endif

@@ -4,14 +4,12 @@
  * elements in all, each block is reduced by itself, with its rank as the root. (On 8 ranks of one
  * host that took 2 to 10 times as long for up to 2^18 elements a block.)
  */
-#include "comm/mpi/mpi_scatter.h"
+#include "comm/mpi/mpi_reduce_scatter.h"
 
 #include <string.h>
 
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_types.h"
-
-/* --------------------------------- reduce-scatter --------------------------------- */
 
 static bool is_one_call(const mimo_comm *comm, int64_t count)
 {
@@ -76,40 +74,5 @@ mimo_status mimo_mpi_reduce_blocks_start(mimo_request *request, const mimo_comm 
     int64_t sums = mimo_mpi_sums(it->count);
     for (int root = 0; root < comm->size; root++)
         MIMO_TRY(reduce_block(request->mpi + root * sums, &ends, root, handle, how));
-    return MIMO_OK;
-}
-
-/* ------------------------------------- scatter ------------------------------------ */
-
-int64_t mimo_mpi_scatter_bytes(const mimo_comm *comm, const mimo_scatter *it)
-{
-    return it->guarded ? it->bytes * (comm->rank == it->root ? comm->size : 1) : 0;
-}
-
-/* On root of a guarded call the request's memory is a copy of all parts, its own among them. */
-static mimo_scatter parts_of(mimo_request *request, const mimo_comm *comm, const mimo_scatter *it)
-{
-    mimo_scatter parts = *it;
-    if (!it->guarded)
-        return parts;
-    parts.to = request->memory;
-    if (comm->rank == it->root) {
-        memcpy(request->memory, it->from, (size_t)mimo_mpi_scatter_bytes(comm, it));
-        parts.from = request->memory;
-        parts.to = request->memory + comm->rank * it->bytes;
-    }
-    mimo_mpi_request_copy_back(request, it->to, it->bytes, (char *)parts.to - request->memory);
-    return parts;
-}
-
-mimo_status mimo_mpi_scatter_start(mimo_request *request, const mimo_comm *comm, MPI_Comm handle,
-                                   const mimo_scatter *it)
-{
-    const mimo_scatter parts = parts_of(request, comm, it);
-    const char *own = parts.from ? (const char *)parts.from + comm->rank * it->bytes : NULL;
-    MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], it->bytes));
-    MIMO_TRY_MPI(MPI_Iscatter(parts.from, 1, request->types[0],
-                              parts.to == own ? MPI_IN_PLACE : parts.to, 1, request->types[0],
-                              it->root, handle, request->mpi));
     return MIMO_OK;
 }
