@@ -2,7 +2,7 @@
 #ifndef MIMO_TOOLS_PLAN_SCHEDULE_H
 #define MIMO_TOOLS_PLAN_SCHEDULE_H
 
-#include "plan_commands.h"
+#include "plan_nodes.h"
 
 /* The least limit, and this number of limits in all, with their times. */
 enum { PLAN_LIMITS = 4 };
@@ -13,6 +13,7 @@ typedef struct plan_schedule_request {
     int64_t alive;      /* -1: not given */
     const char *file;   /* a table of torch; NULL: an order that is known by name */
     const char *output; /* the option that chooses what is printed; NULL: the text */
+    plan_nodes_request nodes;
 } plan_schedule_request;
 
 typedef struct plan_schedule {

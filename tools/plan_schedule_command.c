@@ -17,6 +17,21 @@ static mimo_status read_costs(void *into, const option_row *row, const char *tex
     return status == MIMO_OK ? MIMO_OK : mimo_fail_prefix(status, "--");
 }
 
+static mimo_status read_node_costs(void *into, const option_row *row, const char *text)
+{
+    plan_schedule_request *request = into;
+    (void)row;
+    request->nodes.costs_given = true;
+    return plan_read_node_costs(&request->nodes.costs, text);
+}
+
+static mimo_status read_exchanges(void *into, const option_row *row, const char *text)
+{
+    plan_schedule_request *request = into;
+    (void)row;
+    return plan_read_exchanges(&request->nodes, text);
+}
+
 /* "1f1b|interleaved|...", in the order of the values, behind a bar. */
 #define BAR_WORD(name, value, word, what) "|" word
 static const char kinds[] = MIMO_SCHEDULE_KIND_LIST(BAR_WORD);
@@ -45,6 +60,24 @@ static const option_row rows[] = {
         "any-order", desc.any_order,
         "The table's backwards may come in any order of micro-batches; gradients have other "
         "bits then"),
+    OPTION_TEXT(
+        "nodes", "LAYERS", nodes.layers,
+        "Cut the steps into nodes, for mixtures of experts. LAYERS: a number of mixtures in "
+        "each chunk; a pattern, as [*E][*-]|[*E]; or F,B: one step of F layers forward and "
+        "B backward, without a schedule"),
+    OPTION_OWN("node-cost", "LIST", read_node_costs,
+               "Times of nodes, as pre=3,mlp=4,mlp.dw=4,dispatch=2,combine=2"),
+    OPTION_INT("multiprocessors", "N", nodes.desc.multiprocessors, 1, 4096,
+               "Of a device, for lanes and products to share (they are not counted)"),
+    OPTION_OWN("exchanges", "LIST", read_exchanges,
+               "Thread blocks of an exchange and its time with them, as 16=5,32=3: each is "
+               "planned, and the fastest is printed (32)"),
+    OPTION_FLAG("shared-expert", nodes.shared, "Mixtures have a shared expert"),
+    OPTION_CHOICE("recompute", nodes.recompute, "none|keep|send",
+                  "Backward repeats forward: the rows of experts are kept, or sent again"),
+    OPTION_FLAG("early", nodes.desc.early,
+                "Backward of attention before the other's experts: activations are freed earlier"),
+    OPTION_FLAG("grad-sync", nodes.desc.grad_sync, "Gradients are added over ranks"),
     PLAN_OUTPUT("json", output, "Print JSON"),
     PLAN_OUTPUT("svg", output, "Draw it"),
     PLAN_OUTPUT("trace", output, "Print events for chrome://tracing and Perfetto"),
@@ -68,9 +101,28 @@ static mimo_status check_size(const mimo_schedule_desc *desc)
     return MIMO_OK;
 }
 
+/* What says something of nodes alone. */
+static mimo_status check_nodes(const plan_schedule_request *request)
+{
+    const plan_nodes_request *nodes = &request->nodes;
+    bool other = nodes->costs_given || nodes->count > 0 || nodes->desc.multiprocessors > 0 ||
+                 nodes->shared || nodes->recompute != MIMO_RECOMPUTE_NONE || nodes->desc.early ||
+                 nodes->desc.grad_sync;
+    MIMO_CHECK(nodes->layers || !other, MIMO_ERR_ARGUMENT,
+               "--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --early "
+               "and --grad-sync belong to --nodes");
+    bool table = request->output && strcmp(request->output, "print-csv") == 0;
+    MIMO_CHECK(!nodes->layers || !table, MIMO_ERR_ARGUMENT,
+               "--nodes and --print-csv: the table of steps has no nodes");
+    return MIMO_OK;
+}
+
 static mimo_status check_complete(void *into)
 {
     const plan_schedule_request *request = into;
+    MIMO_TRY(check_nodes(request));
+    if (plan_nodes_alone(&request->nodes))
+        return MIMO_OK;
     const plan_needed needed[] = {{"--pp", request->desc.stages == 0},
                                   {"--micro-batches", request->desc.micro_batches == 0}};
     MIMO_TRY(plan_complete("mimo-plan schedule", needed, sizeof needed / sizeof *needed));
@@ -100,6 +152,42 @@ static int print(const plan_schedule *plan)
     return plan_schedule_print_json(plan);
 }
 
+static int print_nodes(const plan_nodes *plan)
+{
+    const char *output = plan->request->output;
+    if (!output)
+        return plan_nodes_print_text(plan);
+    if (strcmp(output, "json") == 0)
+        return plan_nodes_print_json(plan);
+    mimo_schedule_format format =
+        strcmp(output, "svg") == 0 ? MIMO_SCHEDULE_SVG : MIMO_SCHEDULE_TRACE;
+    return mimo_nodes_print(stdout, plan->nodes[plan->best], format) == MIMO_OK
+               ? 0
+               : plan_fail_library();
+}
+
+static int answer_nodes(const plan_nodes_request *request, const mimo_schedule *schedule)
+{
+    plan_nodes nodes;
+    mimo_status made = plan_nodes_make(&nodes, request, schedule);
+    int status = made == MIMO_OK ? print_nodes(&nodes) : plan_fail_library();
+    plan_nodes_release(&nodes);
+    return status;
+}
+
+static int answer(const plan_schedule_request *request)
+{
+    plan_schedule plan;
+    if (plan_nodes_alone(&request->nodes))
+        return answer_nodes(&request->nodes, NULL);
+    int status = plan_schedule_make(&plan, request);
+    if (status == 0)
+        status =
+            request->nodes.layers ? answer_nodes(&request->nodes, plan.schedule) : print(&plan);
+    plan_schedule_release(&plan);
+    return status;
+}
+
 int plan_schedule_command(int argc, char **argv)
 {
     static const option_table table = {
@@ -114,17 +202,14 @@ int plan_schedule_command(int argc, char **argv)
         .check = check_complete,
     };
     plan_schedule_request request = {
-        .desc = MIMO_SCHEDULE_DESC_INIT, .costs = MIMO_STEP_COSTS_INIT, .alive = -1};
-    plan_schedule plan;
+        .desc = MIMO_SCHEDULE_DESC_INIT,
+        .costs = MIMO_STEP_COSTS_INIT,
+        .alive = -1,
+        .nodes = {.costs = MIMO_NODE_COSTS_INIT, .desc = MIMO_NODES_DESC_INIT}};
     request.desc.stages = request.desc.micro_batches = 0;
     request.desc.encoder_group = 1;
     request.desc.costs = &request.costs;
     int status = plan_parse(&table, argc, argv, &request);
-    if (status != 0)
-        return status;
-    status = plan_schedule_make(&plan, &request);
-    if (status == 0)
-        status = print(&plan);
-    plan_schedule_release(&plan);
-    return status;
+    request.nodes.output = request.output;
+    return status == 0 ? answer(&request) : status;
 }

@@ -280,6 +280,255 @@ MIMO_API mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *
 /** A hash of sizes and lists, not of costs, for ranks to compare before they execute a schedule. */
 MIMO_API uint64_t mimo_schedule_hash(const mimo_schedule *schedule);
 
+/* ------------------------------------------- nodes ------------------------------------------ */
+
+/*
+ * What the steps of a schedule are made of, where layers have mixtures of experts. Rows go to the
+ * experts, and sums come back, between ranks. A step that does one thing after the other waits for
+ * both. In a step FB the products of one micro-batch hide the exchanges of the other one.
+ *
+ * A *node* is one *part* of a layer, or of what stands around the layers of a chunk, in one *pass*.
+ * It runs in a *lane*: a stream, or on the host the order of calls. A lane runs its nodes in the
+ * order of the list. A node begins when two things have ended: the node before it in its lane, and
+ * the nodes of other lanes that it waits for (mimo_nodes_waits).
+ *
+ * The order of exchanges is one on all ranks, and two of them never run at once. A walk through the
+ * list, one node after the other, is right as well.
+ */
+
+/** X(name, word, what runs in it). All lanes but the first wait for other ranks. */
+#define MIMO_NODE_LANE_LIST(X)                                      \
+    X(COMPUTE, "compute", "products, and what needs no other rank") \
+    X(EXCHANGES, "exchanges", "rows to experts, and sums back")     \
+    X(HOPS, "hops", "activations and gradients between stages")     \
+    X(BRIDGE, "bridge", "the calls BF and BB")                      \
+    X(SYNC, "sync", "sums of gradients over ranks")
+
+typedef enum mimo_node_lane {
+#define MIMO_NODE_LANE_ENUM(name, word, what) MIMO_NODE_LANE_##name,
+    MIMO_NODE_LANE_LIST(MIMO_NODE_LANE_ENUM)
+#undef MIMO_NODE_LANE_ENUM
+        MIMO_NODE_LANES /* their number */
+} mimo_node_lane;
+
+/** X(name, word, lane, what it is). The first seven are parts of a layer. */
+#define MIMO_NODE_PART_LIST(X)                                                                  \
+    X(PRE, "pre", COMPUTE, "attention or a mixer, norms, the choice of experts")                \
+    X(DISPATCH, "dispatch", EXCHANGES, "the route, and rows to their experts")                  \
+    X(SHARED, "shared", COMPUTE, "the shared expert")                                           \
+    X(MLP, "mlp", COMPUTE, "this rank's experts, or a dense MLP")                               \
+    X(COMBINE, "combine", EXCHANGES, "sums back")                                               \
+    X(BEHIND, "behind", COMPUTE, "what a combine is added to; gather over tp; has no backward") \
+    X(POST, "post", COMPUTE, "the head of multi-token prediction")                              \
+    X(PRE_PROCESS, "pre_process", COMPUTE, "embedding, or the input from the chunk before")     \
+    X(POST_PROCESS, "post_process", COMPUTE, "final norm, head and loss, where they are")       \
+    X(SEND_RECV, "send_recv", HOPS, "the result to the chunk that takes it")                    \
+    X(GRAD_SYNC, "grad_sync", SYNC, "gradients of a chunk, behind its last micro-batch")        \
+    X(ENCODER, "encoder", COMPUTE, "E and EB of a group")                                       \
+    X(CALL, "call", BRIDGE, "BF and BB of a group")
+
+typedef enum mimo_node_part {
+#define MIMO_NODE_PART_ENUM(name, word, lane, what) MIMO_NODE_##name,
+    MIMO_NODE_PART_LIST(MIMO_NODE_PART_ENUM)
+#undef MIMO_NODE_PART_ENUM
+        MIMO_NODE_PARTS /* their number */
+} mimo_node_part;
+enum { MIMO_NODE_LAYER_PARTS = MIMO_NODE_PRE_PROCESS };
+
+typedef enum mimo_node_pass {
+    MIMO_NODE_FORWARD = 0,
+    MIMO_NODE_REPLAY = 1,  /* the forward that backward repeats */
+    MIMO_NODE_INPUTS = 2,  /* backward: the gradient of the part's input */
+    MIMO_NODE_WEIGHTS = 3, /* backward: the gradients of its parameters */
+    MIMO_NODE_PASSES = 4
+} mimo_node_pass;
+
+typedef struct mimo_node {
+    mimo_node_part part;
+    mimo_node_pass pass;
+    int64_t step;               /* of the stage's list in the schedule */
+    int64_t micro_batch, chunk; /* chunk of the stage. ENCODER, CALL: the group, and 0 */
+    int64_t layer;              /* of the chunk; 0 for what is no part of a layer */
+} mimo_node;
+
+/** A layer's parts: bit 1 << MIMO_NODE_PRE and so on. A mixture has PRE, DISPATCH, MLP and COMBINE,
+ *  and may have BEHIND; with SHARED it must. A layer without DISPATCH has PRE, MLP or both. */
+#define MIMO_LAYER_DENSE (1u << MIMO_NODE_PRE | 1u << MIMO_NODE_MLP)
+#define MIMO_LAYER_MIXTURE (MIMO_LAYER_DENSE | 1u << MIMO_NODE_DISPATCH | 1u << MIMO_NODE_COMBINE)
+#define MIMO_LAYER_SHARED (MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_SHARED | 1u << MIMO_NODE_BEHIND)
+
+typedef enum mimo_node_recompute {
+    MIMO_RECOMPUTE_NONE = 0,
+    MIMO_RECOMPUTE_KEEP_ROWS = 1, /* computing parts run again; experts' rows and routes are kept */
+    MIMO_RECOMPUTE_SEND_ROWS = 2, /* rows are sent again as well, by the kept route */
+} mimo_node_recompute;
+
+/** How long nodes take, in any unit: whole numbers, as in mimo_step_costs. */
+typedef struct mimo_node_costs {
+    size_t size;                                   /* set by the initializer */
+    int64_t of[MIMO_NODE_PARTS][MIMO_NODE_PASSES]; /* COMPUTE: with all multiprocessors. Other
+                                                      lanes: with the lane's. ENCODER: of a group's
+                                                      micro-batch. SEND_RECV: between two stages */
+} mimo_node_costs;
+
+/* clang-format off */
+#define MIMO_NODE_COSTS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(mimo_node_costs),                                                                   \
+        {{3, 3, 3, 3}, {2, 2, 2, 0}, {1, 1, 1, 1}, {4, 4, 4, 4}, {2, 2, 2, 0}, {0, 0, 0, 0},       \
+         {1, 0, 2, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 2, 0},       \
+         {0, 0, 0, 0}}                                                                             \
+    }
+/* clang-format on */
+
+MIMO_API void mimo_node_costs_init(mimo_node_costs *out, size_t size);
+
+typedef struct mimo_node_layer {
+    uint32_t parts; /* bits, as above. Not POST: mtp says that */
+    mimo_node_recompute recompute;
+    const mimo_node_costs *costs; /* of this layer; borrowed during the call; NULL: the others' */
+} mimo_node_layer;
+
+/** What a chunk has beside its layers: bits. */
+enum {
+    MIMO_CHUNK_EMBEDDING = 1,  /* the first chunk of a model */
+    MIMO_CHUNK_FINAL_NORM = 2, /* this and the next one: the last chunk, with or without layers */
+    MIMO_CHUNK_HEAD = 4,
+};
+
+typedef struct mimo_node_chunk {
+    const mimo_node_layer *layers; /* layers[count]; borrowed during the call */
+    int64_t count;
+    uint32_t has; /* MIMO_CHUNK_*. All chunks 0: as they belong */
+    int64_t mtp;  /* depth of multi-token prediction, in the last chunk: 0 or 1. With 1 the last
+                     layer has POST */
+} mimo_node_chunk;
+
+typedef struct mimo_nodes_desc {
+    size_t size;                    /* set by the initializer */
+    const mimo_node_costs *costs;   /* borrowed during the call; NULL: those of the initializer */
+    int64_t multiprocessors;        /* of a device; 0: nothing shares them, as on a host */
+    int64_t lanes[MIMO_NODE_LANES]; /* thread blocks of each lane's kernels, a multiprocessor each.
+                                       HOPS: of each neighbour and direction. COMPUTE: of
+                                       collectives inside its nodes, as over tp; 0: none */
+    bool early;     /* FB: the backward of PRE comes before the forward's MLP. Activations are
+                       given up earlier, and less is hidden */
+    bool grad_sync; /* gradients are added over ranks behind each chunk's last micro-batch */
+} mimo_nodes_desc;
+
+/* clang-format off */
+#define MIMO_NODES_DESC_INIT {sizeof(mimo_nodes_desc), NULL, 0, {0, 32, 8, 16, 16}, false, false}
+/* clang-format on */
+
+MIMO_API void mimo_nodes_desc_init(mimo_nodes_desc *out, size_t size);
+
+typedef struct mimo_nodes mimo_nodes;
+
+/**
+ * Cut all steps of a schedule into nodes. chunks[pp * V]: the model's, from the first to the last.
+ * The caller owns *out (mimo_nodes_destroy). Local; a pure function of its arguments, from which
+ * nothing is borrowed afterwards. mimo_nodes_check looks at the lists before they are returned.
+ *
+ * A kernel that waits for a peer must not keep another from running, or two ranks wait for each
+ * other's other kernel. So all kernels that may wait are resident together: the lanes that a stage
+ * uses take at most multiprocessors - 4 in sum.
+ *
+ * Errors: MIMO_ERR_ARGUMENT (NULL, a cost or a number out of range, a layer whose parts do not go
+ * together, steps FB and no mixture, lanes that need too many multiprocessors, a chunk
+ * that has what belongs to another one); MIMO_ERR_UNSUPPORTED (mtp deeper than 1).
+ */
+MIMO_API mimo_status mimo_nodes_create(mimo_nodes **out, const mimo_schedule *schedule,
+                                       const mimo_node_chunk *chunks, const mimo_nodes_desc *desc);
+
+/**
+ * The same for one step alone: micro-batch 1 forward through one chunk, micro-batch 0 backward
+ * through another. NULL: the step has no such half (FB, F or B). What ran before, such as the
+ * forward of micro-batch 0, is taken as done. What the chunks have (`has`) is not compared. Lanes
+ * have the hops of an inner stage.
+ */
+MIMO_API mimo_status mimo_nodes_create_step(mimo_nodes **out, const mimo_node_chunk *forward,
+                                            const mimo_node_chunk *backward,
+                                            const mimo_nodes_desc *desc);
+
+/** Release. NULL is fine. */
+MIMO_API void mimo_nodes_destroy(mimo_nodes *nodes);
+
+/** The nodes of a stage in their order, and their number in *count. A stage that does not exist has
+ *  none. Owned by `nodes`. Thread-safe. */
+MIMO_API const mimo_node *mimo_nodes_of(int64_t *count, const mimo_nodes *nodes, int64_t stage);
+
+/** The lane that a part, one of the list above, runs in. */
+MIMO_API mimo_node_lane mimo_node_lane_of(mimo_node_part part);
+
+/** What node i of a stage waits for, into waits[MIMO_NODE_LANES]: in each other lane the last such
+ *  node of the same stage, or -1. In its own lane, and where there is no such node: -1. What comes
+ *  from other stages is not here: HOPS and BRIDGE bring it. Thread-safe.
+ *  MIMO_ERR_ARGUMENT: no such stage or node. */
+MIMO_API mimo_status mimo_nodes_waits(int64_t *waits, const mimo_nodes *nodes, int64_t stage,
+                                      int64_t i);
+
+/**
+ * Prove lists of nodes:
+ *   - one chunk of the model, the first, has the embedding; one, the last, has final norm and head,
+ *     and multi-token prediction where there is any;
+ *   - every node that the layers have stands in the list of its stage once, in its step, behind all
+ *     that it needs: gradients of weights behind those of inputs, what backward reads behind what
+ *     makes it (a replay, where it was given up), grad_sync behind all gradients of its chunk;
+ *   - lanes that wait have room together;
+ *   - nobody waits for ever.
+ *
+ * Lists are checked where they are made, so this is for tests and tools. MIMO_ERR_ARGUMENT has the
+ * first node that breaks a rule.
+ */
+MIMO_API mimo_status mimo_nodes_check(const mimo_nodes *nodes);
+
+/** When a node runs, where every lane of every stage begins each node as soon as it may. */
+typedef struct mimo_node_time {
+    int64_t begin, end;
+    int64_t multiprocessors; /* that a node of COMPUTE is sized for: all but those of lanes that
+                                move beside it. Other lanes: the lane's. 0: they are not counted */
+} mimo_node_time;
+
+/** The times of a stage, into times[count]. With fewer multiprocessors a node of COMPUTE takes
+ *  longer in proportion. Thread-safe. MIMO_ERR_ARGUMENT: no such stage. */
+MIMO_API mimo_status mimo_nodes_times(mimo_node_time *times, const mimo_nodes *nodes,
+                                      int64_t stage);
+
+typedef struct mimo_nodes_report {
+    size_t size;     /* set by the initializer */
+    int64_t time;    /* until the last lane of the last stage has ended */
+    int64_t local;   /* the same with exchanges that take no time */
+    int64_t serial;  /* the same with exchanges in the lane COMPUTE: nothing is hidden */
+    int64_t hidden;  /* of the exchanges, in thousandths: 1 - (time - local) / (serial - local).
+                              0 where there are none; below 0 where more is lost than hidden */
+    int64_t ceiling; /* what hiding all of them would save of `serial`, in thousandths */
+    int64_t lanes;   /* multiprocessors of all lanes that wait, on the stage with the most */
+} mimo_nodes_report;
+
+#define MIMO_NODES_REPORT_INIT                      \
+    {                                               \
+        sizeof(mimo_nodes_report), 0, 0, 0, 0, 0, 0 \
+    }
+
+MIMO_API void mimo_nodes_report_init(mimo_nodes_report *out, size_t size);
+
+/** Sum nodes up. `out` starts from its _INIT. */
+MIMO_API mimo_status mimo_nodes_report_of(mimo_nodes_report *out, const mimo_nodes *nodes);
+
+/** Write nodes to a stream: MIMO_SCHEDULE_TEXT is a line a step, "stage 0, F1: f.pre_process f.pre0
+ *  ...", with f. for the forward half and b. for the other; MIMO_SCHEDULE_SVG a timeline with a row
+ *  a lane; MIMO_SCHEDULE_TRACE has a thread a lane. Errors: MIMO_ERR_ARGUMENT (another format),
+ *  MIMO_ERR_IO. */
+MIMO_API mimo_status mimo_nodes_print(FILE *stream, const mimo_nodes *nodes,
+                                      mimo_schedule_format format);
+
+/** The same as text, as mimo_schedule_text. */
+MIMO_API mimo_status mimo_nodes_text(int64_t *length, char *text, int64_t capacity,
+                                     const mimo_nodes *nodes, mimo_schedule_format format);
+
+/** A hash of lists and of the lanes' multiprocessors, not of costs, for ranks to compare. */
+MIMO_API uint64_t mimo_nodes_hash(const mimo_nodes *nodes);
+
 #endif
 
 MIMO_END_DECLS

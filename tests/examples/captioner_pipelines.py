@@ -1,7 +1,7 @@
 """With --same-bits 8 ranks under pp 2 and 4 write the checkpoint of one rank, by every schedule, in three phases, with
 few encoder groups at once, with one more than the least, and without limit; also where a run goes on under another
-pp, with adapters, and with mixtures of experts. For scripts/pipeline.sh; the suite has a short form
-(test_captioner_same_bits.py, test_captioner_experts.py)."""
+pp, with adapters, and with mixtures of experts, there with a forward beside a backward too. For
+scripts/pipeline.sh; the suite has a short form (test_captioner_same_bits.py, test_captioner_experts.py)."""
 import filecmp
 import itertools
 import os
@@ -22,6 +22,9 @@ SCHEDULES = [["--schedule", "three-phases"],
 RING = ["--steps", "20", "--global-batch", "23", "--micro-batches", "12"]
 RING_SCHEDULES = [["--schedule", "interleaved:2", *limit]
                   for limit in (["--encoder-group", "12"], ["--encoder-alive", "8"], [], ["--encoder-alive", "0"])]
+# A forward beside a backward, of which the first stage needs one group more.
+OVERLAP = [["--schedule", "1f1b", "--overlap", *limit]
+           for limit in (["--encoder-group", "7"], ["--encoder-alive", "5"], ["--encoder-alive", "0"])]
 ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
 EXPERTS = ["--experts", "8,2"]
 
@@ -73,6 +76,9 @@ def main():
         pipelines.compare(RING_SCHEDULES, *RING)
         pipelines.compare(SCHEDULES[::3], "--steps", "20", *ADAPTERS)
         pipelines.compare(shared(SCHEDULES), "--steps", "20", *EXPERTS)
+        pipelines.compare(shared(OVERLAP), "--steps", "20", *EXPERTS)
+        pipelines.compare(shared([[*RING_SCHEDULES[2], "--overlap"]]), *RING, *EXPERTS)
+        pipelines.compare(shared(OVERLAP[:1]), "--steps", "20", *EXPERTS, *ADAPTERS)
         pipelines.compare(shared(RING_SCHEDULES), *RING, *EXPERTS)
         pipelines.compare(shared(SCHEDULES[::3]), "--steps", "20", *EXPERTS, *ADAPTERS)
         sys.exit(f"{pipelines.wrong} are wrong" if pipelines.wrong else 0)

@@ -39,6 +39,26 @@ static void sum_up(const mimo_schedule *schedule, const mimo_schedule_desc *desc
                 "%" PRId64 " alive", report.encoder_alive);
 }
 
+/* Whatever order of steps is accepted has an order of nodes, which proves itself. Exchanges take
+ * time at most as if nothing hid them. */
+static void cut(const mimo_schedule *schedule, const mimo_schedule_desc *desc)
+{
+    enum { MOST_CHUNKS = 9 * 4 };
+    static const mimo_node_layer layer = {.parts = MIMO_LAYER_SHARED};
+    mimo_node_chunk chunks[MOST_CHUNKS];
+    mimo_nodes *nodes = NULL;
+    mimo_nodes_report report = MIMO_NODES_REPORT_INIT;
+    for (int64_t n = 0; n < desc->stages * desc->chunks; n++)
+        chunks[n] = (mimo_node_chunk){&layer, 1, 0, 0};
+    FUZZ_EXPECT(mimo_nodes_create(&nodes, schedule, chunks, NULL) == MIMO_OK, "%s",
+                mimo_last_error());
+    FUZZ_EXPECT(mimo_nodes_check(nodes) == MIMO_OK, "its own check refuses it");
+    FUZZ_EXPECT(mimo_nodes_report_of(&report, nodes) == MIMO_OK, "no report of nodes");
+    FUZZ_EXPECT(report.local <= report.time && report.time <= report.serial, "nodes take %" PRId64,
+                report.time);
+    mimo_nodes_destroy(nodes);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
@@ -65,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_EXPECT(mimo_schedule_check(schedule) == MIMO_OK, "its own check refuses it");
         print_and_read(schedule, &desc);
         sum_up(schedule, &desc);
+        cut(schedule, &desc);
         free(text_of(schedule, MIMO_SCHEDULE_SVG));
         free(text_of(schedule, MIMO_SCHEDULE_TRACE));
     } else {

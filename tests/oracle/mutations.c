@@ -46,6 +46,11 @@
     STAGES("tp=1,dp=2", "pp=2", .schedule = {.kind = MIMO_SCHEDULE_INTERLEAVED, .chunks = 2})
 #define STAGES_4 STAGES("tp=1,dp=4", "pp=4", .schedule = {.kind = MIMO_SCHEDULE_1F1B})
 
+/* A forward beside a backward, by nodes. */
+#define EXPERTS_PAIRED                                                                          \
+    GRIDS("tp=1,dp=2", "tp=1,cp=1,dp=2", .executor = EXECUTOR_ROUTED, .experts = 8, .top_k = 2, \
+          .expert_grid = "etp=1,ep=2", .schedule = {.overlap = true})
+
 static const oracle_mutation table[] = {
     /* the bridge */
     {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN,
@@ -228,6 +233,10 @@ static const oracle_mutation table[] = {
      PHASE_ROWS_BACK, STAGES_2, false},
     {"last-group-dropped", "the encoder learns nothing from the last micro-batch", PHASE_GRADIENTS,
      STAGES_2, false},
+    {"node-before-its-move", "a node does not wait for the move that it reads", PHASE_EXPERTS,
+     EXPERTS_PAIRED, false},
+    {"weights-node-lost", "experts learn nothing in steps of a forward and a backward",
+     PHASE_GRADIENTS, EXPERTS_PAIRED, false},
     {"weight-of-last-dropped", "weights learn nothing from the last micro-batch", PHASE_GRADIENTS,
      STAGES_2_ZERO, false},
     {NULL, NULL, PHASE_RUN, GRIDS(NULL, NULL, .sp = false), false},
@@ -283,6 +292,11 @@ static const char *const unit_table[] = {
     "merge-ratio-forgotten",   /* an image has as many rows as patches */
     "cost-ignored",            /* items are dealt to lanes by their number, not by their cost */
     "call-ends-alone",         /* a call of the bridge ends when one stage has begun it */
+
+    "last-dw-node-dropped",      /* the last node with gradients of weights is left out of a step */
+    "final-norm-by-layer-count", /* the last chunk that has a layer has the final norm */
+    "two-combines-swapped",      /* two exchanges of a step change places */
+    "lanes-cost-nothing",        /* products beside exchanges have all multiprocessors */
     NULL,
 };
 
@@ -314,8 +328,9 @@ static const char *flags_of(const oracle_spec *spec)
     static char flags[160];
     const schedule_choice *schedule = &spec->schedule;
     bool zero = schedule->kind == MIMO_SCHEDULE_ZERO_BUBBLE;
-    int used = snprintf(flags, sizeof flags, "%s%s", spec->sp ? " --sp" : "",
-                        zero ? " --schedule zero-bubble" : "");
+    int used =
+        snprintf(flags, sizeof flags, "%s%s%s", spec->sp ? " --sp" : "",
+                 zero ? " --schedule zero-bubble" : "", schedule->overlap ? " --overlap" : "");
     if (schedule->chunks > 1)
         used += snprintf(flags + used, sizeof flags - (size_t)used, " --schedule interleaved:%d",
                          (int)schedule->chunks);

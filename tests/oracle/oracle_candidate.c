@@ -341,6 +341,19 @@ static mimo_status choose_passes(oracle_candidate *out)
     return oracle_pass_choose(&out->predict, out->topology, micro_batches, false, out->places);
 }
 
+/* By nodes, where the schedule has a forward beside a backward. */
+static mimo_status create_pair(oracle_candidate *out)
+{
+    const pair_pass_desc desc = {.language = &out->llm,
+                                 .layout = &out->layout,
+                                 .mixtures = out->dispatch,
+                                 .stage = out->topology->ranks.stage,
+                                 .stages = out->topology->ranks.stages,
+                                 .schedule = out->train.schedule,
+                                 .work = oracle_pairs_of(out)};
+    return out->train.sizes.overlap ? pair_pass_create(&out->pair, &desc) : MIMO_OK;
+}
+
 static mimo_status create_passes(oracle_candidate *out)
 {
     const oracle_topology *topology = out->topology;
@@ -351,6 +364,7 @@ static mimo_status create_passes(oracle_candidate *out)
                                   .ring = topology->schedule.chunks > 1};
     const pipeline_work work = oracle_steps_of(out);
     MIMO_TRY(stage_hops_create(&out->hops, &hops));
+    MIMO_TRY(create_pair(out));
     MIMO_TRY(oracle_pass_create(&out->train, topology, out->llm.chunk_states, out->places,
                                 &out->hops, &work));
     return oracle_pass_create(&out->predict, topology, out->llm.chunk_states, out->places,
@@ -382,6 +396,7 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
         nn_runtime_free(candidate->topology->runtime, candidate->patches);
     mimo_release(candidate->on_host);
     mimo_release(candidate->losses);
+    pair_pass_destroy(&candidate->pair);
     oracle_pass_destroy(&candidate->train);
     oracle_pass_destroy(&candidate->predict);
     stage_hops_destroy(&candidate->hops);

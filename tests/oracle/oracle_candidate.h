@@ -5,6 +5,7 @@
 
 #include "train/model/encoder.h"
 #include "train/model/language.h"
+#include "train/model/pair_pass.h"
 
 #include "capture.h"
 #include "oracle_pass.h"
@@ -32,6 +33,7 @@ typedef struct oracle_candidate {
     int64_t first_picture, pictures;   /* of a group: those that this rank encodes */
     int64_t first_sentence, sentences; /* of a micro-batch: those that it holds for the LLM */
     oracle_pass train, predict;        /* of a step, and of forwards alone */
+    pair_pass pair;                    /* of a step with FB; otherwise zeroed */
     stage_hops hops;                   /* between stages */
     int64_t places;                    /* encoder groups at once */
     nn_real *patches;      /* [places][P, b, values], in the memory of the computation */

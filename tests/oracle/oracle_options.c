@@ -80,6 +80,8 @@ static const option_row rows[] = {
         "(default 2), in the second case alone; three-phases is 1f1b with all of the "
         "encoder's work before and behind",
         .high = MOST_CHUNKS, .read = option_read_schedule),
+    OPTION_FLAG("overlap", spec.schedule.overlap,
+                "With --experts: a forward beside the backward of another micro-batch, by nodes"),
     OPTION_INT("encoder-group", "G", spec.schedule.group, 1, INT_MAX,
                "Micro-batches that are encoded together (default: 1)"),
     OPTION_INT("encoder-alive", "L", spec.schedule.alive, 1, INT_MAX,

@@ -70,6 +70,21 @@ mimo_status oracle_pass_run(oracle_pass *pass)
     return MIMO_OK;
 }
 
+static void note_number(const oracle_pass *pass, const pipeline_task *task)
+{
+    fprintf(pass->notes, "%" PRId64, task->index);
+    if (task->kind < MIMO_STEP_FB && pass->sizes.chunks > 1)
+        fprintf(pass->notes, ".%" PRId64, task->chunk);
+}
+
+void oracle_pass_note_pair(const oracle_pass *pass, const pipeline_task *tasks)
+{
+    fputs(" FB", pass->notes);
+    note_number(pass, &tasks[0]);
+    fputc('/', pass->notes);
+    note_number(pass, &tasks[1]);
+}
+
 void oracle_pass_note(const oracle_pass *pass, const pipeline_task *task)
 {
     static const char *const names[MIMO_STEP_KINDS] = {
@@ -77,10 +92,8 @@ void oracle_pass_note(const oracle_pass *pass, const pipeline_task *task)
         MIMO_STEP_LIST(NAME)
 #undef NAME
     };
-    bool llm = task->kind < MIMO_STEP_FB;
-    fprintf(pass->notes, " %s%" PRId64, names[task->kind], task->index);
-    if (llm && pass->sizes.chunks > 1)
-        fprintf(pass->notes, ".%" PRId64, task->chunk);
+    fprintf(pass->notes, " %s", names[task->kind]);
+    note_number(pass, task);
 }
 
 mimo_status oracle_pass_was_printed(bool *out, const oracle_pass *pass)

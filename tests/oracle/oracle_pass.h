@@ -36,6 +36,8 @@ mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
 /* Walk the list. Collective. Each step that computes or begins a call notes itself. */
 mimo_status oracle_pass_run(oracle_pass *pass);
 void oracle_pass_note(const oracle_pass *pass, const pipeline_task *task);
+/* Of an FB: its F and its B. */
+void oracle_pass_note_pair(const oracle_pass *pass, const pipeline_task *tasks);
 
 /* Whether the notes of the last walk are the line that is printed of this stage. */
 mimo_status oracle_pass_was_printed(bool *out, const oracle_pass *pass);

@@ -291,8 +291,15 @@ static mimo_status add_losses(oracle_candidate *candidate, int64_t state)
     return mimo_gradient_add(candidate->topology->ranks.gradient, sum, tokens);
 }
 
-static mimo_status forward(oracle_candidate *candidate, const pipeline_task *task)
+static const language_text *text_of(void *context, const pipeline_task *task)
 {
+    const oracle_candidate *candidate = context;
+    return &candidate->texts[task->state];
+}
+
+static mimo_status begin_forward(void *context, const pipeline_task *task)
+{
+    oracle_candidate *candidate = context;
     language_model *llm = &candidate->llm;
     int64_t slot = task->index * candidate->shape.micro_batch + candidate->first_sentence;
     int64_t first = slot * candidate->sizes.seq;
@@ -303,21 +310,38 @@ static mimo_status forward(oracle_candidate *candidate, const pipeline_task *tas
     language_text *text = &candidate->texts[task->state];
     MIMO_TRY(oracle_mixtures_begin(candidate, task->index, task->state));
     MIMO_TRY(language_read(llm, text, &sentences));
-    if (task->first)
-        MIMO_TRY(oracle_positions_put(&candidate->positions, task->state,
-                                      image_rows(candidate, task), sentences.ids));
-    MIMO_TRY(language_forward(llm, text, task->state));
+    return task->first ? oracle_positions_put(&candidate->positions, task->state,
+                                              image_rows(candidate, task), sentences.ids)
+                       : MIMO_OK;
+}
+
+static mimo_status end_forward(void *context, const pipeline_task *task)
+{
+    oracle_candidate *candidate = context;
     if (candidate->capture)
         capture_llm(candidate, task);
     return add_losses(candidate, task->state);
 }
 
-static mimo_status backward_input(oracle_candidate *candidate, const pipeline_task *task)
+static mimo_status forward(oracle_candidate *candidate, const pipeline_task *task)
 {
-    MIMO_TRY(language_backward_input(&candidate->llm, task->state));
+    MIMO_TRY(begin_forward(candidate, task));
+    MIMO_TRY(language_forward(&candidate->llm, text_of(candidate, task), task->state));
+    return end_forward(candidate, task);
+}
+
+static mimo_status give_rows(void *context, const pipeline_task *task)
+{
+    oracle_candidate *candidate = context;
     return task->first ? oracle_positions_back(&candidate->positions, task->state,
                                                image_rows(candidate, task))
                        : MIMO_OK;
+}
+
+static mimo_status backward_input(oracle_candidate *candidate, const pipeline_task *task)
+{
+    MIMO_TRY(language_backward_input(&candidate->llm, task->state));
+    return give_rows(candidate, task);
 }
 
 /* Stage p does this half p micro-batches later than the other one: behind the last of these stand
@@ -364,6 +388,13 @@ static mimo_status compute(void *context, const pipeline_task *task)
     }
 }
 
+static mimo_status compute_pair(void *context, const pipeline_task *tasks, int64_t step)
+{
+    oracle_candidate *candidate = context;
+    oracle_pass_note_pair(candidate->pass, tasks);
+    return pair_pass_run(&candidate->pair, tasks, step);
+}
+
 static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
 {
     oracle_candidate *candidate = context;
@@ -406,5 +437,10 @@ static nn_real *output(void *context, const pipeline_task *task)
 
 pipeline_work oracle_steps_of(oracle_candidate *candidate)
 {
-    return (pipeline_work){candidate, compute, begin, input, output};
+    return (pipeline_work){candidate, compute, compute_pair, begin, input, output};
+}
+
+pair_pass_work oracle_pairs_of(oracle_candidate *candidate)
+{
+    return (pair_pass_work){candidate, text_of, begin_forward, end_forward, give_rows};
 }

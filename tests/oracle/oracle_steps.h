@@ -7,4 +7,7 @@
 /* For a pipeline. The candidate is borrowed; its step, capture and logits say what a walk is of. */
 pipeline_work oracle_steps_of(oracle_candidate *candidate);
 
+/* Around a forward and a backward that run by nodes; likewise. */
+pair_pass_work oracle_pairs_of(oracle_candidate *candidate);
+
 #endif

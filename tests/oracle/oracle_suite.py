@@ -14,10 +14,11 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
                   ep, 9 experts over 3, with and without sp; and again with adapters and zero-copy
        stages     an LLM in stages, on 4 topologies, by 1F1B, zero bubble and interleaved in turn;
                   three phases; groups of micro-batches, the last of which is not full; and experts,
-                  on 2
+                  on 2, once with a forward beside a backward
        every-stages     on 8 topologies, by each schedule and in three phases, with and without
                   adapters, where the encoder may go ahead of the LLM without limit, and by groups;
-                  and on 6 with experts
+                  and on 6 with experts, also with a forward beside a backward, and this on 8
+                  topologies without stages
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, and with
                   experts on 6, 10 steps, and every bug of --list-order-mutations differs from one
                   rank
@@ -314,6 +315,7 @@ class Run(typing.NamedTuple):
     schedule: str = ""
     alive: int = 0
     group: int = 0
+    overlap: bool = False
 
     def text(self):
         encoder, llm, sp = self.pair
@@ -322,6 +324,7 @@ class Run(typing.NamedTuple):
         text += " same bits" if self.same_bits else ""
         text += f" experts {' '.join(self.experts)}" if self.experts else ""
         text += f" {self.schedule}" if self.schedule else ""
+        text += " overlap" if self.overlap else ""
         text += f" alive {self.alive}" if self.alive else ""
         text += f" groups of {self.group}" if self.group else ""
         return text + (f" seed {self.seed}" if self.seed != 1 else "")
@@ -334,8 +337,9 @@ class Run(typing.NamedTuple):
         schedule = ["--schedule", self.schedule] if self.schedule else []
         alive = ["--encoder-alive", str(self.alive)] if self.alive else []
         group = ["--encoder-group", str(self.group)] if self.group else []
+        overlap = ["--overlap"] if self.overlap else []
         return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order,
-                *experts, *schedule, *alive, *group]
+                *experts, *schedule, *alive, *group, *overlap]
 
 
 def judge_pair(text, result, outcome):
@@ -503,14 +507,17 @@ def staged_rows():
                                                  ("routed", RANK, 4, 0), ("zero-copy", 0, 0, 3))]
     rows += [Run(pair, executor, adapters=rank, schedule="three-phases")
              for pair in STAGES for executor, rank in (("routed", 0), ("zero-copy", RANK))]
+    rows += [mixed_stages(row, i, schedule, True) for i, row in enumerate(MIXED_STAGES)
+             for schedule in SCHEDULES[::2]]
+    rows += [Run(row[:3], "routed", adapters=row[5], experts=tuple(row[3:5]), overlap=True) for row in MIXED_FEW]
     return rows + [mixed_stages(row, i, schedule) for i, row in enumerate(MIXED_STAGES)
                    for schedule in [*SCHEDULES, "three-phases"]]
 
 
-def mixed_stages(row, i, schedule):
+def mixed_stages(row, i, schedule, overlap=False):
     """Every second one with adapters of few experts and zero-copy."""
     return Run(row[:3], "zero-copy" if i % 2 else "routed", adapters=LAST_EXPERTS if i % 2 else 0,
-               experts=("8,2", row[3]), schedule=schedule)
+               experts=("8,2", row[3]), schedule=schedule, overlap=overlap)
 
 
 def rows_of(part):
@@ -532,7 +539,7 @@ def rows_of(part):
                 for i, pair in enumerate(STAGES[:3] + STAGES[-1:])] + [
                     Run(STAGES[0], "zero-copy", schedule="three-phases"),
                     Run(("dp=1", "tp=1", False), "routed", group=3)] + [
-                    mixed_stages(row, i, SCHEDULES[1 + i]) for i, row in enumerate(MIXED_STAGES[:2])]
+                    mixed_stages(row, i, SCHEDULES[1 + i], i == 1) for i, row in enumerate(MIXED_STAGES[:2])]
     if part == "every-stages":
         return staged_rows()
     if part == "every-experts":

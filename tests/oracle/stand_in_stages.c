@@ -151,7 +151,7 @@ mimo_status stand_in_create(stand_in_stages *out, mimo_comm *comm, const mimo_sc
                                 .states = states,
                                 .places = sizes->encoder_alive > 0 ? sizes->encoder_alive : groups,
                                 .hops = &out->hops,
-                                .work = {out, compute, begin, input, output}};
+                                .work = {out, compute, NULL, begin, input, output}};
     return pipeline_create(&out->pipeline, &desc);
 }
 

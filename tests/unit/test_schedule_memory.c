@@ -2,7 +2,7 @@
  * the same call succeeds afterwards. */
 #include "core/memory.h"
 #include "expect_failure.h"
-#include "schedule_bed.h"
+#include "node_bed.h"
 
 typedef mimo_status action(mimo_schedule **schedule);
 
@@ -57,6 +57,30 @@ static mimo_status trace(mimo_schedule **schedule)
     return mimo_schedule_text(NULL, NULL, 0, *schedule, MIMO_SCHEDULE_TRACE);
 }
 
+static mimo_status cut_steps(mimo_schedule **schedule)
+{
+    bed_chunk bed;
+    const mimo_node_chunk *layers = filled(&bed, 1, MIMO_LAYER_MIXTURE);
+    const mimo_node_chunk chunks[] = {*layers, *layers, *layers, *layers};
+    mimo_nodes *nodes = NULL;
+    mimo_status status = mimo_nodes_create(&nodes, *schedule, chunks, NULL);
+    cr_assert_eq(nodes != NULL, status == MIMO_OK);
+    mimo_nodes_destroy(nodes);
+    return status;
+}
+
+static mimo_status cut_one_step(mimo_schedule **schedule)
+{
+    bed_chunk bed;
+    const mimo_node_chunk *layers = filled(&bed, 1, MIMO_LAYER_MIXTURE);
+    mimo_nodes *nodes = NULL;
+    (void)schedule;
+    mimo_status status = mimo_nodes_create_step(&nodes, layers, layers, NULL);
+    cr_assert_eq(nodes != NULL, status == MIMO_OK);
+    mimo_nodes_destroy(nodes);
+    return status;
+}
+
 /* How many allocations were made to fail. */
 static int fail_in_turn(action *act, mimo_schedule **schedule)
 {
@@ -82,6 +106,45 @@ Test(schedule_memory, every_allocation_fails)
     action *const others[] = {sum_up, count_memory, take_times, draw, trace};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         cr_assert(fail_in_turn(others[i], &schedule) > 0, "action %zu", i);
+    cr_assert(fail_in_turn(cut_steps, &schedule) > 50);
+    cr_assert(fail_in_turn(cut_one_step, &schedule) > 20);
     mimo_schedule_destroy(schedule);
     mimo_schedule_destroy(read);
+}
+
+/* What is asked of nodes fails as a whole, and leaves them as they are. */
+static mimo_status sum_nodes_up(mimo_nodes *nodes)
+{
+    mimo_nodes_report report = MIMO_NODES_REPORT_INIT;
+    mimo_status status = mimo_nodes_report_of(&report, nodes);
+    cr_assert_eq(report.time > 0, status == MIMO_OK);
+    return status;
+}
+
+static mimo_status draw_nodes(mimo_nodes *nodes)
+{
+    return mimo_nodes_text(NULL, NULL, 0, nodes, MIMO_SCHEDULE_SVG);
+}
+
+static mimo_status prove_nodes(mimo_nodes *nodes)
+{
+    return mimo_nodes_check(nodes);
+}
+
+Test(schedule_memory, every_allocation_of_nodes_fails)
+{
+    mimo_status (*const actions[])(mimo_nodes *) = {sum_nodes_up, draw_nodes, prove_nodes};
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        int64_t n = 0, left = 0;
+        while (left == 0) {
+            mimo_fail_allocation(++n);
+            mimo_status status = actions[i](nodes);
+            left = mimo_fail_allocation(0);
+            cr_assert_eq(status, left == 0 ? MIMO_ERR_MEMORY : MIMO_OK, "action %zu, %ld", i,
+                         (long)n);
+        }
+        cr_assert(n > 4, "action %zu", i);
+    }
+    mimo_nodes_destroy(nodes);
 }

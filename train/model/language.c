@@ -141,8 +141,7 @@ static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc 
     int64_t count = desc->layout->pattern->items;
     TRY(memory_reserve(kinds, count, sizeof **kinds));
     for (int64_t i = 0; i < count; i++)
-        (*kinds)[i] = desc->mixture && layer_layout_mixes(i) ? &nn_block_mixed
-                                                             : layer_layout_kind(desc->layout, i);
+        (*kinds)[i] = layer_layout_block(desc->layout, i, desc->mixture);
     return MIMO_OK;
 }
 
@@ -458,13 +457,30 @@ static mimo_status predict(language_model *language, const language_text *text,
                            language->rows);
 }
 
-mimo_status language_forward(language_model *language, const language_text *text, int64_t state)
+stack_pass language_blocks(language_model *language, int64_t state)
 {
     language_saved *saved = &language->saved[state];
-    if (begins(language, saved))
-        TRY(embed(language, text, saved));
-    TRY(nn_stack_forward(blocks_of(language, saved), &saved->blocks, &text->sequence));
+    return (stack_pass){blocks_of(language, saved), &saved->blocks};
+}
+
+mimo_status language_embed(language_model *language, const language_text *text, int64_t state)
+{
+    language_saved *saved = &language->saved[state];
+    return begins(language, saved) ? embed(language, text, saved) : MIMO_OK;
+}
+
+mimo_status language_lose(language_model *language, const language_text *text, int64_t state)
+{
+    language_saved *saved = &language->saved[state];
     return ends(language, saved) ? predict(language, text, saved) : MIMO_OK;
+}
+
+mimo_status language_forward(language_model *language, const language_text *text, int64_t state)
+{
+    stack_pass blocks = language_blocks(language, state);
+    TRY(language_embed(language, text, state));
+    TRY(nn_stack_forward(blocks.stack, blocks.saved, &text->sequence));
+    return language_lose(language, text, state);
 }
 
 mimo_status language_losses(language_model *language, double *loss_sum, int64_t *tokens)
@@ -491,22 +507,34 @@ static mimo_status embed_backward_params(language_model *language, const languag
     return nn_embedding_backward_params(&language->text, &saved->text, saved->text_rows);
 }
 
+mimo_status language_lose_backward(language_model *language, int64_t state)
+{
+    language_saved *saved = &language->saved[state];
+    return ends(language, saved) ? predict_backward_input(language, saved) : MIMO_OK;
+}
+
 mimo_status language_backward_input(language_model *language, int64_t state)
+{
+    stack_pass blocks = language_blocks(language, state);
+    TRY(language_lose_backward(language, state));
+    return nn_stack_backward_input(blocks.stack, blocks.saved);
+}
+
+mimo_status language_ends_backward_params(language_model *language, const language_text *text,
+                                          int64_t state)
 {
     language_saved *saved = &language->saved[state];
     if (ends(language, saved))
-        TRY(predict_backward_input(language, saved));
-    return nn_stack_backward_input(blocks_of(language, saved), &saved->blocks);
+        TRY(nn_linear_backward_params(&language->head, &saved->head));
+    return begins(language, saved) ? embed_backward_params(language, text, saved) : MIMO_OK;
 }
 
 mimo_status language_backward_params(language_model *language, const language_text *text,
                                      int64_t state)
 {
-    language_saved *saved = &language->saved[state];
-    if (ends(language, saved))
-        TRY(nn_linear_backward_params(&language->head, &saved->head));
-    TRY(nn_stack_backward_params(blocks_of(language, saved), &saved->blocks));
-    return begins(language, saved) ? embed_backward_params(language, text, saved) : MIMO_OK;
+    stack_pass blocks = language_blocks(language, state);
+    TRY(nn_stack_backward_params(blocks.stack, blocks.saved));
+    return language_ends_backward_params(language, text, state);
 }
 
 static mimo_status adjust_chunk(const language_model *language, int64_t chunk, mimo_comm *ranks,

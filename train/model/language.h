@@ -28,6 +28,7 @@
 #include "train/nn/nn.h"
 
 #include "train/model/layer_layout.h"
+#include "train/pipeline/stack_walk.h"
 
 /** The ids that sentences are made of. */
 typedef struct language_words {
@@ -167,6 +168,17 @@ mimo_status language_read(language_model *language, language_text *text,
 /** Forward of the state's chunk, from the state's input and a text that was read. The last chunk
  *  adds its losses to those that language_losses returns. Collective over tp and cp. */
 mimo_status language_forward(language_model *language, const language_text *text, int64_t state);
+
+/** The same in parts, for walks by nodes (stack_walk.h): what a chunk has in front of its blocks;
+ *  the blocks, from nn_stack_begin with the text's sequence on; what it has behind them. Then
+ *  backward: the gradient of the blocks' output; the blocks; the gradients of the parameters in
+ *  front of them and behind. A chunk without them has nothing to do. Collective as the whole is. */
+mimo_status language_embed(language_model *language, const language_text *text, int64_t state);
+stack_pass language_blocks(language_model *language, int64_t state);
+mimo_status language_lose(language_model *language, const language_text *text, int64_t state);
+mimo_status language_lose_backward(language_model *language, int64_t state);
+mimo_status language_ends_backward_params(language_model *language, const language_text *text,
+                                          int64_t state);
 
 /** The sum of the losses of this rank's labels in all forwards since the last call, and how many
  *  these are: on other stages than the last one 0. It waits for the work enqueued before it. */

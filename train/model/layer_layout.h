@@ -48,6 +48,13 @@ static inline bool layer_layout_mixes(int64_t item)
     return item % 2 == 1;
 }
 
+/** The kind of block that an item is, in an LLM with or without mixtures. */
+static inline const nn_block_kind *layer_layout_block(const layer_layout *layout, int64_t item,
+                                                      bool mixtures)
+{
+    return mixtures && layer_layout_mixes(item) ? &nn_block_mixed : layer_layout_kind(layout, item);
+}
+
 /** How many of the first `items` are. So the mixture at item i has the number of the first i. */
 static inline int64_t layer_layout_mixtures(int64_t items)
 {

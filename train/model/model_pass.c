@@ -67,20 +67,34 @@ static mimo_status encode(model_pass *pass, const pipeline_task *task)
                              task->index);
 }
 
+static const language_text *text(void *context, const pipeline_task *task)
+{
+    const model_pass *pass = context;
+    return &pass->texts[task->index];
+}
+
+static mimo_status take_rows(void *context, const pipeline_task *task)
+{
+    model_pass *pass = context;
+    return task->first ? image_rows_take(&pass->model->images, task->place, task->part,
+                                         language_input(&pass->model->language, task->state))
+                       : MIMO_OK;
+}
+
 static mimo_status forward(model_pass *pass, const pipeline_task *task)
 {
-    language_model *language = &pass->model->language;
-    if (task->first)
-        TRY(image_rows_take(&pass->model->images, task->place, task->part,
-                            language_input(language, task->state)));
-    return language_forward(language, &pass->texts[task->index], task->state);
+    TRY(take_rows(pass, task));
+    return language_forward(&pass->model->language, &pass->texts[task->index], task->state);
 }
 
 /* The gradients of a group's first micro-batch come first: with them those that there are none of.
  */
-static mimo_status give_rows(model_pass *pass, const pipeline_task *task)
+static mimo_status give_rows(void *context, const pipeline_task *task)
 {
+    model_pass *pass = context;
     image_rows *images = &pass->model->images;
+    if (!task->first || pass->sizes.encoder_frozen)
+        return MIMO_OK;
     int64_t size = pass->sizes.encoder_group, group = task->index / size;
     int64_t left = pass->desc.micro_batches - group * size;
     if (task->part == 0)
@@ -92,7 +106,7 @@ static mimo_status give_rows(model_pass *pass, const pipeline_task *task)
 static mimo_status backward_input(model_pass *pass, const pipeline_task *task)
 {
     TRY(language_backward_input(&pass->model->language, task->state));
-    return task->first && !pass->sizes.encoder_frozen ? give_rows(pass, task) : MIMO_OK;
+    return give_rows(pass, task);
 }
 
 static mimo_status backward_params(model_pass *pass, const pipeline_task *task)
@@ -118,6 +132,12 @@ static mimo_status compute(void *context, const pipeline_task *task)
         TRY(backward_input(pass, task));
         return backward_params(pass, task);
     }
+}
+
+static mimo_status compute_pair(void *context, const pipeline_task *tasks, int64_t step)
+{
+    model_pass *pass = context;
+    return pair_pass_run(&pass->pair, tasks, step);
 }
 
 static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
@@ -230,7 +250,16 @@ static mimo_status reserve_all(model_pass *out)
     TRY(memory_reserve(&out->texts, desc->micro_batches, sizeof *out->texts));
     for (int64_t i = 0; i < desc->micro_batches; i++)
         TRY(language_text_create(&out->texts[i], &model->language));
-    return MIMO_OK;
+    if (!out->sizes.overlap)
+        return MIMO_OK;
+    const pair_pass_desc pair = {.language = &out->model->language,
+                                 .layout = &model->layout,
+                                 .mixtures = model->desc.experts > 0,
+                                 .stage = model->topology->stage,
+                                 .stages = model->topology->stages,
+                                 .schedule = out->schedule,
+                                 .work = {out, text, take_rows, NULL, give_rows}};
+    return pair_pass_create(&out->pair, &pair);
 }
 
 mimo_status model_pass_create(model_pass *out, bridged_model *model, const model_pass_desc *desc)
@@ -238,22 +267,25 @@ mimo_status model_pass_create(model_pass *out, bridged_model *model, const model
     out->desc = *desc;
     out->model = model;
     TRY(mimo_comm_agree(model->topology->world, reserve_all(out)));
-    const pipeline_desc walk = {.world = model->topology->world,
-                                .schedule = out->schedule,
-                                .sizes = out->sizes,
-                                .stage = model->topology->stage,
-                                .groups = expert_grid_copies(&model->topology->experts) > 1,
-                                .states = model->language.chunk_states,
-                                .places = model->encoder.states,
-                                .hops = &model->hops,
-                                .lanes = &model->lanes,
-                                .work = {out, compute, begin, input, output}};
+    const pipeline_desc walk = {
+        .world = model->topology->world,
+        .schedule = out->schedule,
+        .nodes = out->pair.nodes,
+        .sizes = out->sizes,
+        .stage = model->topology->stage,
+        .groups = expert_grid_copies(&model->topology->experts) > 1,
+        .states = model->language.chunk_states,
+        .places = model->encoder.states,
+        .hops = &model->hops,
+        .lanes = &model->lanes,
+        .work = {out, compute, out->pair.nodes ? compute_pair : NULL, begin, input, output}};
     return pipeline_create(&out->pipeline, &walk);
 }
 
 void model_pass_destroy(model_pass *pass)
 {
     pipeline_destroy(&pass->pipeline);
+    pair_pass_destroy(&pass->pair);
     for (int64_t i = 0; pass->texts && i < pass->desc.micro_batches; i++)
         language_text_destroy(&pass->texts[i]);
     memory_release(pass->texts);

@@ -6,6 +6,7 @@
 #define TRAIN_MODEL_PASS_H
 
 #include "train/model/bridged_model.h"
+#include "train/model/pair_pass.h"
 
 typedef struct model_pass_desc {
     bool backward;
@@ -19,6 +20,7 @@ typedef struct model_pass {
     mimo_schedule *schedule;
     mimo_schedule_desc sizes; /* of the schedule */
     stage_pipeline pipeline;
+    pair_pass pair;       /* zeroed where the schedule has no FB */
     language_text *texts; /* [micro_batches], all read before the first one goes forward */
     picture_deal *deals;  /* [groups], all dealt before the first one is encoded */
     int64_t groups;
@@ -30,8 +32,8 @@ typedef struct model_pass {
 
 /** Collective over the world. The model is borrowed, and has one pass at a time that runs. The
  *  caller zeroes *out before and calls model_pass_destroy after, whatever the result. Errors:
- *  MIMO_ERR_ARGUMENT (more micro-batches than the model was made for), those of schedule_choose and
- *  pipeline_create. */
+ *  MIMO_ERR_ARGUMENT (more micro-batches than the model was made for), those of schedule_choose,
+ *  pair_pass_create and pipeline_create. */
 mimo_status model_pass_create(model_pass *out, bridged_model *model, const model_pass_desc *desc);
 void model_pass_destroy(model_pass *pass);
 

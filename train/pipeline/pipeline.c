@@ -94,11 +94,16 @@ static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
     return reserve_tiles(out);
 }
 
+static uint64_t hash_of(const pipeline_desc *desc)
+{
+    return desc->nodes ? mimo_nodes_hash(desc->nodes) : mimo_schedule_hash(desc->schedule);
+}
+
 /* Hashes are host memory, whatever the ranks' tiles are in. */
 static mimo_status compare_schedules(const stage_pipeline *own)
 {
     mimo_comm *world = own->desc.world;
-    uint64_t mine = mimo_schedule_hash(own->desc.schedule), *all = NULL;
+    uint64_t mine = hash_of(&own->desc), *all = NULL;
     mimo_status status = memory_reserve(&all, mimo_comm_size(world), sizeof *all);
     status = mimo_comm_agree(world, status);
     if (status == MIMO_OK)
@@ -379,11 +384,50 @@ static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t st
     return leave(own, task);
 }
 
+/* A forward and a backward as one: what either gives to another stage leaves behind both. */
+static mimo_status compute_pair(stage_pipeline *own, const pipeline_task *tasks)
+{
+    int64_t begin = host_clock_now();
+    mimo_status status = own->desc.work.compute_pair(own->desc.work.context, tasks, own->done);
+    own->walked -= host_clock_now() - begin;
+    return status;
+}
+
+static mimo_status run_both(stage_pipeline *own, pipeline_task *tasks)
+{
+    for (int k = 0; k < 2; k++)
+        TRY(find_own(own, &tasks[k]));
+    for (int k = 0; k < 2; k++)
+        TRY(await_inputs(own, &tasks[k]));
+    TRY(step_clock_stamp(&own->clock, 1 + 2 * own->done, LANE_COMPUTE));
+    TRY(compute_pair(own, tasks));
+    for (int k = 0; k < 2; k++) {
+        TRY(pass_on(own, &tasks[k]));
+        TRY(leave(own, &tasks[k]));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status run_pair(stage_pipeline *own, const mimo_schedule_step *step)
+{
+    mimo_schedule_step parts[2];
+    split_step(parts, step);
+    pipeline_task tasks[2] = {task_of(own, &parts[0]), task_of(own, &parts[1])};
+    mimo_status status = run_both(own, tasks);
+    if (status != MIMO_OK)
+        return fail_prefix(status, "stage %" PRId64 ", micro-batches %" PRId64 " and %" PRId64 ": ",
+                           own->desc.stage, tasks[0].index, tasks[1].index);
+    own->ran[own->done++].step = *step;
+    return step_clock_stamp(&own->clock, 2 * own->done, LANE_COMPUTE);
+}
+
 static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
 {
     mimo_schedule_step parts[2];
     pipeline_task task;
     int64_t stamp = 1 + 2 * own->done;
+    if (step->kind == MIMO_STEP_FB && own->desc.work.compute_pair)
+        return run_pair(own, step);
     int count = split_step(parts, step);
     for (int i = 0; i < count; i++) {
         task = task_of(own, &parts[i]);

@@ -14,6 +14,7 @@
  *   BF    nothing: it begins the call
  *   F     the activation of the stage before; on the first stage, the rows of BF
  *   B, I  the gradient of the stage behind
+ *   FB    both; what either gives leaves when both are done
  *   W     nothing
  *   BB    nothing: it begins the call
  *   EB    the call BB
@@ -32,7 +33,7 @@
 
 /** One step, as the caller's functions get it. */
 typedef struct pipeline_task {
-    mimo_step_kind kind; /* never FB: that is an F, then a B */
+    mimo_step_kind kind; /* never FB: that is an F and a B */
     int64_t index;       /* micro-batch, or group of E, BF, BB and EB */
     int64_t chunk;       /* of F, B, I, W: the stage's chunk of the model */
     int64_t state;       /* their saved state; those of chunk 0 come first, then those of chunk 1 */
@@ -46,6 +47,9 @@ typedef struct pipeline_work {
     void *context;
     /** E, EB, F, B, I and W, when their inputs are there. */
     mimo_status (*compute)(void *context, const pipeline_task *task);
+    /** An FB, when the inputs of both are there: tasks[0] is its F, tasks[1] its B; `step` is its
+     *  place in the list. NULL: it is an F, then a B. */
+    mimo_status (*compute_pair)(void *context, const pipeline_task *tasks, int64_t step);
     /** Begin BF or BB on the bridge's lane, BF in chunks, one for each micro-batch of a group, BB
      *  in one. *out is NULL where the compute lane has done it all. */
     mimo_status (*begin)(mimo_op **out, void *context, const pipeline_task *task);
@@ -58,13 +62,14 @@ typedef struct pipeline_work {
 typedef struct pipeline_desc {
     mimo_comm *world;              /* borrowed */
     const mimo_schedule *schedule; /* borrowed; the same on all ranks */
-    mimo_schedule_desc sizes;      /* of which it was made */
-    int64_t stage;                 /* of this rank */
-    bool groups;                   /* a step's calls are of some ranks: of one group of experts */
-    const int64_t *states;         /* [chunks] saved states that each chunk has; not kept */
-    int64_t places;                /* of encoder groups */
-    stage_hops *hops;              /* borrowed */
-    const stage_lanes *lanes;      /* borrowed; NULL: the host */
+    const mimo_nodes *nodes;  /* of its steps, by which compute_pair goes; likewise; NULL: none */
+    mimo_schedule_desc sizes; /* of which it was made */
+    int64_t stage;            /* of this rank */
+    bool groups;              /* a step's calls are of some ranks: of one group of experts */
+    const int64_t *states;    /* [chunks] saved states that each chunk has; not kept */
+    int64_t places;           /* of encoder groups */
+    stage_hops *hops;         /* borrowed */
+    const stage_lanes *lanes; /* borrowed; NULL: the host */
     pipeline_work work;
 } pipeline_desc;
 

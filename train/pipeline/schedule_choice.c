@@ -16,16 +16,17 @@ static mimo_schedule_desc sizes_of(const schedule_choice *choice, const schedule
     desc.micro_batches = need->micro_batches;
     desc.encoder_group = smaller(choice->group > 0 ? choice->group : 1, need->micro_batches);
     desc.encoder_frozen = need->frozen;
+    desc.overlap = choice->overlap && need->backward;
     return desc;
 }
 
 /* The least limit makes every stage wait for each group. One more does not. One stage waits for
- * nobody, and is done with a group before it needs the next one. */
+ * nobody. It is done with a group before it needs the next one, except where these overlap. */
 static mimo_status usual_limit(int64_t *out, const mimo_schedule_desc *desc)
 {
     mimo_schedule *unlimited;
     mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
-    *out = 1;
+    *out = desc->overlap ? 2 : 1;
     if (desc->stages == 1)
         return MIMO_OK;
     TRY(mimo_schedule_create(&unlimited, desc));

@@ -1,0 +1,325 @@
+/* A schedule of one stage with two chunks, walked by nodes: parts of a forward and of a backward
+ * take turns, moves are in flight, gradients of weights come late. Outputs and all gradients have
+ * the bits of plain forwards and backwards. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mixture_bed.h"
+#include "train/nn/params/nn_initial.h"
+#include "train/pipeline/stack_walk.h"
+
+enum { CHUNKS = 2, MOST_BLOCKS = 3, MOST_MICRO = 3, S = 12, B = TOKENS / S, HEADS = 2, LORA = 2 };
+
+/* Blocks of the two chunks, and how they run. */
+typedef struct walk_case {
+    int64_t counts[CHUNKS], micro;
+    nn_order order;
+    int64_t shared;
+    bool adapted, sp, early, halves; /* halves: attention and MLPs are blocks of their own */
+    int64_t in_flight;               /* the most moves at once */
+} walk_case;
+
+typedef struct walk_results {
+    float y[MOST_MICRO][TOKENS * H], dx[MOST_MICRO][TOKENS * H], grads[1 << 16];
+} walk_results;
+
+typedef struct walk_bed {
+    layer_bed on;
+    const walk_case *is;
+    nn_sequence sequence;
+    nn_stack stacks[CHUNKS];
+    nn_stack_saved saved[MOST_MICRO][CHUNKS];
+    nn_room rooms[MOST_MICRO][CHUNKS];
+    float between[MOST_MICRO][TOKENS * H]; /* what one chunk gives to the other */
+    walk_results *out;
+    stack_walk walk;
+    int64_t in_flight;
+    mimo_status other; /* what PRE_PROCESS of backward returns: a planted failure */
+} walk_bed;
+
+static void open_stack(walk_bed *it, int chunk, int64_t first)
+{
+    static const nn_block_kind *const whole[] = {&nn_block_mixed, &nn_block_dense, &nn_block_mixed};
+    static const nn_block_kind *const halves[] = {&nn_block_attention, &nn_block_mixed,
+                                                  &nn_block_mlp};
+    static const nn_lora_selection adapters = {.adapter = {.rank = LORA, .alpha = 3, .b_std = 0.3}};
+    const walk_case *c = it->is;
+    const nn_mixture mixture = {.dispatch = it->on.dispatch,
+                                .inner = F,
+                                .shared = c->shared,
+                                .scores = NN_SCORES_ALL,
+                                .balance = 0.1};
+    const nn_stack_desc stack = {.name = "block",
+                                 .first = first,
+                                 .count = c->counts[chunk],
+                                 .kinds = (c->halves ? halves : whole) + first,
+                                 .block = {.hidden = H,
+                                           .heads = HEADS,
+                                           .inner = F,
+                                           .max_rows = S,
+                                           .max_batch = B,
+                                           .std = 0.3,
+                                           .out_std = 0.3,
+                                           .sp = c->sp,
+                                           .adapters = c->adapted ? &adapters : NULL,
+                                           .mixture = &mixture}};
+    MPI_EXPECT_OK(nn_stack_init(&it->stacks[chunk], it->on.params, it->on.tp, &stack));
+}
+
+static void place_state(walk_bed *it, int m, int chunk)
+{
+    nn_room *room = &it->rooms[m][chunk];
+    nn_stack_saved *saved = &it->saved[m][chunk];
+    MPI_EXPECT_OK(nn_stack_saved_init(saved, &it->stacks[chunk]));
+    MPI_EXPECT_OK(nn_stack_saved_place(saved, &it->stacks[chunk], room));
+    MPI_EXPECT_OK(nn_room_reserve(room, &it->on.runtime));
+    MPI_EXPECT_OK(nn_stack_saved_place(saved, &it->stacks[chunk], room));
+}
+
+static void open_walk(walk_bed *it)
+{
+    const nn_sequence_desc sequence = {NULL, true, S, B, NULL, &it->on.runtime, 1};
+    open_grids(&it->on, mpi_test_comm());
+    open_store(&it->on, it->is->order);
+    MPI_EXPECT_OK(nn_sequence_init(&it->sequence, &sequence));
+    open_stack(it, 0, 0);
+    open_stack(it, 1, it->is->counts[0]);
+    MPI_EXPECT_OK(nn_params_seal(it->on.params));
+    for (int m = 0; m < it->is->micro; m++)
+        for (int chunk = 0; chunk < CHUNKS; chunk++)
+            place_state(it, m, chunk);
+}
+
+static void close_walk(walk_bed *it)
+{
+    for (int m = 0; m < it->is->micro; m++)
+        for (int chunk = 0; chunk < CHUNKS; chunk++) {
+            nn_stack_saved_release(&it->saved[m][chunk]);
+            nn_room_release(&it->rooms[m][chunk]);
+        }
+    for (int chunk = 0; chunk < CHUNKS; chunk++)
+        nn_stack_release(&it->stacks[chunk]);
+    nn_sequence_release(&it->sequence);
+    close_bed(&it->on);
+}
+
+/* --------------------------------------- beside the blocks ----------------------------------- */
+
+static size_t bytes_of(const walk_bed *it)
+{
+    return TOKENS * H * sizeof(float) / (size_t)(it->is->sp ? it->on.shape->tp : 1);
+}
+
+static float *end_of(const walk_bed *it, int64_t m, int64_t chunk)
+{
+    return it->saved[m][chunk].x[it->stacks[chunk].count];
+}
+
+static void begin_chunk(walk_bed *it, int64_t m, int64_t chunk)
+{
+    float *x = it->saved[m][chunk].x[0];
+    int64_t first = it->on.first * H + (m + 1) * TOKENS * H; /* other rows on each dp rank */
+    for (int64_t i = 0; chunk == 0 && i < TOKENS * H; i++)
+        x[i] = (float)nn_normal(1, "x", first + i);
+    if (chunk > 0)
+        memcpy(x, it->between[m], bytes_of(it));
+    MPI_EXPECT_OK(nn_stack_begin(&it->stacks[chunk], &it->saved[m][chunk], &it->sequence));
+}
+
+static void end_chunk(walk_bed *it, int64_t m, int64_t chunk)
+{
+    memcpy(chunk == 0 ? it->between[m] : it->out->y[m], end_of(it, m, chunk), bytes_of(it));
+}
+
+static void begin_back(walk_bed *it, int64_t m, int64_t chunk)
+{
+    float *dy = end_of(it, m, chunk);
+    for (int64_t i = 0; chunk > 0 && i < TOKENS * H; i++)
+        dy[i] = (float)nn_normal(2, "dy", (m + 1) * TOKENS * H + i);
+    if (chunk == 0)
+        memcpy(dy, it->between[m], bytes_of(it));
+}
+
+static void end_back(walk_bed *it, int64_t m, int64_t chunk)
+{
+    memcpy(chunk > 0 ? it->between[m] : it->out->dx[m], it->saved[m][chunk].x[0], bytes_of(it));
+}
+
+static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
+{
+    walk_bed *it = context;
+    int64_t moving = it->walk.behind - it->walk.first;
+    it->in_flight = moving > it->in_flight ? moving : it->in_flight;
+    *out = (stack_pass){&it->stacks[node->chunk], &it->saved[node->micro_batch][node->chunk]};
+    return MIMO_OK;
+}
+
+static mimo_status other(void *context, const mimo_node *node)
+{
+    walk_bed *it = context;
+    bool forward = node->pass == MIMO_NODE_FORWARD;
+    int64_t m = node->micro_batch, chunk = node->chunk;
+    if (node->part == MIMO_NODE_PRE_PROCESS && forward)
+        begin_chunk(it, m, chunk);
+    if (node->part == MIMO_NODE_SEND_RECV && forward)
+        end_chunk(it, m, chunk);
+    if (node->part == MIMO_NODE_POST_PROCESS && !forward)
+        begin_back(it, m, chunk);
+    if (node->part == MIMO_NODE_SEND_RECV && !forward)
+        end_back(it, m, chunk);
+    if (node->part == MIMO_NODE_PRE_PROCESS && !forward && it->other != MIMO_OK)
+        return mimo_fail(it->other, "planted");
+    return MIMO_OK;
+}
+
+/* --------------------------------------------- walks ----------------------------------------- */
+
+static void plainly(walk_bed *it)
+{
+    for (int64_t m = 0; m < it->is->micro; m++) {
+        for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
+            begin_chunk(it, m, chunk);
+            MPI_EXPECT_OK(
+                nn_stack_forward(&it->stacks[chunk], &it->saved[m][chunk], &it->sequence));
+            end_chunk(it, m, chunk);
+        }
+        for (int64_t chunk = CHUNKS; chunk-- > 0;) {
+            begin_back(it, m, chunk);
+            MPI_EXPECT_OK(nn_stack_backward_input(&it->stacks[chunk], &it->saved[m][chunk]));
+            MPI_EXPECT_OK(nn_stack_backward_params(&it->stacks[chunk], &it->saved[m][chunk]));
+            end_back(it, m, chunk);
+        }
+    }
+}
+
+static mimo_nodes *cut(walk_bed *it)
+{
+    mimo_schedule_desc sizes = MIMO_SCHEDULE_DESC_INIT;
+    mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
+    mimo_node_layer layers[CHUNKS][MOST_BLOCKS];
+    mimo_node_chunk chunks[CHUNKS] = {{0}};
+    mimo_schedule *schedule = NULL;
+    mimo_nodes *nodes = NULL;
+    sizes.kind = MIMO_SCHEDULE_INTERLEAVED;
+    sizes.chunks = CHUNKS;
+    sizes.micro_batches = it->is->micro;
+    sizes.overlap = true;
+    desc.early = it->is->early;
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        for (int64_t i = 0; i < it->is->counts[chunk]; i++)
+            layers[chunk][i] = stack_walk_layer(it->stacks[chunk].kinds[i]);
+        chunks[chunk].layers = layers[chunk];
+        chunks[chunk].count = it->is->counts[chunk];
+    }
+    MPI_EXPECT_OK(mimo_schedule_create(&schedule, &sizes));
+    MPI_EXPECT_OK(mimo_nodes_create(&nodes, schedule, chunks, &desc));
+    mimo_schedule_destroy(schedule);
+    return nodes;
+}
+
+static mimo_status by_nodes(walk_bed *it)
+{
+    const stack_walk_work work = {it, find, other};
+    mimo_nodes *nodes = cut(it);
+    mimo_status status = MIMO_OK;
+    MPI_EXPECT_OK(stack_walk_open(&it->walk, nodes, 0, &work));
+    for (int64_t at = 0; status == MIMO_OK && at < it->walk.count;)
+        status = stack_walk_step(&at, &it->walk);
+    stack_walk_close(&it->walk);
+    mimo_nodes_destroy(nodes);
+    return status;
+}
+
+static void read_grads(walk_bed *it)
+{
+    size_t used = 0;
+    MPI_EXPECT_OK(nn_params_settle(it->on.params, 1));
+    for (int i = 0; i < nn_params_count(it->on.params); i++) {
+        const nn_param *param = nn_params_at(it->on.params, i);
+        size_t count = param->held ? (size_t)param->count : 0;
+        MPI_EXPECT(used + count <= sizeof it->out->grads / sizeof *it->out->grads, "%zu elements",
+                   used);
+        if (count > 0)
+            MPI_EXPECT_OK(nn_params_read(it->on.params, i, NN_GRAD, it->out->grads + used));
+        used += count;
+    }
+}
+
+static void expect_same(const shape *s, const walk_case *c)
+{
+    walk_results *plain = calloc(1, sizeof *plain), *got = calloc(1, sizeof *got);
+    walk_bed *it = calloc(1, sizeof *it);
+    it->on.shape = s;
+    it->is = c;
+    it->out = plain;
+    open_walk(it);
+    plainly(it);
+    read_grads(it);
+    MPI_EXPECT_OK(nn_params_zero_grad(it->on.params));
+    it->out = got;
+    MPI_EXPECT_OK(by_nodes(it));
+    read_grads(it);
+    MPI_EXPECT(memcmp(plain, got, sizeof *got) == 0,
+               "layers %d and %d, %d micro-batches: tp=%d, ep=%d, order %d, shared %d, adapters %d",
+               (int)c->counts[0], (int)c->counts[1], (int)c->micro, s->tp, s->ep, (int)c->order,
+               (int)c->shared, c->adapted);
+    MPI_EXPECT(it->in_flight == c->in_flight, "%d moves in flight, not %d", (int)it->in_flight,
+               (int)c->in_flight);
+    close_walk(it);
+    free(plain);
+    free(got);
+    free(it);
+}
+
+MPI_TEST(stack_walk, has_the_bits_of_plain_passes)
+{
+    static const walk_case cases[] = {
+        {{2, 1}, 3, NN_ORDER_FAST, F, true, false, false, false, 2},
+        {{1, 2}, 2, NN_ORDER_FAST, 0, false, true, false, false, 2},
+        {{1, 1}, 3, NN_ORDER_FIXED, 0, false, false, true, false, 1},
+        {{0, 2}, 2, NN_ORDER_FAST, F, false, false, false, false, 1},
+        {{3, 0}, 1, NN_ORDER_FIXED, F, false, false, false, false, 1},
+        {{1, 2}, 3, NN_ORDER_FAST, 0, true, false, true, true, 1},
+    };
+    int size = mpi_test_size();
+    for (int tp = 1; tp <= 2 && tp <= size; tp++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            if (!cases[i].sp || tp > 1)
+                expect_same(&(shape){tp, size, 1}, &cases[i]);
+}
+
+/* A node that fails says which one it was, and its states can begin again. */
+MPI_TEST(stack_walk, says_which_node_failed)
+{
+    static const walk_case c = {{1, 1}, 2, NN_ORDER_FAST, 0, false, false, false, false, 0};
+    static const shape s = {1, 2, 1};
+    walk_bed *it = calloc(1, sizeof *it);
+    it->on.shape = &s;
+    it->is = &c;
+    it->out = calloc(1, sizeof *it->out);
+    open_walk(it);
+    it->other = MIMO_ERR_STATE;
+    mimo_status status = by_nodes(it);
+    MPI_EXPECT(status == MIMO_ERR_STATE && strstr(mimo_last_error(), "node ") &&
+                   strstr(mimo_last_error(), ": planted"),
+               "%s: %s", mimo_status_name(status), mimo_last_error());
+    it->other = MIMO_OK;
+    MPI_EXPECT_OK(by_nodes(it));
+    close_walk(it);
+    free(it->out);
+    free(it);
+}
+
+MPI_TEST(stack_walk, refuses)
+{
+    nn_stack_again again = {0};
+    stack_walk walk = {.count = 3};
+    int64_t at = 3;
+    mimo_status status = stack_walk_check(&(nn_stack){.count = 1, .again = &again});
+    MPI_EXPECT(status == MIMO_ERR_UNSUPPORTED && strstr(mimo_last_error(), "that recompute"),
+               "%s: %s", mimo_status_name(status), mimo_last_error());
+    status = stack_walk_step(&at, &walk);
+    MPI_EXPECT(status == MIMO_ERR_ARGUMENT && strstr(mimo_last_error(), "no node 3 of 3"), "%s: %s",
+               mimo_status_name(status), mimo_last_error());
+    stack_walk_close(&walk);
+}

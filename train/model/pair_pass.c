@@ -1,0 +1,123 @@
+#include "train/model/pair_pass.h"
+
+#include "train/support/train_memory.h"
+#include "train/support/train_support.h"
+
+/* ------------------------------------------- nodes ------------------------------------------- */
+
+/* Segment s of the layout is chunk s of the model. */
+static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo_node_chunk *chunks,
+                              mimo_node_layer *layers)
+{
+    const layer_layout *layout = desc->layout;
+    const mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
+    for (int64_t i = 0; i < layout->pattern->items; i++)
+        layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures));
+    for (int64_t n = 0; n < layout->chunks * desc->stages; n++)
+        chunks[n] = (mimo_node_chunk){&layers[layout->bounds[n]],
+                                      layout->bounds[n + 1] - layout->bounds[n], 0, 0};
+    return mimo_nodes_create(out, desc->schedule, chunks, &nodes);
+}
+
+static mimo_status cut(mimo_nodes **out, const pair_pass_desc *desc)
+{
+    mimo_node_chunk *chunks = NULL;
+    mimo_node_layer *layers = NULL;
+    mimo_status status =
+        memory_reserve(&chunks, desc->layout->chunks * desc->stages, sizeof *chunks);
+    if (status == MIMO_OK)
+        status = memory_reserve(&layers, desc->layout->pattern->items, sizeof *layers);
+    if (status == MIMO_OK)
+        status = cut_chunks(out, desc, chunks, layers);
+    memory_release(chunks);
+    memory_release(layers);
+    return status;
+}
+
+static mimo_status check_model(const language_model *language)
+{
+    CHECK(nn_runtime_or_host(language->runtime)->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
+          "a forward beside a backward (--overlap) runs on the host so far");
+    for (int64_t c = 0; c < language->chunks; c++)
+        TRY(stack_walk_check(&language->blocks[c]));
+    return MIMO_OK;
+}
+
+/* ------------------------------------- what nodes do ------------------------------------------ */
+
+static const pipeline_task *task_of(const pair_pass *pair, const mimo_node *node)
+{
+    return &pair->tasks[node->pass == MIMO_NODE_FORWARD ? 0 : 1];
+}
+
+static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
+{
+    const pair_pass *pair = context;
+    *out = language_blocks(pair->language, task_of(pair, node)->state);
+    return MIMO_OK;
+}
+
+static const language_text *text_of(const pair_pass *pair, const pipeline_task *task)
+{
+    return pair->work.text(pair->work.context, task);
+}
+
+static mimo_status begin_chunk(pair_pass *pair, const pipeline_task *task)
+{
+    stack_pass blocks = language_blocks(pair->language, task->state);
+    TRY(pair->work.begin(pair->work.context, task));
+    TRY(language_embed(pair->language, text_of(pair, task), task->state));
+    return nn_stack_begin(blocks.stack, blocks.saved, &text_of(pair, task)->sequence);
+}
+
+static mimo_status end_chunk(pair_pass *pair, const pipeline_task *task)
+{
+    TRY(language_lose(pair->language, text_of(pair, task), task->state));
+    return pair->work.end ? pair->work.end(pair->work.context, task) : MIMO_OK;
+}
+
+/* The gradient of the input goes on before that of the embedding is taken from it. */
+static mimo_status end_backward(pair_pass *pair, const pipeline_task *task)
+{
+    TRY(pair->work.give(pair->work.context, task));
+    return language_ends_backward_params(pair->language, text_of(pair, task), task->state);
+}
+
+static mimo_status other(void *context, const mimo_node *node)
+{
+    pair_pass *pair = context;
+    const pipeline_task *task = task_of(pair, node);
+    bool forward = node->pass == MIMO_NODE_FORWARD;
+    if (node->part == MIMO_NODE_PRE_PROCESS)
+        return forward ? begin_chunk(pair, task) : end_backward(pair, task);
+    if (node->part == MIMO_NODE_POST_PROCESS)
+        return forward ? end_chunk(pair, task)
+                       : language_lose_backward(pair->language, task->state);
+    return MIMO_OK; /* hops: the pipeline sends behind the step */
+}
+
+/* -------------------------------------------- life ------------------------------------------- */
+
+mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc)
+{
+    const stack_walk_work nodes = {out, find, other};
+    out->language = desc->language;
+    out->work = desc->work;
+    TRY(check_model(desc->language));
+    TRY(cut(&out->nodes, desc));
+    return stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes);
+}
+
+void pair_pass_destroy(pair_pass *pair)
+{
+    stack_walk_close(&pair->walk);
+    mimo_nodes_destroy(pair->nodes);
+    *pair = (pair_pass){0};
+}
+
+mimo_status pair_pass_run(pair_pass *pair, const pipeline_task *tasks, int64_t step)
+{
+    int64_t at = stack_walk_find(&pair->walk, step);
+    pair->tasks = tasks;
+    return stack_walk_step(&at, &pair->walk);
+}

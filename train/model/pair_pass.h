@@ -1,0 +1,48 @@
+/* A forward beside the backward of another micro-batch, by nodes: what a step FB of a pass does. */
+#ifndef TRAIN_PAIR_PASS_H
+#define TRAIN_PAIR_PASS_H
+
+#include "train/model/language.h"
+#include "train/pipeline/pipeline.h"
+
+/** What the caller has around the LLM's chunks. */
+typedef struct pair_pass_work {
+    void *context;
+    /** The text of the task's micro-batch: behind `begin`. */
+    const language_text *(*text)(void *context, const pipeline_task *task);
+    /** In front of a forward: image rows come into its input. */
+    mimo_status (*begin)(void *context, const pipeline_task *task);
+    /** Behind a forward, its losses included. NULL: nothing. */
+    mimo_status (*end)(void *context, const pipeline_task *task);
+    /** The gradient of a backward's input is there. */
+    mimo_status (*give)(void *context, const pipeline_task *task);
+} pair_pass_work;
+
+typedef struct pair_pass_desc {
+    language_model *language;      /* borrowed */
+    const layer_layout *layout;    /* of its layers on all stages; not kept */
+    bool mixtures;                 /* blocks 1, 3, ... are some */
+    int stage, stages;             /* of this rank, and all */
+    const mimo_schedule *schedule; /* not kept */
+    pair_pass_work work;
+} pair_pass_desc;
+
+typedef struct pair_pass {
+    language_model *language;
+    mimo_nodes *nodes; /* of the whole schedule */
+    stack_walk walk;
+    pair_pass_work work;
+    const pipeline_task *tasks; /* of the step that runs: its F and its B */
+} pair_pass;
+
+/** Cut a schedule of the model into nodes. Local; the same answer on every rank. The caller zeroes
+ *  *out before and calls pair_pass_destroy after, whatever the result; *out stays where it is.
+ *  Errors: MIMO_ERR_UNSUPPORTED (on a device; blocks that recompute), those of mimo_nodes_create
+ *  (no layer has experts). */
+mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc);
+void pair_pass_destroy(pair_pass *pair);
+
+/** Run a step, as pipeline_work.compute_pair. */
+mimo_status pair_pass_run(pair_pass *pair, const pipeline_task *tasks, int64_t step);
+
+#endif

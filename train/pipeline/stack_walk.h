@@ -1,0 +1,72 @@
+/*
+ * A walk through the nodes of a stage (<mimo/schedule.h>) over stacks of blocks: parts of a forward
+ * and of a backward take turns, and what one of them moves is in flight while the other computes.
+ *
+ * A node runs a part of a block (nn_block_kind.h). A move is begun where its node stands. It is
+ * waited for where a node needs it, or a later move. So all ranks begin exchanges in the order of
+ * the list. What is no part of a block, such as embedding and head, is the caller's.
+ *
+ * For host memory. Blocks that recompute are not walked.
+ */
+#ifndef TRAIN_STACK_WALK_H
+#define TRAIN_STACK_WALK_H
+
+#include <mimo/schedule.h>
+
+#include "train/nn/layers/nn_stack.h"
+
+/** The stack of a chunk, and the saved state of a micro-batch in it. Borrowed. */
+typedef struct stack_pass {
+    const nn_stack *stack;
+    nn_stack_saved *saved;
+} stack_pass;
+
+typedef struct stack_walk_work {
+    void *context;
+    /** Which stack and state a node works on. */
+    mimo_status (*find)(stack_pass *out, void *context, const mimo_node *node);
+    /** Run a node that is no part of a block. In PRE_PROCESS the caller begins a forward
+     *  (nn_stack_begin), in POST_PROCESS or SEND_RECV it reads the output. */
+    mimo_status (*other)(void *context, const mimo_node *node);
+} stack_walk_work;
+
+typedef struct stack_move {
+    mimo_op *op;
+    int64_t at; /* the place of its node */
+} stack_move;
+
+typedef struct stack_walk {
+    const mimo_nodes *nodes; /* borrowed */
+    int64_t stage, count;    /* count: of the stage's nodes */
+    const mimo_node *list;
+    stack_walk_work work;
+    stack_move *moves; /* moves[most]: in flight, those from `first` on, before `behind` */
+    int64_t most, first, behind;
+} stack_walk;
+
+/** A block of this kind, as nodes are cut for it. A mixture has the node of a shared expert whether
+ *  or not it has the expert: it does nothing then. Pure. */
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind);
+
+/** MIMO_ERR_UNSUPPORTED: a stack that recomputes. Pure. */
+mimo_status stack_walk_check(const nn_stack *stack);
+
+/** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY. */
+mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,
+                            const stack_walk_work *work);
+
+/** The place in the list of the first node of a step; the count where it has none. Local. */
+int64_t stack_walk_find(const stack_walk *walk, int64_t step);
+
+/** Run the nodes of one step of the stage's list: those from place *at on with its number. *at is
+ *  then behind them. No move of it is in flight then. Collective as the parts are.
+ *
+ *  Errors, with the node in front: those of the parts and of `work`. The states of the step are
+ *  abandoned (nn_stack_abandon). Its moves may be in flight, which the next step and
+ *  stack_walk_close wait for: where other ranks may not have begun them, end the family before. */
+mimo_status stack_walk_step(int64_t *at, stack_walk *walk);
+
+/** Accepts a zeroed struct. */
+void stack_walk_close(stack_walk *walk);
+
+#endif
