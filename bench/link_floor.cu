@@ -57,8 +57,8 @@ link_floor *link_floor_create(ncclComm_t comm, size_t bytes)
     floor->comm = comm;
     if (ncclMemAlloc(&floor->from, bytes) != ncclSuccess ||
         ncclMemAlloc(&floor->to, bytes) != ncclSuccess ||
-        ncclCommWindowRegister(comm, floor->from, bytes, &floor->source,
-                               NCCL_WIN_COLL_SYMMETRIC) != ncclSuccess ||
+        ncclCommWindowRegister(comm, floor->from, bytes, &floor->source, NCCL_WIN_COLL_SYMMETRIC) !=
+            ncclSuccess ||
         ncclCommWindowRegister(comm, floor->to, bytes, &floor->target, NCCL_WIN_COLL_SYMMETRIC) !=
             ncclSuccess ||
         !floor->source || !floor->target ||

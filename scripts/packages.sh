@@ -35,6 +35,7 @@ python3                 | demo    | reads the German names; the checks that read
 python3-venv            | test    | the environment of the tests of the Python package
 python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows
+clang-format            | extra   | the form of C and CUDA sources; version 14
 abigail-tools           | extra   | abidiff: the binary interface against the stored one
 iproute2                | extra   | ip: the links between hosts in namespaces
 valgrind                | extra   | watches the life of a bridge

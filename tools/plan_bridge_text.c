@@ -272,8 +272,7 @@ static void print_drawing(const plan_bridge *bridge, int pass)
     if (!traffic)
         return;
     int width = drawing_width(bridge, traffic);
-    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s", pass_names[pass],
-           "");
+    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s", pass_names[pass], "");
     for (int64_t to = 0; to < bridge->ranks; to++)
         printf(" %*" PRId64, width, bridge->first + to);
     putchar('\n');

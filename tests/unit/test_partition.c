@@ -639,8 +639,8 @@ Test(padding, labels_are_shifted_within_their_sequences)
     FAILS(mimo_partition_shift_labels(&to, &from, other, 3, 0), MIMO_ERR_SHAPE, "decreases");
     FAILS(mimo_partition_shift_labels(&to, &from, cu, 3, 0), MIMO_ERR_SHAPE, "to is i64 t[8]");
     FAILS(mimo_partition_shift_labels(&narrow, &from, cu, 4, 0), MIMO_ERR_SHAPE, "i32", "i64");
-    FAILS(mimo_partition_shift_labels(&narrow, &narrow, cu, 4, INT64_C(1) << 31),
-          MIMO_ERR_ARGUMENT, "does not fit i32");
+    FAILS(mimo_partition_shift_labels(&narrow, &narrow, cu, 4, INT64_C(1) << 31), MIMO_ERR_ARGUMENT,
+          "does not fit i32");
     EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "a failed call wrote");
 }
 

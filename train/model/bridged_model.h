@@ -47,8 +47,7 @@ typedef struct bridged_model {
 } bridged_model;
 
 /** Collective. The caller zeroes *out before and calls model_destroy after, whatever the result. */
-mimo_status model_create(bridged_model *out, const rank_topology *topology,
-                         const model_desc *desc);
+mimo_status model_create(bridged_model *out, const rank_topology *topology, const model_desc *desc);
 void model_destroy(bridged_model *model);
 
 /** Elements of the parameters of both modules. Each counts once, however tp cuts it. */

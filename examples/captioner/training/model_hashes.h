@@ -6,7 +6,7 @@
 #include "captioner/training/train_log.h"
 
 typedef struct model_hashes {
-    const bridged_model *model;     /* borrowed */
+    const bridged_model *model;       /* borrowed */
     struct train_log_tensor *tensors; /* of the encoder, then of the LLM, as the stores have them */
     int64_t count;
     uint64_t *own;      /* [2][tensors of a store]: this rank's summands */
