@@ -157,7 +157,8 @@ MIMO_API void mimo_dispatch_destroy(mimo_dispatch *dispatch);
  */
 MIMO_API mimo_status mimo_route_create(mimo_route **out, mimo_dispatch *dispatch);
 
-/** Release. NULL is fine. Local. Moves that were begun end as if it were there. */
+/** Release. NULL is fine. Local. Moves that were begun end as if it were there. On a device the
+ *  next route gets its memory: keep a route whose calls were captured as long as the graph. */
 MIMO_API void mimo_route_destroy(mimo_route *route);
 
 /**

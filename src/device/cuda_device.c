@@ -65,10 +65,16 @@ static size_t at_least_one(int64_t bytes)
     return bytes > 0 ? (size_t)bytes : 1;
 }
 
+/* While this thread captures a stream, CUDA refuses cudaMalloc, which could wait for the stream.
+ * Here nothing depends on that. */
 static mimo_status cuda_reserve(void **out, int64_t bytes)
 {
     void *made;
-    MIMO_TRY(memory_status(cudaMalloc(&made, at_least_one(bytes)), bytes, "cudaMalloc"));
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    MIMO_TRY_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+    cudaError_t code = cudaMalloc(&made, at_least_one(bytes));
+    MIMO_TRY_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+    MIMO_TRY(memory_status(code, bytes, "cudaMalloc"));
     *out = made;
     return MIMO_OK;
 }

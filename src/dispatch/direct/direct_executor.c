@@ -80,6 +80,8 @@ static mimo_status connect(mimo_dispatch *dispatch)
 
 static void disconnect(mimo_dispatch *dispatch)
 {
+    if (dispatch->own)
+        mimo_direct_routes_release(dispatch);
     mimo_release(dispatch->own);
 }
 

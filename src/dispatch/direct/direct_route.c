@@ -12,32 +12,67 @@
 
 /* ------------------------------------- its life ------------------------------------- */
 
-mimo_status mimo_direct_route_create(mimo_route *route)
+static void release(mimo_direct_route *own, const mimo_dispatch *dispatch)
 {
-    mimo_direct_route *own;
-    const mimo_expert_shape *shape = &mimo_direct_of(route->dispatch)->memory.shape;
-    const mimo_device *device = route->dispatch->mover.comm->device;
+    mimo_comm_release_moved(dispatch->mover.comm, own->memory);
+    mimo_release(own->needed);
+    mimo_release(own->capacity);
+    mimo_release(own->rows);
+    mimo_release(own);
+}
+
+/* Memory of a device is got and released with a wait, and a route is made for each layer and
+ * micro-batch. So that of a route which was destroyed stays for the next one. Kernels of a dispatch
+ * follow one another, on all streams, so it may be written anew at once. */
+
+static mimo_status make(mimo_direct_route *own, const mimo_dispatch *dispatch)
+{
+    const mimo_expert_shape *shape = &mimo_direct_of(dispatch)->memory.shape;
     int64_t bytes;
     MIMO_TRY(mimo_route_tables_bytes(&bytes, shape));
-    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
-    route->own = own;
     MIMO_TRY(mimo_reserve(&own->needed, shape->ep, sizeof *own->needed));
     MIMO_TRY(mimo_reserve(&own->capacity, shape->ranks, sizeof *own->capacity));
     MIMO_TRY(mimo_reserve(&own->rows, shape->ranks, sizeof *own->rows));
-    MIMO_TRY(device->reserve(&own->memory, bytes));
+    MIMO_TRY(dispatch->mover.comm->device->reserve(&own->memory, bytes));
     return mimo_route_tables_place(&own->tables, shape, own->memory);
+}
+
+mimo_status mimo_direct_route_create(mimo_route *route)
+{
+    mimo_direct_route *own;
+    mimo_direct *direct = mimo_direct_of(route->dispatch);
+    if (direct->spare) {
+        route->own = own = direct->spare;
+        direct->spare = own->next;
+        return MIMO_OK;
+    }
+    MIMO_TRY(mimo_reserve(&own, 1, sizeof *own));
+    mimo_status status = make(own, route->dispatch);
+    if (status == MIMO_OK)
+        route->own = own;
+    else
+        release(own, route->dispatch);
+    return status;
 }
 
 void mimo_direct_route_destroy(mimo_route *route)
 {
     mimo_direct_route *own = mimo_direct_route_of(route);
+    mimo_direct *direct = mimo_direct_of(route->dispatch);
     if (!own)
         return;
-    mimo_comm_release_moved(route->dispatch->mover.comm, own->memory);
-    mimo_release(own->needed);
-    mimo_release(own->capacity);
-    mimo_release(own->rows);
-    mimo_release(own);
+    own->next = direct->spare;
+    direct->spare = own;
+}
+
+void mimo_direct_routes_release(mimo_dispatch *dispatch)
+{
+    mimo_direct *direct = mimo_direct_of(dispatch);
+    while (direct->spare) {
+        mimo_direct_route *own = direct->spare;
+        direct->spare = own->next;
+        release(own, dispatch);
+    }
 }
 
 /* ------------------------------------- a set ---------------------------------------- */
