@@ -47,7 +47,8 @@
  * number of rows reaches the host. So
  *   - the capacity of a tile is given. Where a tile is too small, rows behind its end are not
  *     written, a token that lost a pair gets NaN, and so does the value of the pair. A read and a
- *     report have the numbers;
+ *     report have the numbers. With a capacity of -1 mimo_route_read has to tell the rows of the
+ *     tile before the first move by the route, and waits;
  *   - an id that is no expert counts as -1;
  *   - all calls can be captured. Numbers of tokens, capacities and tensors then stay, and ids are
  *     read at each launch: a smaller batch is padded with -1;
@@ -170,7 +171,7 @@ MIMO_API void mimo_route_destroy(mimo_route *route);
  *
  * Errors, the same on every rank:
  *   - MIMO_ERR_SHAPE (more than max_tokens tokens, or an id that is no expert), MIMO_ERR_ARGUMENT,
- *     MIMO_ERR_UNSUPPORTED (on the host, ids that lie elsewhere; on a device, a capacity of -1),
+ *     MIMO_ERR_UNSUPPORTED (on the host, ids that lie elsewhere),
  *     MIMO_ERR_STATE (a set of it that was not waited for), MIMO_ERR_MISMATCH (another route, or
  *     another call). The route stays as it was.
  *   - MIMO_ERR_SHAPE where a tile has fewer rows than it needs: the sentence has the first such
@@ -219,7 +220,8 @@ typedef struct mimo_route_counts {
 
 MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
 
-/** The counts of a route. Local; on a device it waits for the set. MIMO_ERR_STATE: never set, or
+/** The counts of a route. Local; on a device it waits for the set, and gives a route that was set
+ *  with a capacity of -1 the rows that it needs. MIMO_ERR_STATE: never set, or
  *  being set; or the stream of the set is being captured. */
 MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
 
@@ -232,7 +234,8 @@ MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
  * of that buffer, and rows are written straight into it (<mimo/buffer.h>).
  *
  * Errors, the same on every rank:
- *   - Before any data moves: MIMO_ERR_STATE (the route was never set), MIMO_ERR_SHAPE (prints the
+ *   - Before any data moves: MIMO_ERR_STATE (the route was never set, or with a capacity of -1 on
+ *     a device and not read), MIMO_ERR_SHAPE (prints the
  *     view and what fits; a tile that is too small, see mimo_route_set), MIMO_ERR_ARGUMENT,
  *     MIMO_ERR_UNSUPPORTED (a sum of integers or f8), MIMO_ERR_MISMATCH (ranks call different
  *     things: see "Order"; or pass different buffers or offsets), MIMO_ERR_OVERFLOW,

@@ -38,9 +38,10 @@ typedef struct mimo_dispatch_executor {
      * mimo_route_take (route_state.h). */
     const mimo_mover_step *set;
     /* Where the rows of this rank's experts end, and the rows that all tiles need. Of a route that
-     * was set. */
+     * was set. A read also gives the route the rows of its tile, where the device alone knew them.
+     */
     mimo_status (*ends)(const int32_t **out, const mimo_route *route);
-    mimo_status (*read)(mimo_route_counts *out, const mimo_route *route);
+    mimo_status (*read)(mimo_route_counts *out, mimo_route *route);
 
     /* ------ moves ------ */
 

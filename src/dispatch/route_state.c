@@ -117,6 +117,9 @@ static mimo_status check_fits(const mimo_route *route)
 mimo_status mimo_route_check_set(const mimo_route *route)
 {
     MIMO_TRY(check_known(route));
+    MIMO_CHECK(route->sizes.rows >= 0, MIMO_ERR_STATE,
+               "%s: route %" PRId64 " has a capacity of -1, and only a read tells its rows",
+               route->dispatch->mover.title, route->number);
     return check_fits(route);
 }
 

@@ -17,7 +17,8 @@ typedef struct mimo_route_tile {
 
 /* What setting a route finds out. */
 typedef struct mimo_route_sizes {
-    int64_t tokens, rows;       /* this rank's tokens, and the rows that its tile has */
+    int64_t tokens, rows;       /* this rank's tokens, and the rows that its tile has; -1: as many
+                                   as it needs, which a read tells */
     mimo_route_tile overflowed; /* the first one that is too small; rank -1: none is */
     int64_t most_rows;          /* that any rank needs */
 } mimo_route_sizes;

@@ -179,10 +179,6 @@ MPI_TEST(routes, refused_sets)
 {
     small it = open_small();
     mimo_route_desc wrong = it.desc;
-    wrong.capacity = -1;
-    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3': route: a capacity of -1 rows");
-    wrong = it.desc;
     wrong.memory = MIMO_MEMORY_HOST;
     MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("route: the ids lie in host memory, and the communicator moves CUDA");

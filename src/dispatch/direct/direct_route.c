@@ -85,10 +85,6 @@ mimo_status mimo_direct_set_prepare(mimo_route *route, const mimo_route_desc *de
     MIMO_CHECK(read.memory == memory, MIMO_ERR_ARGUMENT,
                "route: the ids lie in %s, and the communicator moves %s",
                mimo_memory_text(read.memory), mimo_memory_text(memory));
-    MIMO_CHECK(read.capacity >= 0, MIMO_ERR_UNSUPPORTED,
-               "route: a capacity of %" PRId64 " rows; on a device the host does not learn what a "
-               "route needs, so the capacity is given",
-               read.capacity);
     MIMO_CHECK(read.capacity <= INT32_MAX, MIMO_ERR_OVERFLOW,
                "route: a capacity of %" PRId64 " rows, more than %d", read.capacity, INT32_MAX);
     mimo_direct_route_of(route)->asked = read;
@@ -103,13 +99,14 @@ static mimo_status set(mimo_op *op, const mimo_tile_pair *tiles)
     mimo_direct *direct = mimo_direct_of(route->dispatch);
     mimo_direct_route *own = mimo_direct_route_of(route);
     const mimo_route_desc *asked = &own->asked;
+    const bool known = asked->capacity >= 0; /* otherwise a read tells the rows */
     const mimo_route_call call = {.call = {.memory = &direct->memory,
                                            .tables = own->tables,
                                            .signature = op->claim.signature},
                                   .ids = asked->ids,
                                   .wide = asked->id_dtype == MIMO_I64,
                                   .tokens = asked->tokens,
-                                  .capacity = asked->capacity};
+                                  .capacity = known ? asked->capacity : INT32_MAX};
     const mimo_route_sizes sizes = {
         .tokens = asked->tokens, .rows = asked->capacity, .overflowed = {.rank = -1}};
     own->stream = direct->stream = op->call.stream;
@@ -137,11 +134,12 @@ mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream s
 }
 
 /* Waits for the set. */
-mimo_status mimo_direct_read(mimo_route_counts *out, const mimo_route *route)
+mimo_status mimo_direct_read(mimo_route_counts *out, mimo_route *route)
 {
     mimo_direct_route *own = mimo_direct_route_of(route);
     const mimo_expert_shape *shape = &mimo_direct_of(route->dispatch)->memory.shape;
-    const mimo_device *device = route->dispatch->mover.comm->device;
+    const mimo_comm *comm = route->dispatch->mover.comm;
+    const mimo_device *device = comm->device;
     MIMO_TRY(mimo_direct_check_waits(route->dispatch, own->stream, "mimo_route_read"));
     MIMO_TRY(device->download(own->needed, own->tables.needed,
                               shape->ep * (int64_t)sizeof *own->needed, own->stream));
@@ -153,5 +151,7 @@ mimo_status mimo_direct_read(mimo_route_counts *out, const mimo_route *route)
         own->rows[rank] = own->needed[rank / shape->etp];
         out->overflows += own->rows[rank] > own->capacity[rank];
     }
+    if (route->sizes.rows < 0)
+        route->sizes.rows = own->rows[comm->rank];
     return MIMO_OK;
 }

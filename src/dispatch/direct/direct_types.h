@@ -45,7 +45,7 @@ void mimo_direct_routes_release(mimo_dispatch *dispatch);
 mimo_status mimo_direct_set_prepare(mimo_route *route, const mimo_route_desc *desc);
 extern const mimo_mover_step mimo_direct_set_steps[];
 mimo_status mimo_direct_ends(const int32_t **out, const mimo_route *route);
-mimo_status mimo_direct_read(mimo_route_counts *out, const mimo_route *route);
+mimo_status mimo_direct_read(mimo_route_counts *out, mimo_route *route);
 
 /* What it says of moves (direct_moves.c). */
 mimo_status mimo_direct_move_prepare(mimo_op *op);

@@ -137,7 +137,7 @@ mimo_status mimo_messages_ends(const int32_t **out, const mimo_route *route)
     return MIMO_OK;
 }
 
-mimo_status mimo_messages_read(mimo_route_counts *out, const mimo_route *route)
+mimo_status mimo_messages_read(mimo_route_counts *out, mimo_route *route)
 {
     const mimo_messages_route *own = mimo_messages_route_of(route);
     out->ranks = own->map.shape.ranks;

@@ -33,6 +33,6 @@ void mimo_messages_route_destroy(mimo_route *route);
 mimo_status mimo_messages_set_prepare(mimo_route *route, const mimo_route_desc *desc);
 extern const mimo_mover_step mimo_messages_set_steps[];
 mimo_status mimo_messages_ends(const int32_t **out, const mimo_route *route);
-mimo_status mimo_messages_read(mimo_route_counts *out, const mimo_route *route);
+mimo_status mimo_messages_read(mimo_route_counts *out, mimo_route *route);
 
 #endif
