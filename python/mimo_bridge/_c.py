@@ -219,6 +219,10 @@ class mimo_route_desc(Structure):
                 ("capacity", c_int64), ("memory", c_int)]
 
 
+class mimo_route_counts(Structure):
+    _fields_ = [("size", c_size_t), ("ranks", c_int64), ("rows", POINTER(c_int64)), ("overflows", c_int64)]
+
+
 class mimo_dispatch_counts(Structure):
     _fields_ = [("size", c_size_t), ("routes", c_int64), ("rows", c_int64), ("overflows", c_int64)]
 
@@ -319,6 +323,7 @@ PROTOTYPES = {
     "mimo_route_destroy": "v:p",
     "mimo_route_set": "S:ppp",
     "mimo_route_ends": "S:pp",
+    "mimo_route_read": "S:pp",
     "mimo_balance": "S:pp",
     "mimo_balance_report_of": "S:ppp",
     "mimo_spans_find": "S:pplpl",
@@ -356,7 +361,7 @@ SIZED = (mimo_comm_desc, mimo_verdict, mimo_bootstrap, mimo_nccl_desc, mimo_nccl
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
          mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_update_desc, mimo_balance_desc, mimo_balance_report,
          mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,
-         mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc, mimo_dispatch_counts)
+         mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc, mimo_route_counts, mimo_dispatch_counts)
 
 LETTERS: dict[str, Any] = {
     "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,

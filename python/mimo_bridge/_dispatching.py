@@ -55,6 +55,7 @@ class Sizes(NamedTuple):
     experts_here: int
     choices: int  # k
     capacity: int  # rows of this rank's tile; -1: as many as a route needs
+    row_bytes: int  # of the widest row; 0: any (the CPU's)
 
 
 class Dispatching:
@@ -69,7 +70,9 @@ class Dispatching:
         self.sizes, self.buffer = sizes, buffer
         self.ended: list[ctypes.c_void_p] = []  # routes that nobody has any more
         self._routes: weakref.WeakSet[Route] = weakref.WeakSet()
+        self._recorded: set[Route] = set()  # of calls that were captured: a graph writes their memory
         self._functions = _c.lib.mimo_dispatch_rows, _c.lib.mimo_dispatch_combine
+        self.one_dtype = comm.device.type == "cuda"  # of all rows that a combine adds
         self.begun = 0  # calls that reached the library, or told it that they can't
         self.number = _handles.add(self)
         comm._children.append(self)
@@ -79,6 +82,7 @@ class Dispatching:
 
     def release(self) -> None:
         handle, self.handle = self.handle, None
+        self._recorded.clear()
         for route in list(self._routes):
             route.close()
         self._end_routes()
@@ -102,7 +106,8 @@ class Dispatching:
             try:
                 ids = self._checked_ids(ids)
                 desc = _c.sized(_c.mimo_route_desc, ids=_views.address_of(ids), capacity=self.sizes.capacity,
-                                id_dtype=_views.DTYPES[ids.dtype], tokens=ids.shape[0])
+                                id_dtype=_views.DTYPES[ids.dtype], tokens=ids.shape[0],
+                                memory=_c.CUDA if ids.is_cuda else _c.HOST)
                 handle = self._create_route()
             except BaseException as error:
                 self._refuse_route(error)
@@ -122,15 +127,49 @@ class Dispatching:
         return handle
 
     def _made(self, handle: ctypes.c_void_p, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        found = ctypes.POINTER(ctypes.c_int32)()
-        _c.lib.mimo_route_ends(ctypes.byref(found), handle)
-        ends = torch.tensor(found[:self.sizes.experts_here], dtype=torch.int32, device="cpu")
-        rows = self.sizes.capacity if self.sizes.capacity >= 0 else int(ends[-1])
+        ends = self._ends(handle)
+        rows = self.sizes.capacity if self.sizes.capacity >= 0 else self._rows_needed(handle)
         route = Route(self, handle, tokens, rows)
         self._routes.add(route)
+        self._note_recorded(route)
         number = _Number(route.number)
         number.route = route
         return ends, torch.frombuffer(number, dtype=torch.int64)
+
+    def _ends(self, handle: ctypes.c_void_p) -> torch.Tensor:
+        """The ends of a route, in memory of their own: what a backward saved outlives the route. Nobody waits."""
+        found = ctypes.c_void_p()
+        _c.lib.mimo_route_ends(ctypes.byref(found), handle)
+        ends, _ = _views.borrowed(found.value or 0, torch.int32, (self.sizes.experts_here,), self.comm.device)
+        return ends.clone()
+
+    def _rows_needed(self, handle: ctypes.c_void_p) -> int:
+        """The rows of this rank's tile."""
+        self._wait()
+        counts = _c.sized(_c.mimo_route_counts)
+        _c.lib.mimo_route_read(ctypes.byref(counts), handle)
+        return int(counts.rows[self.comm.rank])
+
+    def report(self) -> tuple[int, int, int]:
+        """What routes needed since the last report: how many there were, most rows, overflows."""
+        counts = _c.sized(_c.mimo_dispatch_counts)
+        with self.comm._turn():
+            self._wait()
+            _c.lib.mimo_dispatch_report(ctypes.byref(counts), self.open())
+        return counts.routes, counts.rows, counts.overflows
+
+    def _wait(self) -> None:
+        """Wait for a device, at most for the timeout: a read has none. While a stream is captured it fails by itself."""
+        if not self._records():
+            self.comm.synchronize()
+
+    def _records(self) -> bool:
+        """Whether the current stream is being captured."""
+        return self.comm.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+    def _note_recorded(self, route: Route) -> None:
+        if self._records():
+            self._recorded.add(route)
 
     def move(self, back: bool, xs: Sequence[torch.Tensor], token: torch.Tensor,
              kinds: str) -> list[torch.Tensor]:
@@ -145,12 +184,15 @@ class Dispatching:
                     self._check(back, x, kind, f"[{i}]" if len(xs) > 1 else "")
                 xs = [_views.plain(x) for x in xs]
                 ys, addresses = self._destinations(back, slot, route, xs, kinds)
-                to, source = _array(ys, kinds, not back, addresses), _array(xs, kinds, back)
+                views = _views_of(ys, kinds, not back, addresses), _views_of(xs, kinds, back)
+                self._note_recorded(route)
             except BaseException as error:
                 self._refuse_move(back, error)
                 raise
             try:
-                self._functions[back](route.open(), to, source, len(xs), self.comm._stream())
+                for part in self._parts(back, xs, kinds):
+                    to, source = (_array([side[i] for i in part]) for side in views)
+                    self._functions[back](route.open(), to, source, len(part), self.comm._stream())
             except MimoError as error:
                 del ys  # the traceback keeps this frame, but not its slot in use
                 if self.buffer is not None and not back:
@@ -204,6 +246,19 @@ class Dispatching:
         _views.check_tensor(what + which, x, LETTERS[kind][back].decode(), self.comm.device)
         if kind == "k" and x.dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"{what} are {x.dtype}, and must be float32 or float64")
+        bytes = x.dtype.itemsize * x.shape[1] if kind == "h" else 0
+        if 0 < self.sizes.row_bytes < bytes:
+            raise ShapeError(f"{what + which} has rows of {bytes} bytes, and the dispatch has room for "
+                             f"{self.sizes.row_bytes}: its hidden and dtype are those of the widest row")
+
+    def _parts(self, back: bool, xs: Sequence[torch.Tensor], kinds: str) -> list[Sequence[int]]:
+        """Which tensors move in one call of the library: all. But a combine on a device adds rows of one dtype:
+        there is one for each, and values of pairs go with the first."""
+        dtypes = [x.dtype for x, kind in zip(xs, kinds) if kind == "h"] if back and self.one_dtype else []
+        if len(set(dtypes)) < 2:
+            return [range(len(xs))]
+        keys = [x.dtype if kind == "h" else dtypes[0] for x, kind in zip(xs, kinds)]
+        return [[i for i, key in enumerate(keys) if key == dtype] for dtype in dict.fromkeys(dtypes)]
 
     def _next_slot(self, back: bool) -> int:
         return 0 if back or self.buffer is None else self.buffer.next_slot()
@@ -238,9 +293,14 @@ class Dispatching:
             say(error, lambda status: _c.lib.mimo_dispatch_refuse(self.handle, back, status))
 
 
-def _array(xs: Sequence[torch.Tensor], kinds: str, side: bool, addresses: Sequence[int] = ()) -> Any:
-    """Views of tensors on the side of the tokens, or of the experts, as an array of C."""
+def _views_of(xs: Sequence[torch.Tensor], kinds: str, side: bool,
+              addresses: Sequence[int] = ()) -> list[_c.mimo_tensor]:
+    """Views of tensors on the side of the tokens, or of the experts."""
     views = [_views.view(x, LETTERS[kind][side]) for x, kind in zip(xs, kinds)]
     for view, address in zip(views, addresses):
         view.data = address
+    return views
+
+
+def _array(views: Sequence[_c.mimo_tensor]) -> Any:
     return (_c.mimo_tensor * max(len(views), 1))(*views)

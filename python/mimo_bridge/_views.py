@@ -47,6 +47,14 @@ def view(x: torch.Tensor, letters: bytes) -> _c.mimo_tensor:
                           _Shape(*x.shape))
 
 
+def borrowed(address: int, dtype: torch.dtype, shape: tuple[int, ...],
+             device: torch.device) -> tuple[torch.Tensor, Any]:
+    """A tensor over memory of the library, which must outlive it, and its storage."""
+    make: Any = torch._C._construct_storage_from_data_pointer  # private in torch
+    storage = make(address, device, dtype.itemsize * math.prod(shape))
+    return torch.empty(0, dtype=dtype, device=device).set_(storage).view(shape), storage
+
+
 def plain(x: torch.Tensor) -> torch.Tensor:
     """x with its elements one after the other in memory, as they are: x itself, or a copy. (A view can
     also have a sign to be applied when it is read.)"""
@@ -150,8 +158,6 @@ class Slot:
                              "slot")
         if len(self._kept) >= KINDS:
             self._kept.clear()
-        make: Any = torch._C._construct_storage_from_data_pointer  # private in torch
-        storage = make(self.address, self.device, size)
-        tensor = torch.empty(0, dtype=dtype, device=self.device).set_(storage).view(shape).data
-        made = self._kept[dtype, shape] = tensor, int(storage._cdata), storage
+        tensor, storage = borrowed(self.address, dtype, shape, self.device)
+        made = self._kept[dtype, shape] = tensor.data, int(storage._cdata), storage
         return made

@@ -26,7 +26,7 @@ class Route(NamedTuple):
     It serves forward, backward and recomputation, and lives as long as one of them needs it.
     """
 
-    ends: torch.Tensor  # i32 [experts here]: where the rows of each end, for grouped_mm
+    ends: torch.Tensor  # i32 [experts here], on the device: where the rows of each end, for grouped_mm
     token: torch.Tensor  # what stands for it in a graph
     tokens: int  # of this rank
     rows: int  # of this rank's expert tile
@@ -67,12 +67,17 @@ class Dispatch:
     comm        the group {etp, ep}, etp fastest: comm.group(grid, "etp", "ep"). None: the default
                 communicator
     rows        "exact": a tile has the rows that its route needs, and the host waits for that number. Or a
-                number of rows, which may differ between ranks: a tile that needs more is an error of all
+                number of rows, which may differ between ranks: on the CPU a tile that needs more is an error of
+                all
     alignment   the first row of each expert is a multiple of it; rows between are zeros
     narrow_sums  partial sums of f16 and bf16 rows travel in that dtype, not in f32
     transport   "auto", "p2p" or "zero_copy"
     buffer      where x_e and the gradient of `out` lie: peers then write straight into their rows. Made from
                 `comm`. Rows to ranks out of reach are sent, with a warning as a Bridge's
+    dtype       of the widest row. With `tensors`, the most in one call, and `hidden` it decides how much memory
+                the dispatch has for rows on their way between devices: docs/torch.md. The CPU needs none
+    ctas        thread blocks of a kernel of moves, where other calls of this package or of NCCL run at the same
+                time (docs/gpu.md). 0: MIMO_CTAS, or what suits the device
     name        in sentences; None: its number
 
     Errors, the same on every rank: ArgumentError, GridError, UnsupportedError, MismatchError,
@@ -82,12 +87,13 @@ class Dispatch:
     def __init__(self, *, experts: int, top_k: int, hidden: int, max_tokens: int, etp: int = 1,
                  comm: Communicator | None = None, rows: int | Literal["exact"] = "exact", alignment: int = 1,
                  narrow_sums: bool = False, transport: str = "auto", buffer: Buffer | None = None,
+                 dtype: torch.dtype = torch.float32, tensors: int = 1, ctas: int = 0,
                  name: str | None = None) -> None:
         self.comm = communicator_of("Dispatch", comm)
         self.experts, self.top_k, self.etp = experts, top_k, etp
 
         def describe() -> tuple[_c.mimo_dispatch_desc, int]:
-            if self.comm.device.type != "cpu":  # the library moves them; routes here read ends on the host
+            if self.comm.device.type != "cpu":
                 raise UnsupportedError(f"Dispatch: the communicator moves tensors of {self.comm.device}, and so far "
                                        "only the CPU's are supported")
             if buffer is not None and (not isinstance(buffer, Buffer) or buffer.comm is not self.comm):
@@ -95,9 +101,13 @@ class Dispatch:
             if transport not in _c.TRANSPORTS:
                 raise ArgumentError(f"Dispatch: a transport is one of {', '.join(_c.TRANSPORTS)}, not "
                                     f"{transport!r}")
+            if not isinstance(dtype, torch.dtype):
+                raise ArgumentError(f"Dispatch: dtype is {dtype!r}, and must be a torch.dtype")
             desc = _c.sized(_c.mimo_dispatch_desc, experts=experts, top_k=top_k, etp=etp, hidden=hidden,
                             max_tokens=max_tokens, alignment=alignment, narrow_sums=narrow_sums,
-                            transport=_c.TRANSPORTS[transport])
+                            transport=_c.TRANSPORTS[transport], ctas=ctas, tensors=tensors,
+                            row_bytes=_c.whole("Dispatch: hidden", hidden) * dtype.itemsize,
+                            buffers_only=buffer is not None)
             if name is not None:
                 desc.name = _c.text("Dispatch: name", name)
             return desc, -1 if rows == "exact" else _c.whole("Dispatch: rows", rows, 0)
@@ -109,22 +119,26 @@ class Dispatch:
         with self.comm._turn() as parent:
             _c.lib.mimo_dispatch_create(ctypes.byref(handle), parent, ctypes.byref(desc))
             self.experts_here = experts * etp // self.comm.size
-            self._dispatching = Dispatching(self.comm, handle, Sizes(self.experts_here, top_k, self.rows),
-                                            buffer)
+            row_bytes = desc.row_bytes if self.comm.device.type == "cuda" else 0
+            sizes = Sizes(self.experts_here, top_k, self.rows, row_bytes)
+            self._dispatching = Dispatching(self.comm, handle, sizes, buffer)
         self._number = self._dispatching.number
         self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
 
     # Calls.
 
     def route(self, ids: torch.Tensor) -> Route:
-        """A route for these ids. Collective, blocking the host.
+        """A route for these ids. Collective. It blocks the host on the CPU, and on a device with rows="exact".
 
         ids  [n, k], i32 or i64: the experts of each of this rank's tokens, -1: none. An id twice in a token
              is two rows
 
+        A route that is made, or used, while a stream is captured lives until the dispatch is closed.
+
         Errors, on every rank: ShapeError (more than max_tokens tokens, an id that is no expert, a tile that
         needs more rows than it has: with the number), ArgumentError, MismatchError, StateError (closed),
-        DeadlineError, AbortedError, CommError. UnsupportedError under torch.compile with rows="exact".
+        DeadlineError, AbortedError, CommError. With rows="exact" UnsupportedError under torch.compile, and
+        StateError while a stream is captured.
         """
         if torch.compiler.is_compiling():
             return self._route(ids)
@@ -193,7 +207,7 @@ class Dispatch:
         """The sum of the experts' rows of each token. Differentiable. Collective, blocking on the host.
 
         out      [rows, H], f16, bf16, f32 or f64, or a list. Rows of padding, and behind the last end, are not
-                 read, and have gradients of 0
+                 read. Gradients of those are 0, and gradients of these are not written
         returns  [n, H], or a list: 0 for a token without an expert
 
         Errors: as those of a call.
@@ -211,11 +225,9 @@ class Dispatch:
         return found if several else found[0]
 
     def report(self) -> DispatchReport:
-        """What routes needed since the last report: for a trainer that sizes `rows`. Local."""
-        counts = _c.sized(_c.mimo_dispatch_counts)
-        with self.comm._turn():
-            _c.lib.mimo_dispatch_report(ctypes.byref(counts), self._dispatching.open())
-        return DispatchReport(counts.routes, counts.rows, counts.overflows)
+        """What routes needed since the last report, replays of graphs included: for a trainer that sizes `rows`.
+        Local; on a device it waits for the work on the current stream. StateError while that is captured."""
+        return DispatchReport(*self._dispatching.report())
 
     def close(self) -> None:
         """Release the dispatch and its routes on every rank. Collective, blocking. Again: nothing."""

@@ -1,6 +1,7 @@
 """Dispatch: rows to experts and sums back, against loops over the ids of all ranks; gradients, graphs, errors.
 
-Numbers are whole, so sums are exact in any order, and bits are compared.
+Numbers are whole, so sums are exact in any order, and bits are compared. The cases are the same on GPUs, but for
+mistakes of one rank, which there are an error of this rank alone. dispatch_gpu_cases.py has what only a GPU shows.
 """
 import functools
 import gc
@@ -20,7 +21,12 @@ F64 = torch.float64
 
 
 def make(comm, **more):
-    return mb.Dispatch(comm=comm, **{**dict(experts=4, top_k=2, hidden=3, max_tokens=8), **more})
+    return mb.Dispatch(comm=comm, **{**dict(experts=4, top_k=2, hidden=3, max_tokens=8, dtype=F64, tensors=4), **more})
+
+
+def drawn(generator, *shape, dtype=torch.float32):
+    """Normal numbers, the same on the CPU and on GPUs."""
+    return torch.randn(*shape, generator=generator, dtype=dtype, device="cpu").to(torch.get_default_device())
 
 
 class Batch:
@@ -99,7 +105,7 @@ def check_batch(dispatch, batch, alignment, rows):
     route = dispatch.route(ids.int() if alignment > 1 else ids)
     x_e, w_e = dispatch(x, w, route)
     wanted_x, wanted_w, ends = batch.tile(first, dispatch.experts_here, alignment)
-    same(route.ends.cpu(), ends, "ends")
+    same(route.ends, ends, "ends")
     assert route.rows == (len(wanted_x) if rows is None else rows)
     same(x_e.detach()[:len(wanted_x)], wanted_x, "x_e")
     same(w_e.detach()[:len(wanted_w)], wanted_w, "w_e")
@@ -126,9 +132,10 @@ def at_random(comm, batches, seed):
         batch = Batch(roll, comm.size, experts, k, hidden, dtype=dtype)
         rows = roll.choice([None, 6 * comm.size * k + experts * alignment])
         with_buffer = n % 2 and mb.Buffer(8192 * comm.size, 2, comm=comm)
+        straight = "zero_copy" if with_buffer else "p2p" if comm.device.type == "cpu" else "auto"
         dispatch = make(comm, experts=experts, top_k=k, hidden=hidden, etp=etp, alignment=alignment,
                         rows="exact" if rows is None else rows, buffer=with_buffer or None,
-                        transport=roll.choice(["auto", "zero_copy" if with_buffer else "p2p"]))
+                        transport=roll.choice(["auto", straight]))
         check_batch(dispatch, batch, alignment, rows)
         dispatch.close()
         if with_buffer:
@@ -152,8 +159,15 @@ def experts_of_groups(comm):
 
 @case(2, 4)
 def tensors_in_one_call(comm):
-    """Rows with scales and numbers beside them: each has its own width and dtype, and floats have gradients."""
-    dispatch = make(comm, hidden=4)
+    """Rows with scales and numbers beside them: each has its own width and dtype, and floats have gradients. Also
+    where the library adds rows of one dtype in a call, as on devices."""
+    for one_dtype in (False, True) if comm.device.type == "cpu" else (True,):
+        dispatch = make(comm, hidden=4)
+        dispatch._dispatching.one_dtype = one_dtype
+        several_tensors(comm, dispatch)
+
+
+def several_tensors(comm, dispatch):
     ids = torch.tensor([[0, 3], [-1, 1], [2, 2]])
     n = torch.arange(3.0)[:, None] + 10 * comm.rank
     x, uid = (n * torch.ones(1, 4)).requires_grad_(), n.long()
@@ -174,6 +188,12 @@ def tensors_in_one_call(comm):
     (y.sum() + z.float().sum()).backward()
     same(x.grad, count.expand(3, 4))
     same(half.grad, count.bfloat16())
+    weights = torch.ones(3, 2, requires_grad=True)
+    (half_e, x_e), w_e = dispatch([half, x], weights, route)
+    (half_e.float().sum() + x_e.sum() + (w_e * x_e[:, 0].detach()).sum()).backward()
+    same(x.grad, 2 * count.expand(3, 4))
+    same(half.grad, 2 * count.bfloat16())
+    same(weights.grad, n * (ids >= 0))
 
 
 @case(1, 2, 4)
@@ -223,8 +243,8 @@ class Layer(torch.nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.dispatch, here = dispatch, dispatch.experts_here
         first = dispatch.comm.rank * here
-        up = torch.randn(dispatch.experts, hidden, inner, generator=generator)[first:first + here]
-        down = torch.randn(dispatch.experts, inner, hidden, generator=generator)[first:first + here]
+        up = drawn(generator, dispatch.experts, hidden, inner)[first:first + here]
+        down = drawn(generator, dispatch.experts, inner, hidden)[first:first + here]
         self.up = torch.nn.Parameter(up.bfloat16())
         self.down = torch.nn.Parameter(down.bfloat16())
 
@@ -234,15 +254,74 @@ class Layer(torch.nn.Module):
         return self.dispatch.combine(F.grouped_mm(h, self.down, offs=route.ends), route)
 
 
+class Step:
+    """Two layers over one dispatch, forward and backward of two micro-batches: all forwards come first. Experts
+    multiply rows by their number."""
+
+    TOKENS, CHOICES, EXPERTS, HIDDEN = 6, 2, 8, 5
+    ROWS = 128  # more than any rank needs
+
+    def __init__(self, comm, **more):
+        self.dispatch = make(comm, experts=self.EXPERTS, top_k=self.CHOICES, hidden=self.HIDDEN, rows=self.ROWS, tensors=1,
+                             **more)
+        first = comm.rank * self.dispatch.experts_here
+        self.factors = torch.arange(first + 1.0, first + self.dispatch.experts_here + 1, dtype=F64)
+        self.ids = torch.full((2, 2, self.TOKENS, self.CHOICES), -1, dtype=torch.int32)  # [micro-batch, layer, ..]
+        self.xs = [torch.zeros(self.TOKENS, self.HIDDEN, dtype=F64, requires_grad=True) for _ in range(2)]
+        self.weights = [torch.zeros(self.TOKENS, self.CHOICES, dtype=F64, requires_grad=True) for _ in range(2)]
+
+    def fill(self, seed):
+        """Other numbers: whole ones, so sums are exact."""
+        roll = random.Random(seed * 100 + self.dispatch.comm.rank)
+
+        def whole(shape, low, high):
+            return torch.tensor([roll.randint(low, high) for _ in range(shape.numel())]).reshape(shape)
+
+        with torch.no_grad():
+            self.ids.copy_(whole(self.ids.shape, -1, self.EXPERTS - 1))
+            for one in (*self.xs, *self.weights):
+                one.copy_(whole(one.shape, -3, 3))
+
+    def dispatched(self, x, weights, ids):
+        route = self.dispatch.route(ids)
+        x_e, w_e = self.dispatch(x, weights, route)
+        expert = torch.bucketize(torch.arange(route.rows), route.ends, right=True)
+        factor = self.factors[expert.clamp(max=len(self.factors) - 1)]
+        return self.dispatch.combine(x_e * (w_e * factor)[:, None], route)
+
+    @staticmethod
+    def plain(x, weights, ids):
+        return x * ((ids + 1) * weights).sum(1, keepdim=True)  # of no expert the factor is 0
+
+    def __call__(self, layer=None):
+        """ys, and the gradients of xs and weights."""
+        layer, ys = layer or self.dispatched, []
+        for x, weights, ids in zip(self.xs, self.weights, self.ids):
+            ys.append(layer(layer(x, weights, ids[0]) + x, weights, ids[1]))
+        return [*ys, *torch.autograd.grad([y.sum() for y in ys], [*self.xs, *self.weights])]
+
+    def check(self, found, what):
+        for i, (got, wanted) in enumerate(zip(found, self(self.plain))):
+            same(got.detach(), wanted.detach(), f"{what}, tensor {i}")
+
+
+@case(1, 2, 4)
+def layers_and_micro_batches(comm):
+    step = Step(comm)
+    for seed in range(2):
+        step.fill(seed)
+        step.check(step(), f"seed {seed}")
+
+
 @case(1, 2)
 def weights_of_replays(comm):
     """A layer as docs/torch.md has it, over forced ids, against one that has all experts of all tokens."""
     dispatch = make(comm, experts=8, hidden=3)
     generator = torch.Generator().manual_seed(6)
-    experts = torch.randn(8, 3, 3, generator=generator, dtype=F64)
+    experts = drawn(generator, 8, 3, 3, dtype=F64)
     first = comm.rank * dispatch.experts_here
     ids = REPLAY.roll(comm.rank, 0)
-    x, logits = (torch.randn(6, width, generator=generator, dtype=F64, requires_grad=True) for width in (3, 8))
+    x, logits = (drawn(generator, 6, width, dtype=F64).requires_grad_() for width in (3, 8))
 
     def layer(kind):
         weights, chosen = mb.top_k(logits, 2, forced=ids, weights=kind)
@@ -268,9 +347,9 @@ def layer_and_batch(comm, **more):
     dispatch = make(comm, experts=8, hidden=8, alignment=8, **more)
     generator = torch.Generator().manual_seed(comm.rank)
     n = 0 if comm.rank == 1 else 5
-    ids = torch.randint(-1, 8, (n, 2), generator=generator)
-    x = torch.randn(n, 8, generator=generator).bfloat16().requires_grad_()
-    weights = torch.rand(n, 2, generator=generator).requires_grad_()
+    ids = torch.randint(-1, 8, (n, 2), generator=generator, device="cpu").to(comm.device)
+    x = drawn(generator, n, 8).bfloat16().requires_grad_()
+    weights = drawn(generator, n, 2).abs().requires_grad_()
     return Layer(dispatch), ids, x, weights
 
 
@@ -379,7 +458,7 @@ def gradients_of_some_ranks(comm):
         assert not dispatch(x, None, route)[0].requires_grad
 
 
-@case(2, 4)
+@case(2, 4, on="cpu")
 def too_few_rows(comm):
     """A tile that needs more rows is an error of all, with the numbers; the next route works."""
     dispatch = make(comm, rows=4)
@@ -394,7 +473,7 @@ def too_few_rows(comm):
     assert dispatch.report().overflows == 0
 
 
-@case(2, 4)
+@case(2, 4, on="cpu")
 def mistakes_of_one_rank(comm):
     """What is wrong on one rank is every rank's error, and the next call works."""
     dispatch, other = make(comm), make(comm)
@@ -467,6 +546,8 @@ def wrong_dispatches(comm):
     raises(mb.GridError, "etp=3", make, comm, etp=3)
     raises(mb.ArgumentError, "staged", make, comm, transport="staged" if last else "auto")
     raises(mb.ArgumentError, "rows", make, comm, rows="many" if last else "exact")
+    raises(mb.ArgumentError, "torch.dtype", make, comm, dtype="f32" if last else F64)
+    raises(mb.MismatchError, "", make, comm, dtype=torch.float32 if last else F64)
     raises(mb.ArgumentError, "no Buffer", make, comm, buffer=7 if last else None)
     raises(mb.MismatchError, "rows=", make, comm, rows=8 if last else "exact")
     raises(mb.MismatchError, "", make, comm, hidden=2 if last else 3)
@@ -511,6 +592,26 @@ def routes_that_end(comm):
     del route
     gc.collect()
     assert not dispatch._dispatching.ended
+
+
+@case(2, on="cpu")
+def routes_of_graphs(comm):
+    """Routes of calls that are captured live until the dispatch is closed (here a stream is said to be)."""
+    dispatch = make(comm, rows=8)
+    own, ids, x = dispatch._dispatching, torch.tensor([[0, 3], [-1, 1]]), torch.ones(2, 3)
+    before = dispatch.route(ids)
+    own._records = lambda: True
+    rows = dispatch(x, None, before)[0]
+    made = dispatch.route(ids)
+    del own._records
+    dispatch.combine(rows, before)
+    number = int(made.token)
+    del before, made, rows
+    gc.collect()
+    dispatch.route(ids)
+    assert len(own._routes) == 2 and own.route_of(torch.tensor(number)).tokens == 2
+    dispatch.close()
+    assert len(own._routes) == 0
 
 
 @case(2, long=True)

@@ -329,6 +329,11 @@ static void print_dispatches(void)
     FIELD(mimo_route_desc, tokens);
     FIELD(mimo_route_desc, capacity);
     FIELD(mimo_route_desc, memory);
+    STRUCT(mimo_route_counts);
+    FIELD(mimo_route_counts, size);
+    FIELD(mimo_route_counts, ranks);
+    FIELD(mimo_route_counts, rows);
+    FIELD(mimo_route_counts, overflows);
     STRUCT(mimo_dispatch_counts);
     FIELD(mimo_dispatch_counts, size);
     FIELD(mimo_dispatch_counts, routes);
