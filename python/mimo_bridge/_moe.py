@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -51,12 +51,16 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
 
     def dispatch_postprocess(self, hidden_states: torch.Tensor,
                              probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows, how many each expert has (on the device, padding included), and their weights."""
-        ends = self._passing().ends.long()
-        return hidden_states, torch.diff(ends, prepend=ends.new_zeros(1)), probs.to(self._weights_dtype)
+        """Rows, how many each expert has (on the device, padding included), and their weights. Experts take all
+        rows of a tile, so the last one gets those behind its end."""
+        route = self._passing()
+        ends = route.ends.long().clamp(max=route.rows)
+        ends = torch.cat([ends[:-1], ends.new_full((1,), route.rows)])
+        return (self._without_rest(hidden_states), torch.diff(ends, prepend=ends.new_zeros(1)),
+                self._without_rest(probs).to(self._weights_dtype))
 
     def combine_preprocess(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return hidden_states
+        return self._without_rest(hidden_states)
 
     def token_combine(self, hidden_states: torch.Tensor, *_async: Any, **_more: Any) -> torch.Tensor:
         """The sum of each token's rows."""
@@ -65,6 +69,15 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
 
     def combine_postprocess(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states.view(self.hidden_shape)
+
+    def _without_rest(self, tile: torch.Tensor) -> torch.Tensor:
+        """A tile with zeros behind the last end, also in its gradient: nobody has written there, and the gradients
+        of weights are sums over all rows."""
+        if self.dispatch.rows < 0:
+            return tile  # there is no rest
+        route = self._passing()
+        used = torch.arange(route.rows, device=tile.device) < route.ends[-1]
+        return torch.where(used.view(-1, *[1] * (tile.dim() - 1)), tile, 0)
 
     def _passing(self) -> Route:
         assert self._route is not None, "dispatch_preprocess comes first"
@@ -78,7 +91,8 @@ def ids_of(routing_map: torch.Tensor, k: int) -> torch.Tensor:
     return torch.where(chosen > 0, ids, -1)
 
 
-def use_dispatch(model: torch.nn.Module, max_tokens: int, comm: Communicator) -> list[Dispatch]:
+def use_dispatch(model: torch.nn.Module, max_tokens: int, rows: int | Literal["exact"],
+                 comm: Communicator) -> list[Dispatch]:
     """megatron.use_dispatch() says what it does."""
     layers = [module for module in model.modules() if isinstance(module, MoELayer)]
 
@@ -95,23 +109,23 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, comm: Communicator) ->
 
     grid = comm._together("use_dispatch", check)
     group = comm.group(grid, "etp", "ep")
-    made: dict[tuple[int, ...], Dispatch] = {}
+    made: dict[tuple[Any, ...], Dispatch] = {}
     for layer in layers:
         sizes = _sizes_of(layer.config)
         if sizes not in made:
-            experts, k, hidden, alignment = sizes
-            made[sizes] = Dispatch(experts=experts, top_k=k, hidden=hidden, alignment=alignment,
-                                   max_tokens=max_tokens, etp=grid.dim("etp"), comm=group)
+            experts, k, hidden, alignment, dtype = sizes
+            made[sizes] = Dispatch(experts=experts, top_k=k, hidden=hidden, alignment=alignment, dtype=dtype,
+                                   max_tokens=max_tokens, etp=grid.dim("etp"), rows=rows, comm=group)
         layer.token_dispatcher = TokenDispatcher(layer.token_dispatcher, made[sizes])
     return list(made.values())
 
 
-def _sizes_of(config: Any) -> tuple[int, int, int, int]:
-    """(experts, k, H, alignment) of a layer's dispatch. Experts pad their rows themselves, unless the router is
+def _sizes_of(config: Any) -> tuple[int, int, int, int, torch.dtype]:
+    """(experts, k, H, alignment, dtype) of a layer's dispatch. Experts pad their rows themselves, unless the router is
     to do it."""
     padded = config.moe_router_padding_for_quantization
     return (config.num_moe_experts, config.moe_router_topk, config.moe_latent_size or config.hidden_size,
-            max(get_align_size_for_quantization(config), 1) if padded else 1)
+            max(get_align_size_for_quantization(config), 1) if padded else 1, config.params_dtype)
 
 
 def _refuse(layer: MoELayer) -> None:

@@ -193,7 +193,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
             dist.destroy_process_group(group)
 
 
-def use_dispatch(model: torch.nn.Module, max_tokens: int, *,
+def use_dispatch(model: torch.nn.Module, max_tokens: int, *, rows: int | Literal["exact"] = "exact",
                  comm: Communicator | None = None) -> list[Dispatch]:
     """Let a Dispatch move the tokens of every MoELayer of a model, in place of Megatron's alltoall dispatcher.
     Collective, blocking: after the model is built, on every rank.
@@ -201,17 +201,20 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, *,
     model       its layers have moe_token_dispatcher_type="alltoall". Experts, router, shared experts and
                 process groups stay Megatron's
     max_tokens  the most tokens of a rank and micro-batch: sequence * micro-batch / tp
+    rows        of this rank's tiles: Dispatch has the words. With a number the dispatcher never waits for a GPU.
+                Its experts then get zeros behind the rows that were sent: the last one computes these as well
     comm        None: the default communicator. Its ranks are those of torch.distributed
     returns     the Dispatches: one for all layers with equal sizes
 
     Layers work as before, also with ranks without tokens. A route is made for each layer and micro-batch, and
-    autograd keeps it. Tiles have the rows that they need (rows="exact"): Megatron's experts take no more.
+    autograd keeps it. The numbers of tokens of the experts stay on the device; what experts do with them is
+    Megatron's.
 
     Errors, on every rank: UnsupportedError (moe_pad_expert_input_to_capacity, moe_shared_expert_overlap, fp8, fp4,
     inference_optimized; ranks of a group that are not consecutive), ArgumentError (another dispatcher; no MoELayer
     on a rank), and those of Dispatch.
     """
-    return _moe.use_dispatch(model, max_tokens, _of_all_ranks("use_dispatch", comm))
+    return _moe.use_dispatch(model, max_tokens, rows, _of_all_ranks("use_dispatch", comm))
 
 
 def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: Any, model: Any, num_microbatches: int,

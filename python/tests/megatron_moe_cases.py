@@ -1,5 +1,6 @@
 """Megatron-LM's MoE layer over our dispatch, against its own alltoall dispatcher and a plain loop."""
 import importlib
+from unittest import mock
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -48,10 +49,10 @@ def expect_near(found):
         assert not wrong, f"rank {rank}: relative L2 of {wrong[0]}"
 
 
-def compare(comm, make, counts, steps=2):
+def compare(comm, make, counts, steps=2, **more):
     """Outputs and all gradients of a layer, over its own dispatcher and over ours."""
     layer, ours = make(), make()
-    dispatches = whole().ours.use_dispatch(ours, max(counts), comm=comm)
+    dispatches = whole().ours.use_dispatch(ours, max(counts), comm=comm, **more)
     for step in range(steps):
         x = tokens_of(comm.rank, counts[comm.rank], seed=step)
         wanted, got = run(layer, x), run(ours, x)
@@ -80,6 +81,16 @@ def layers_of_kinds(comm):
     with experts_on(comm, 1, 2) as make:
         for kind in kinds:
             compare(comm, lambda: make(**kind), [5, 4], steps=1)
+
+
+@case(2)
+def layers_of_fixed_tiles(comm):
+    """Tiles with more rows than they need, whose rest has any values, in forward and in backward: the outputs and
+    gradients of Megatron's own dispatcher."""
+    empty = torch.Tensor.new_empty
+    with experts_on(comm, 1, 2) as make, mock.patch.object(
+            torch.Tensor, "new_empty", lambda x, *shape, **more: empty(x, *shape, **more).fill_(float("nan"))):
+        compare(comm, make, [5, 4], steps=1, rows=32)
 
 
 def forth_and_back(model, rank, order, recomputed):

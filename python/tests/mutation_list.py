@@ -169,6 +169,14 @@ def unsummed(original, self, back, xs, token, kinds):
     return [y * 0 if kind == "k" and back else y for y, kind in zip(ys, kinds)]
 
 
+def as_it_is(_original, _self, tile):
+    return tile
+
+
+def first_part(original, self, *arguments):
+    return original(self, *arguments)[:1]
+
+
 def a_token_alone(original, self, *arguments):
     ends, token = original(self, *arguments)
     return ends, token.clone()
@@ -329,6 +337,8 @@ MUTATIONS = {
     "a dispatch without anchor": (wrap(mb.Dispatch, "_anchor_beside", no_anchor_beside), [
         "dispatch/gradients_of_some_ranks"]),
     "gradients of weights lost": (wrap(Dispatching, "move", unsummed), ["dispatch/batches_at_random"]),
+    "rows of one dtype alone": (wrap(Dispatching, "_parts", first_part), ["dispatch/tensors_in_one_call"]),
+    "routes of graphs forgotten": (wrap(Dispatching, "_note_recorded", no_check), ["dispatch/routes_of_graphs"]),
     "tokens without routes": (wrap(Dispatching, "_made", a_token_alone), ["dispatch/routes_that_end"]),
     "routes of one rank": (wrap(Dispatching, "_create_route", a_route_more), ["dispatch/routes_that_end"]),
     "refusals of dispatches unsaid": (wrap(Dispatching, "_refuse_move", no_check), [
@@ -453,6 +463,8 @@ if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
         "nothing moves": (wrap(colocated, "_compare", moved_nowhere),
                           ["megatron/colocated_beyond_megatron", "mimo_model/mimo_model_steps"]),
         "swapped positions": (wrap(megatron, "_positions", swapped), ["megatron/colocated_bits"]),
+        "any values behind the last end": (wrap(_moe.TokenDispatcher, "_without_rest", as_it_is), [
+            "megatron_moe/layers_of_fixed_tiles"]),
         "no upstream rules": (wrap(colocated, "__init__", own_rules), ["megatron/colocated_refusals"]),
         "rows one position late": (wrap(_fused, "spans_of", one_late), ["fused/fused_steps"]),
         "a sum over cp": (wrap(_fused.Placement, "place", summed_over_cp), ["fused/fused_steps"]),
