@@ -53,11 +53,19 @@ class Dispatch:
     rows, and experts multiply their activation by them. Sums have one order, which does not depend on other
     tokens: <mimo/dispatch.h> has it.
 
-    Tensors are the CPU's: a communicator of CUDA tensors is an UnsupportedError. All ranks pass the same
-    arguments, except `rows`. Every rank makes the same calls in the same order, forward and backward, also one
-    without tokens or whose experts get none; what ranks mix up is a MismatchError of all, and the next call works
-    (with calls of bridges: see docs/torch.md). Where gradients are enabled, results need gradients on every
-    rank, so that backward runs on each.
+    All ranks pass the same arguments, except `rows`. Every rank makes the same calls in the same order, forward
+    and backward, also one without tokens or whose experts get none; what ranks mix up is a MismatchError of all,
+    and the next call works (with calls of bridges: see docs/torch.md). Where gradients are enabled, results need
+    gradients on every rank, so that backward runs on each.
+
+    CUDA tensors: calls enqueue work and return. With a number of `rows` no call waits for the device, and all
+    can be captured in a CUDA graph, whose replays read the ids that are there then: pad with -1. Nobody learns at
+    once what happens on the device:
+      - an id that is no expert counts as -1;
+      - in a tile that is too small the last rows are missing. A token that lost one gets NaN, and so do its
+        gradients; report() has the numbers;
+      - what ranks mix up is an error of a later call, and ends the dispatch. A mistake that a rank finds before
+        it calls is its own: the others wait for it until the timeout.
 
     experts     E, of all ranks together; rank t + etp * x has those of x, E / ep of them
     top_k       k, the choices of a token
@@ -93,9 +101,6 @@ class Dispatch:
         self.experts, self.top_k, self.etp = experts, top_k, etp
 
         def describe() -> tuple[_c.mimo_dispatch_desc, int]:
-            if self.comm.device.type != "cpu":
-                raise UnsupportedError(f"Dispatch: the communicator moves tensors of {self.comm.device}, and so far "
-                                       "only the CPU's are supported")
             if buffer is not None and (not isinstance(buffer, Buffer) or buffer.comm is not self.comm):
                 raise ArgumentError(f"Dispatch: {buffer!r} is no Buffer of this communicator")
             if transport not in _c.TRANSPORTS:
