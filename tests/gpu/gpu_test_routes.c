@@ -144,6 +144,26 @@ MPI_TEST(routes, captured)
     close_small(&it);
 }
 
+/* With a capacity of -1 a tile has the rows that it needs, and nobody knows them before the read. A
+ * route that follows gets the memory of the one that was destroyed. */
+MPI_TEST(routes, rows_told_by_a_read)
+{
+    small it = open_small();
+    const mimo_tensor none = {.letters = "th"};
+    int64_t ranks = mpi_test_size(), rows = ranks > 1 ? ranks : 2;
+    it.desc.capacity = -1;
+    for (int turn = 0; turn < 3; turn++) {
+        MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
+        MPI_EXPECT_STATUS(mimo_dispatch_rows(it.route, &none, &none, 1, test_stream()),
+                          MIMO_ERR_STATE);
+        MPI_EXPECT_SENTENCE("has a capacity of -1, and only a read tells its rows");
+        expect_rows(&it, rows, rows, 0);
+        mimo_route_destroy(it.route);
+        MPI_EXPECT_OK(mimo_route_create(&it.route, it.dispatch));
+    }
+    close_small(&it);
+}
+
 /* ---------------------------------------- refusals ------------------------------------------ */
 
 static void expect_no_dispatch(const mimo_dispatch_desc *desc, mimo_status status,

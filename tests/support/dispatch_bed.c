@@ -24,7 +24,6 @@ dispatch_case dispatch_case_here(const dispatch_case *its)
         return here;
     if (here.transport == MIMO_TRANSPORT_P2P)
         here.transport = MIMO_TRANSPORT_AUTO;
-    here.spare = here.spare < 0 ? 0 : here.spare;
     return here;
 }
 
