@@ -9,6 +9,7 @@
 #
 # MIMO_VENV: where (default: mimo-bridge/venv in XDG_CACHE_HOME, or in ~/.cache).
 # MIMO_MEGATRON: a folder with another Megatron-LM; then none is fetched.
+# MIMO_TORCHTITAN: the same for torchtitan, which is fetched likewise.
 # MIMO_TORCH=0: do nothing. Exit status 1 where it can't be made: the tests are then skipped.
 #
 # PyTorch brings 2.7 GB of CUDA libraries. Where the system has those of CUDA 13, only what it lacks is
@@ -49,16 +50,25 @@ imports() {
 # Megatron core, in a folder that with_torch.sh knows. Its wheel asks for Python 3.12; what the tests use
 # of it runs on 3.11 as well.
 megatron="megatron-core==0.19.2"
-fetch_megatron() {
-    local folder=$cache/megatron-core
-    [ -z "${MIMO_MEGATRON-}" ] || return 0
-    [ "$(cat "$folder/recipe" 2>/dev/null)" != "$megatron" ] || return 0
+fetch_megatron() { [ -n "${MIMO_MEGATRON-}" ] || fetch_wheels megatron-core "$megatron"; }
+
+# torchtitan, with whose token dispatcher the tests compare, and what that imports.
+torchtitan=(torchtitan==0.3.0 spmd_types==0.2.3)
+fetch_torchtitan() { [ -n "${MIMO_TORCHTITAN-}" ] || fetch_wheels torchtitan "${torchtitan[@]}"; }
+
+# FOLDER WHEEL...: unpacked in a folder of the cache, without what they need.
+fetch_wheels() {
+    local folder=$cache/$1 wheel
+    shift
+    [ "$(cat "$folder/recipe" 2>/dev/null)" != "$*" ] || return 0
     rm -rf "$folder" "$folder.new" && mkdir "$folder.new" || return 1
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --python-version 3.12 \
-        --only-binary=:all: --dest "$folder.new" "$megatron" || return 1
-    python3 -m zipfile -e "$folder.new"/*.whl "$folder.new" || return 1
+        --only-binary=:all: --dest "$folder.new" "$@" || return 1
+    for wheel in "$folder.new"/*.whl; do
+        python3 -m zipfile -e "$wheel" "$folder.new" || return 1
+    done
     rm "$folder.new"/*.whl
-    echo "$megatron" >"$folder.new/recipe"
+    echo "$*" >"$folder.new/recipe"
     mv "$folder.new" "$folder"
 }
 
@@ -76,6 +86,7 @@ fetch_older() {
 mkdir -p "$cache" "$(dirname -- "$venv")"
 exec 9>"$venv.lock"
 flock 9 # another run may be making it
+fetch_torchtitan || echo "${torchtitan[0]} could not be fetched: its tests are skipped" >&2
 fetch_megatron || echo "$megatron could not be fetched: its tests are skipped" >&2
 if [ "${1-}" = --older ]; then
     fetch_older || echo "${older[0]} could not be fetched: what runs over it is skipped" >&2

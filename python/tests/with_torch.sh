@@ -16,6 +16,8 @@ venv=${MIMO_VENV:-$cache/venv}
 python=$venv/bin/python
 # Megatron core, as scripts/torch_venv.sh unpacks it, where the caller has no other.
 [ -n "${MIMO_MEGATRON-}" ] || MIMO_MEGATRON=$cache/megatron-core
+# torchtitan, likewise.
+[ -n "${MIMO_TORCHTITAN-}" ] || MIMO_TORCHTITAN=$cache/torchtitan
 [ -x "$python" ] || python=python3
 # Where torch's CUDA libraries are those of the system, the environment says where they lie.
 [ ! -f "$venv/cuda_libraries" ] ||
@@ -28,7 +30,7 @@ unset PYTHONDONTWRITEBYTECODE
 # No vector code from torch.compile: for each vector extension of the processor it would start a Python
 # that imports torch.
 TORCHINDUCTOR_VEC_ISA_OK=0
-export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR MIMO_MEGATRON TORCHINDUCTOR_VEC_ISA_OK
+export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR MIMO_MEGATRON MIMO_TORCHTITAN TORCHINDUCTOR_VEC_ISA_OK
 if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
     echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
     exit 77
