@@ -12,7 +12,8 @@ import torch
 
 import mimo_bridge as mb
 from mimo_bridge import (
-    _c, _calls, _dispatch_ops, _loaded, _movement, _ops, _shards, _views, balanced_encoder, choice, communicator,
+    _c, _calls, _dispatch_ops, _expert_groups, _loaded, _movement, _ops, _shards, _views, balanced_encoder, choice,
+    communicator,
 )
 from mimo_bridge._dispatching import Dispatching
 from mimo_bridge._movement import Movement
@@ -448,6 +449,45 @@ def one_group(original, self, *arguments):
         self.of[sender, receiver] = self.of[min(sender, receiver), max(sender, receiver)]
 
 
+def weighted_twice(original, out, weights):
+    return original(original(out, weights), weights)
+
+
+def experts_of_the_next_rank(original, self, ids):
+    return original(self, (ids + self.experts_here) % self.experts)
+
+
+def first_of_sizes(original, group, sizes):
+    made = [dispatch for (other, its), dispatch in _expert_groups._MADE.items() if its == sizes and not other.closed]
+    return made[0] if made else original(group, sizes)
+
+
+def any_ranks(_original, _what, ranks, world):
+    return mb.Grid({"ep": len(ranks), "edp": world.size // len(ranks)})
+
+
+def ends_included(_original, route):
+    return torch.searchsorted(route.ends, torch.arange(route.rows, dtype=torch.int32))[:, None]
+
+
+def counts_of_others(original, ends):
+    return original(ends).roll(1)
+
+
+OF_BOTH = ["experts/of_transformers", "experts/of_torchtitan"]
+MUTATIONS |= {
+    "weights of experts twice": (wrap(_expert_groups, "weighted", weighted_twice), OF_BOTH),
+    "experts of the next rank": (wrap(mb.Dispatch, "route", experts_of_the_next_rank), OF_BOTH),
+    "a dispatch for all groups": (wrap(_expert_groups, "dispatch_of", first_of_sizes), OF_BOTH),
+    "experts on any ranks": (wrap(_expert_groups, "grid_around", any_ranks), [
+        "experts/refused_of_transformers", "experts/refused_of_torchtitan"]),
+}
+if "mimo_bridge.hf_experts" in sys.modules:
+    from mimo_bridge import hf_experts
+    MUTATIONS["ends of experts included"] = wrap(hf_experts, "local_ids", ends_included), OF_BOTH[:1]
+if "mimo_bridge.torchtitan" in sys.modules:
+    from mimo_bridge import torchtitan
+    MUTATIONS["counts of other experts"] = wrap(torchtitan, "counts_of", counts_of_others), OF_BOTH[1:]
 if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
     from mimo_bridge import _fused, _hops, _moe, _pipeline_checks, _pipelined, megatron
     theirs = megatron.MimoModel.__mro__[1]
