@@ -6,6 +6,9 @@ Tried with torchtitan 0.3.0. moe_comm_backend="deepep" tells the sizes that a Di
 imported, as its config is replaced before it is built. With "standard" name them in the config:
 
     imports=[("mimo_bridge.torchtitan.dispatch", {"hidden_dim": 2048, "num_max_tokens_per_rank": 8192})]
+
+Where activation checkpoints are selective, add mimo_bridge.torchtitan.selective_ac: it saves routes and rows, as
+torchtitan's own saves those of its dispatchers. Without it backward makes and moves them again.
 """
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torchtitan.config import override
+from torchtitan.config import derive, override
+from torchtitan.distributed.activation_checkpoint import SelectiveAC as _SelectiveAC
 from torchtitan.models.common.token_dispatcher import (
     BaseEPTokenDispatcher, LocalDispatchMetadata, LocalTokenDispatcher, TorchAOTokenDispatcher,
 )
@@ -23,7 +27,7 @@ from ._expert_groups import Sizes
 from .dispatch import Dispatch, Route
 from .errors import ArgumentError, UnsupportedError
 
-__all__ = ["TokenDispatcher", "dispatch"]
+__all__ = ["SelectiveAC", "TokenDispatcher", "dispatch", "selective_ac"]
 
 
 @dataclass(frozen=True)
@@ -104,3 +108,21 @@ def dispatch(cfg: BaseEPTokenDispatcher.Config, *, hidden_dim: int | None = None
         raise ArgumentError(f'torchtitan.dispatch: {name} has no {" and no ".join(missing)}: take '
                             'moe_comm_backend="deepep", which has, or name them in override.imports')
     return TokenDispatcher.Config(num_experts=cfg.num_experts, top_k=cfg.top_k, **sizes)
+
+
+class SelectiveAC(_SelectiveAC):
+    """torchtitan's, that saves what a Dispatch made and moved as well."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(_SelectiveAC.Config):
+        pass
+
+    def get_save_ops(self) -> set[Any]:
+        ops = torch.ops.mimo_bridge
+        return super().get_save_ops() | {ops.route.default, ops.dispatch_rows.default, ops.dispatch_combine.default}
+
+
+@override(target=_SelectiveAC.Config, description="checkpoints save expert rows of mimo_bridge", exact=True)
+def selective_ac(cfg: _SelectiveAC.Config) -> SelectiveAC.Config:
+    """The config of our SelectiveAC, from torchtitan's. Local."""
+    return derive(cfg, SelectiveAC.Config)

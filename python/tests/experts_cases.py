@@ -4,6 +4,8 @@ Skipped where transformers is missing or has no registry of its own, and where t
 """
 import importlib
 import importlib.util
+import os
+import tempfile
 from unittest import mock
 
 import torch
@@ -107,6 +109,38 @@ def of_transformers(comm):
                       f"tp={tp},ep={ep}: y, dx, dscores, dW {worst:.1e} from all_to_all")
 
 
+def run_model(transformers, folder, rank, name):
+    """The loss and all gradients of a model that is loaded onto ranks: two share a batch, each has two experts."""
+    plan = transformers.distributed.DistributedConfig(tp_size=2, fsdp_size=2, ep_size=4, ep_implementation=name)
+    model = transformers.Qwen3MoeForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, experts_implementation="eager", distributed_config=plan)
+    ids = torch.randint(0, 200, (2, 16), generator=torch.Generator().manual_seed(rank // 2))
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return [loss.detach(), *(local(p.grad) for p in model.parameters())]
+
+
+@case(4)
+def loaded_by_transformers(comm):
+    """from_pretrained with a DistributedConfig: tp 2, FSDP2 and ep 4."""
+    ours, _ = registry()
+    import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    config = transformers.Qwen3MoeConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, head_dim=16, num_experts=E,
+        num_experts_per_tok=K, moe_intermediate_size=INNER, num_key_value_heads=2, vocab_size=200)
+    with process_groups(comm), tempfile.TemporaryDirectory() as mine, \
+            mock.patch.dict(os.environ, RANK=str(comm.rank), LOCAL_RANK=str(comm.rank)):
+        if comm.rank == 0:
+            transformers.Qwen3MoeForCausalLM(config).save_pretrained(mine)
+        folder = gather(mine)[0]
+        ours.experts(max_tokens=32, comm=comm)
+        wanted, got = (run_model(transformers, folder, comm.rank, name) for name in ("all_to_all", "mimo"))
+        worst = worst_of(got, wanted)
+    assert worst < 3e-7, f"relative L2 of {worst}"
+
+
 @case(4)
 def refused_of_transformers(comm):
     ours, theirs = registry()
@@ -198,6 +232,25 @@ def of_torchtitan(comm):
                 assert worst == 0, f"ep={ep}, {type(config).__qualname__}: relative L2 of {worst}"
             say(comm, f"{titan.versions}: routed experts under ep={ep}: y, dx, dscores, dW have the bits of "
                       "AllToAllTokenDispatcher")
+
+
+@case(4)
+def checkpoints_of_torchtitan(comm):
+    """Bits as without them. Routes are made again, unless our SelectiveAC saves them."""
+    titan = whole()
+    with process_groups(comm), beside_torch_2_11(), mock.patch.object(communicator, "_default", comm):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("edp", "ep"))["ep"]
+        layer = layer_of(titan, configs_of(titan.theirs)[0][0], mesh, [NAME])
+        dispatcher = layer.token_dispatcher.dispatcher
+        wanted = run_layer(layer, comm.rank, COUNTS[0][comm.rank])
+        selective = titan.checkpoints.SelectiveAC.Config(force_recompute_mm_shapes_by_fqns=[])
+        for config, routes in ((titan.checkpoints.FullAC.Config(), 2), (selective, 2),
+                               (titan.ours.selective_ac(selective), 1)):
+            wrapped = config.build()._wrap_block(layer)
+            dispatcher.report()
+            assert worst_of(run_layer(wrapped, comm.rank, COUNTS[0][comm.rank]), wanted) == 0, config
+            made = dispatcher.report().routes
+            assert made == routes, f"{type(config).__qualname__}: {made} routes"
 
 
 @case(4)

@@ -488,6 +488,9 @@ if "mimo_bridge.hf_experts" in sys.modules:
 if "mimo_bridge.torchtitan" in sys.modules:
     from mimo_bridge import torchtitan
     MUTATIONS["counts of other experts"] = wrap(torchtitan, "counts_of", counts_of_others), OF_BOTH[1:]
+    MUTATIONS["rows of experts unsaved"] = (
+        (torchtitan.SelectiveAC, "get_save_ops", torchtitan.SelectiveAC.__mro__[1].get_save_ops),
+        ["experts/checkpoints_of_torchtitan"])
 if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
     from mimo_bridge import _fused, _hops, _moe, _pipeline_checks, _pipelined, megatron
     theirs = megatron.MimoModel.__mro__[1]

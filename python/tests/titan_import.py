@@ -40,6 +40,7 @@ def whole():
         moe = importlib.import_module("torchtitan.models.common.moe")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torchtitan", "spmd_types"))
     return types.SimpleNamespace(ours=ours, theirs=dispatchers, moe=moe,
+                                 checkpoints=importlib.import_module("torchtitan.distributed.activation_checkpoint"),
                                  config=importlib.import_module("torchtitan.config"),
                                  versions=f"{versions}, torch {torch.__version__}")
 
