@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
 # where it is there already: PyTorch for Python 3, mypy, safetensors, transformers, PEFT, and meson-python, with
-# which pip builds the package. Fetches Megatron core, with whose classes they compare.
+# which pip builds the package. Fetches Megatron core and torchtitan, with whose classes they compare.
 #
 #   scripts/torch_venv.sh             all of that
 #   scripts/torch_venv.sh --older     also an older transformers, in mimo-bridge/transformers-5.17.0 beside the
@@ -9,7 +9,7 @@
 #
 # MIMO_VENV: where (default: mimo-bridge/venv in XDG_CACHE_HOME, or in ~/.cache).
 # MIMO_MEGATRON: a folder with another Megatron-LM; then none is fetched.
-# MIMO_TORCHTITAN: the same for torchtitan, which is fetched likewise.
+# MIMO_TORCHTITAN: the same for torchtitan.
 # MIMO_TORCH=0: do nothing. Exit status 1 where it can't be made: the tests are then skipped.
 #
 # PyTorch brings 2.7 GB of CUDA libraries. Where the system has those of CUDA 13, only what it lacks is

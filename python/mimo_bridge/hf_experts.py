@@ -42,8 +42,8 @@ def experts(max_tokens: int, *, comm: Communicator | None = None) -> None:
     that are not consecutive). In a forward: those of Dispatch.
     """
     if EPImplementationInterface is None:
-        raise UnsupportedError(f"experts: transformers {transformers.__version__} has no EPImplementationInterface: it "
-                               "came with 5.23")
+        raise UnsupportedError(f"experts: transformers {transformers.__version__} has no EPImplementationInterface: "
+                               "5.23 has")
     EPImplementationInterface.register("mimo", functools.partial(DispatchedExperts, max_tokens=max_tokens, comm=comm))
 
 

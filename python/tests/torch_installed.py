@@ -87,6 +87,7 @@ def meson_install(place, build):
     place.libraries, = (file.parent for file in root.rglob(CORE))
     (place.site / "mimo_bridge.pth").write_text(f"{place.package.parent}\n")
     place.env["MIMO_MEGATRON"] = ""  # its import takes seconds, and pip installs the same files
+    place.env["MIMO_TORCHTITAN"] = ""
     # Meson's test has set the build folder, and with_torch.sh that of CUDA.
     others = [path for path in place.env.get("LD_LIBRARY_PATH", "").split(":") if path and
               os.path.realpath(path) != os.path.realpath(build)]
