@@ -39,7 +39,7 @@ breathe_show_include = False
 
 # The package is read without PyTorch and Megatron-LM, whose classes it subclasses.
 pretended_modules.install()
-autodoc_mock_imports = ["torch", "megatron", "transformers", "numpy"]
+autodoc_mock_imports = ["torch", "megatron", "transformers", "torchtitan", "numpy"]
 autodoc_member_order = "bysource"
 python_use_unqualified_type_names = True
 add_module_names = False

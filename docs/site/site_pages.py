@@ -158,7 +158,8 @@ class Site:
             title = module.replace("_", " ").capitalize()
             self.write(f"python/{module}.rst", heading(title) + body)
             index += [f"- :doc:`{title} <{module}>`: " + ", ".join(f":py:obj:`~mimo_bridge.{name}`" for name in names)]
-        for module, title in (("hf", "transformers"), ("megatron", "Megatron-LM")):
+        for module, title in (("hf", "transformers"), ("hf_experts", "Experts of transformers"),
+                              ("megatron", "Megatron-LM"), ("torchtitan", "torchtitan")):
             self.write(f"python/{module}.rst", heading(title) + f".. automodule:: mimo_bridge.{module}\n"
                                                                 "   :members:\n")
             index += [f"- :doc:`{title} <{module}>`"]
@@ -168,7 +169,8 @@ class Site:
         def tree(caption, pages):
             return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
 
-        modules = [module for module, _ in self.python_modules()] + ["hf", "megatron"]
+        modules = [module for module, _ in self.python_modules()] + ["hf", "hf_experts", "megatron",
+                                                                  "torchtitan"]
         return (tree("Guide", GUIDE) + tree("Inside", INSIDE)
                 + tree("C interface", ["c/index", *(f"c/{header[:-2]}" for header in self.headers())])
                 + tree("Python package", ["python/index", *(f"python/{module}" for module in modules)]))

@@ -61,11 +61,11 @@ class Dispatch:
     CUDA tensors: calls enqueue work and return. With a number of `rows` no call waits for the device, and all
     can be captured in a CUDA graph, whose replays read the ids that are there then: pad with -1. Nobody learns at
     once what happens on the device:
-      - an id that is no expert counts as -1;
-      - in a tile that is too small the last rows are missing. A token that lost one gets NaN, and so do its
-        gradients; report() has the numbers;
-      - what ranks mix up is an error of a later call, and ends the dispatch. A mistake that a rank finds before
-        it calls is its own: the others wait for it until the timeout.
+    - an id that is no expert counts as -1;
+    - in a tile that is too small the last rows are missing. A token that lost one gets NaN, and so do its
+      gradients; report() has the numbers;
+    - what ranks mix up is an error of a later call, and ends the dispatch. A mistake that a rank finds before
+      it calls is its own: the others wait for it until the timeout.
 
     experts     E, of all ranks together; rank t + etp * x has those of x, E / ep of them
     top_k       k, the choices of a token

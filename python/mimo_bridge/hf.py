@@ -30,9 +30,10 @@ from .bridge import Bridge
 from .communicator import Communicator, communicator_of
 from .errors import GridError, StateError, UnsupportedError
 from .grid import Grid
+from .hf_experts import experts
 from .partition import Partition
 
-__all__ = ["FAMILIES", "Colocated", "Family", "colocate"]
+__all__ = ["FAMILIES", "Colocated", "Family", "colocate", "experts"]
 
 ATTENTION = "mimo_cp"  # the name of our attention in transformers
 
