@@ -40,7 +40,8 @@ typedef struct mimo_comm mimo_comm;
 /**
  * What the communicators of a family have in common ("Deadlines" below: what a family is). A field
  * that is set wins over the environment. All ranks set the same. Start from MIMO_COMM_DESC_INIT: 0
- * is a value, and a descriptor in which all is 0 logs a warning (<mimo/log.h>).
+ * is a value. A descriptor in which all is 0, as `{.size = sizeof d}` makes it, has no agreement
+ * and no deadline: a warning says so, also where MIMO_LOG is not set (<mimo/log.h>).
  */
 typedef struct mimo_comm_desc {
     size_t size;      /* set by the initializer */

@@ -1,9 +1,10 @@
 /*
  * Log lines: what the library has to say beside statuses. A program sets a function that takes the
  * lines. Where it has set none, MIMO_LOG=warn in the environment has warnings written to stderr,
- * and MIMO_LOG=warn,info all lines. Where MIMO_LOG is not set, one kind of warning is written: that
- * a transport which the caller chose by name is not what moves all rows. MIMO_LOG= (empty) silences
- * it. The library writes nothing else to stdout or stderr.
+ * and MIMO_LOG=warn,info all lines. Where MIMO_LOG is not set, warnings of what the caller has
+ * hardly meant are written: a transport chosen by name is not what moves all rows, or a
+ * communicator's descriptor is all zeros. MIMO_LOG= (empty) silences them. The library writes
+ * nothing else to stdout or stderr.
  */
 #ifndef MIMO_LOG_H
 #define MIMO_LOG_H

@@ -66,8 +66,7 @@ static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
 static void warn_of_zeros(const mimo_comm_desc *desc)
 {
     if (desc->agree == 0 && desc->checks == 0 && desc->deadline == 0)
-        mimo_log(
-            MIMO_LOG_WARNING,
+        mimo_log_unasked(
             "communicator: agree, checks and deadline of the descriptor are all 0, so ranks do "
             "not agree on calls, and wait for ever; MIMO_COMM_DESC_INIT has the defaults");
 }

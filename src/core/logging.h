@@ -8,8 +8,8 @@
  * A line longer than 1 KiB is truncated. */
 MIMO_PRINTF(2, 3) void mimo_log(mimo_log_level level, const char *format, ...);
 
-/* A warning that something which the caller chose by name is not done as it says. It is also
- * written where the caller set no function and MIMO_LOG is not set at all. */
+/* A warning of what the caller has hardly meant: what was chosen by name is not done as it says, a
+ * descriptor is all zeros. It is also written where the caller set no function and MIMO_LOG is not set at all. */
 MIMO_PRINTF(1, 2) void mimo_log_unasked(const char *format, ...);
 
 #endif
