@@ -66,7 +66,7 @@ sort_arguments() {
         shift
         case $word in
         --help | --usage | --version) exec "$captioner" "$word" ;;
-        *=* | --sp | --lora-rslora | --adapter-other-base | --same-bits | --log-hashes | --recompute | --balance) ;; # may stand without a value
+        *=* | --sp | --lora-rslora | --adapter-other-base | --same-bits | --log-hashes | --recompute | --balance | --overlap) ;; # may stand without a value
         --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
         esac
         adapter_arguments+=("$word")
