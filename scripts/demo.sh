@@ -117,7 +117,7 @@ demo_lora() {
     fi
     # "all": other words ask for another head too. With the default targets the loss ends higher.
     echo "An adapter learns the German names; the base stays as it is."
-    exec "${launch[@]}" "${sizes[@]}" "${care[@]}" --steps=2000 --lr=0.01 "--names=$names" "--base=$base" \
+    exec "${launch[@]}" "${sizes[@]}" "${care[@]}" --steps=6000 --lr=0.01 "--names=$names" "--base=$base" \
         --lora-rank=8 --lora-targets=all "--adapter-out=$out/adapter" "${defaults[@]}" "${adapter_arguments[@]}"
 }
 
