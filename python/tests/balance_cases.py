@@ -138,8 +138,8 @@ def pack_batch(seed, packs, cp, seq):
 
 
 class Words(torch.nn.Module):
-    """What stands in for a language model: tokens, learned positions, a head. A token's loss depends on its own row,
-    its place in its document and the document's next token."""
+    """What stands in for a language model: tokens, learned positions, positions in three dimensions (mrope), a head. A
+    token's loss depends on its own row, its places in its document and the document's next token."""
 
     def __init__(self):
         super().__init__()
@@ -147,9 +147,16 @@ class Words(torch.nn.Module):
         self.words, self.places = (torch.nn.Parameter(torch.randn(n, H, dtype=F64)) for n in (10, 64))
         self.head = torch.nn.Linear(H, 10, dtype=F64)
 
-    def loss(self, rows, positions, labels):
-        logits = self.head(torch.tanh(rows + self.places[positions]))
+    def loss(self, rows, positions, mrope, labels):
+        turned = rows * torch.cos(0.1 * mrope[1])[..., None] + torch.sin(0.3 * mrope[0] + 0.2 * mrope[2])[..., None]
+        logits = self.head(torch.tanh(turned + self.places[positions]))
         return torch.nn.functional.cross_entropy(logits.reshape(-1, 10), labels.reshape(-1), reduction="sum")
+
+
+def mrope_of(length):
+    """[3, length] of a document."""
+    at = torch.arange(length)
+    return torch.stack([at, at // 3, at % 3])
 
 
 def loss_of_documents(words, encoder, images, ids, cus):
@@ -168,7 +175,7 @@ def loss_of_documents(words, encoder, images, ids, cus):
             rows = torch.where((document == IMAGE)[:, None], image, words.words[document])
             labels = torch.cat([document[1:], document.new_tensor([-100])])
             labels = torch.where(labels == IMAGE, -100, labels)
-            loss = loss + words.loss(rows, torch.arange(len(document)), labels)
+            loss = loss + words.loss(rows, torch.arange(len(document)), mrope_of(len(document)), labels)
             targets += int((labels != -100).sum())
     return loss / targets, targets
 
@@ -195,10 +202,12 @@ def packed_documents(comm):
         positions = torch.stack([part.positions(32) for part in parts])
         labels = torch.stack([rule.shift_labels(ids[b]) for rule, b in zip(rules, samples)])
         labels = torch.where(labels == IMAGE, -100, labels).gather(1, index)
+        mrope = torch.stack([torch.cat([mrope_of(b - a) for a, b in zip(cus[s][:-1], cus[s][1:])], 1)[:, rows]
+                             for s, rows in zip(samples, index)], 1)
         text = words.words[own_ids.gather(1, index)]
         y = balanced(mine, counts, ids=own_ids, packs=[cus[b] for b in samples], into=text)
         wanted, targets = loss_of_documents(plain_words, plain, images, ids, cus)
-        (words.loss(y, positions, labels) / targets).backward()
+        (words.loss(y, positions, mrope, labels) / targets).backward()
         wanted.backward()
         copies = 1 if sp else llm.dim("tp")
         for got, of in zip([*words.parameters()], [*plain_words.parameters()]):
@@ -207,7 +216,14 @@ def packed_documents(comm):
             close(got, of.grad, f"encoder of {dst}")
         rows = alone(mine, counts, ids=own_ids, packs=[cus[b] for b in samples])
         same(rows.detach(), y.detach()[own_ids.gather(1, index) == IMAGE])
-        for module in (balanced, alone):
+        bridge = mb.Bridge(mb.Grid(src), llm, comm=comm, partition=mb.Partition(sp=sp), layout="th", dst_layout="bsh")
+        first, many = bridge.samples("src", 3)
+        given = [encoder(p, [len(p)], torch.tensor([0, len(p)], dtype=torch.int32)) for sample in
+                 images[first:first + many] for p in sample]
+        bridge.update(mb.Batch(batch=3, spans=mb.spans_of(ids, IMAGE, packs=cus, cp=cp)))
+        placed = bridge.place(text.detach(), torch.cat(given).detach() if given else torch.zeros(0, H, dtype=F64))
+        close(placed, y.detach(), f"rows that a bridge placed, {dst}")
+        for module in (balanced, alone, bridge):
             module.close()
 
 
