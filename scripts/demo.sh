@@ -121,15 +121,25 @@ demo_lora() {
         --lora-rank=8 --lora-targets=all "--adapter-out=$out/adapter" "${defaults[@]}" "${adapter_arguments[@]}"
 }
 
+# quietly FILE COMMAND...: what it prints goes to the file, and is shown where it fails.
+quietly() {
+    local file=$1
+    shift
+    "$@" >"$file" 2>&1 || {
+        cat "$file" >&2
+        fail "$1 failed"
+    }
+}
+
 # demo_same ARGUMENT...: the same steps on one rank and on eight, and whether their files are the same.
 demo_same() {
     local one=$out/one.safetensors eight=$out/eight.safetensors
     local steps=("${sizes[@]}" --steps=20 --same-bits=8,4 "$@")
     mkdir -p "$out"
     echo "One rank: 20 steps."
-    mpirun -n 1 "$captioner" --encoder=tp=1,dp=1 --llm=tp=1,cp=1,dp=1 "${steps[@]}" "--save=$one" >"$out/one.txt"
+    quietly "$out/one.txt" mpirun -n 1 "$captioner" --encoder=tp=1,dp=1 --llm=tp=1,cp=1,dp=1 "${steps[@]}" "--save=$one"
     echo "Eight ranks: the same steps."
-    "${launch[@]}" --encoder=tp=2,dp=4 --llm=tp=2,cp=2,dp=2 "${steps[@]}" "--save=$eight" >"$out/eight.txt"
+    quietly "$out/eight.txt" "${launch[@]}" --encoder=tp=2,dp=4 --llm=tp=2,cp=2,dp=2 "${steps[@]}" "--save=$eight"
     grep -A 2 '^8 ranks' "$out/eight.txt"
     cmp "$one" "$eight" || fail "$one and $eight differ"
     echo "the same $(stat -c %s "$one") bytes: cmp $one $eight"
