@@ -134,7 +134,7 @@ quietly() {
 # demo_same ARGUMENT...: the same steps on one rank and on eight, and whether their files are the same.
 demo_same() {
     local one=$out/one.safetensors eight=$out/eight.safetensors
-    local steps=("${sizes[@]}" --steps=20 --same-bits=8,4 "$@")
+    local steps=("${sizes[@]}" --steps=20 "--same-bits=8,4" "$@")
     mkdir -p "$out"
     echo "One rank: 20 steps."
     quietly "$out/one.txt" mpirun -n 1 "$captioner" --encoder=tp=1,dp=1 --llm=tp=1,cp=1,dp=1 "${steps[@]}" "--save=$one"
