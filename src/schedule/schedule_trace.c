@@ -4,35 +4,21 @@
 
 #include <inttypes.h>
 
+#include "schedule/trace_events.h"
+
 enum { COMPUTE_THREAD = 0, BRIDGE_THREAD = 1 };
 
 typedef struct trace {
-    FILE *stream;
+    mimo_trace_events events;
     const mimo_timeline *line;
-    bool more; /* an event was written */
 } trace;
-
-static void begin_event(trace *own)
-{
-    fputs(own->more ? ",\n" : "\n", own->stream);
-    own->more = true;
-}
 
 static void write_names(trace *own, int64_t stage)
 {
     static const char *const threads[] = {[COMPUTE_THREAD] = "compute", [BRIDGE_THREAD] = "bridge"};
-    begin_event(own);
-    fprintf(own->stream,
-            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%" PRId64
-            ",\"args\":{\"name\":\"stage %" PRId64 "\"}}",
-            stage, stage);
-    for (int t = COMPUTE_THREAD; t <= BRIDGE_THREAD; t++) {
-        begin_event(own);
-        fprintf(own->stream,
-                "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%" PRId64
-                ",\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-                stage, t, threads[t]);
-    }
+    mimo_trace_name_stage(&own->events, stage);
+    for (int t = COMPUTE_THREAD; t <= BRIDGE_THREAD; t++)
+        mimo_trace_name_thread(&own->events, stage, t, threads[t]);
 }
 
 static void write_step(trace *own, int64_t stage, int64_t i)
@@ -40,8 +26,8 @@ static void write_step(trace *own, int64_t stage, int64_t i)
     const mimo_schedule *schedule = own->line->schedule;
     const mimo_schedule_step *step = &schedule->lists[stage].steps[i];
     int64_t begin = own->line->begin[stage][i];
-    begin_event(own);
-    fprintf(own->stream,
+    mimo_trace_next(&own->events);
+    fprintf(own->events.stream,
             "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%" PRId64 ",\"tid\":%d,\"ts\":%" PRId64
             ",\"dur\":%" PRId64 "}",
             mimo_step_name_of(schedule, step).text, stage,
@@ -52,8 +38,8 @@ static void write_step(trace *own, int64_t stage, int64_t i)
 /* One end of an arrow: 's' where it leaves, 'f' where it arrives. */
 static void write_arrow(trace *own, char phase, int64_t id, int64_t stage, int64_t time)
 {
-    begin_event(own);
-    fprintf(own->stream,
+    mimo_trace_next(&own->events);
+    fprintf(own->events.stream,
             "{\"ph\":\"%c\",\"name\":\"hop\",\"cat\":\"hop\",\"id\":%" PRId64 ",\"pid\":%" PRId64
             ",\"tid\":%d,\"ts\":%" PRId64 "%s}",
             phase, id, stage, COMPUTE_THREAD, time, phase == 'f' ? ",\"bp\":\"e\"" : "");
@@ -85,8 +71,8 @@ static void write_hops(trace *own, int64_t stage, int64_t i)
 void mimo_schedule_write_trace(FILE *stream, const mimo_timeline *timeline)
 {
     const mimo_schedule *schedule = timeline->schedule;
-    trace own = {stream, timeline, false};
-    fputs("{\"traceEvents\":[", stream);
+    trace own = {.line = timeline};
+    mimo_trace_begin(&own.events, stream);
     for (int64_t p = 0; p < schedule->desc.stages; p++) {
         write_names(&own, p);
         for (int64_t i = 0; i < schedule->lists[p].count; i++) {
@@ -94,5 +80,5 @@ void mimo_schedule_write_trace(FILE *stream, const mimo_timeline *timeline)
             write_hops(&own, p, i);
         }
     }
-    fputs("\n]}\n", stream);
+    mimo_trace_end(&own.events);
 }
