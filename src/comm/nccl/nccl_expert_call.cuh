@@ -10,21 +10,6 @@
 namespace
 {
 
-// ------------------------------------- flags of 32 bits -------------------------------------
-
-__device__ uint32_t load_acquire(const uint32_t *flag)
-{
-    uint32_t value;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-    return value;
-}
-
-// Behind fence_system().
-__device__ void store_relaxed(uint32_t *flag, uint32_t value)
-{
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
-}
-
 // ------------------------------------------ peers -------------------------------------------
 
 // Where a part of the symmetric memory of a rank begins.

@@ -46,6 +46,19 @@ __device__ void or_relaxed(uint64_t *flag, uint64_t bits)
     asm volatile("red.relaxed.sys.global.or.b64 [%0], %1;" ::"l"(flag), "l"(bits) : "memory");
 }
 
+// The same of flags of 32 bits.
+__device__ uint32_t load_acquire(const uint32_t *flag)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+__device__ void store_relaxed(uint32_t *flag, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
 // ----------------------------------------- counters -----------------------------------------
 
 // The first thread's value, in all threads of the thread block. `use` counts the calls.

@@ -66,6 +66,14 @@ __device__ void order_flags()
     fence_system();
 }
 
+// Where the values of a source's pairs lie on a rank.
+template <class Value>
+__device__ Value *inbox_of(const Call &call, int index, int rank, int source, int64_t at)
+{
+    return part_of<Value>(call.group, rank,
+                          pairs_of(call, index, source) + at * (int64_t)sizeof(uint64_t));
+}
+
 // ------------------------------------------- rows -------------------------------------------
 
 template <class Value> struct PairRows {
@@ -75,8 +83,7 @@ template <class Value> struct PairRows {
 
     __device__ Value *inbox(int rank, int source, int64_t at) const
     {
-        return part_of<Value>(call.group, rank,
-                              pairs_of(call, index, source) + at * (int64_t)sizeof(uint64_t));
+        return inbox_of<Value>(call, index, rank, source, at);
     }
 
     __device__ void place(int64_t row, Value value) const
@@ -149,8 +156,7 @@ template <class Value> struct PairSums {
 
     __device__ Value *inbox(int rank, int source, int64_t at) const
     {
-        return part_of<Value>(call.group, rank,
-                              pairs_of(call, index, source) + at * (int64_t)sizeof(uint64_t));
+        return inbox_of<Value>(call, index, rank, source, at);
     }
 
     __device__ const uint64_t *partial_of(int source, int token) const
