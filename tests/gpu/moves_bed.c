@@ -8,6 +8,7 @@
 #include "delay.h"
 #include "gpu_calls.h"
 #include "guarded.h"
+#include "pair_values.h"
 
 enum { SPARE_ROWS = 3, LATE_US = 3000, MOST_WAIT_MS = 20000 };
 
@@ -383,50 +384,6 @@ void moves_wait(moves_bed *bed)
 
 /* ------------------------------------------- data ------------------------------------------- */
 
-/* One column of the rows that experts give back. */
-typedef struct column {
-    uint64_t seed;
-    int64_t at;
-    mimo_dtype dtype;
-} column;
-
-static double to_bf16(double value)
-{
-    return (double)mimo_bf16_to(mimo_bf16_from((float)value));
-}
-
-static double to_f16(double value)
-{
-    return (double)mimo_f16_to(mimo_f16_from((float)value));
-}
-
-static plain_rounding rounding_of(mimo_dtype dtype)
-{
-    return dtype == MIMO_BF16 ? to_bf16 : (dtype == MIMO_F16 ? to_f16 : NULL);
-}
-
-/* Values whose sums depend on their order. */
-static double value_of(const void *context, const plain_row *pair, int64_t t)
-{
-    const column *it = context;
-    int64_t index = ((pair->rank * 8192 + pair->token) * 32 + pair->choice) * 8 + t;
-    double value = (double)plain_random(it->seed + (uint64_t)it->at * 77, index, 1 << 30) / 3e8;
-    plain_rounding round = rounding_of(it->dtype);
-    value = it->dtype == MIMO_F64 ? value - 1.7 : (double)(float)(value - 1.7);
-    return round ? round(value) : value;
-}
-
-static void put(void *data, mimo_dtype dtype, int64_t at, double value)
-{
-    if (dtype == MIMO_F64)
-        ((double *)data)[at] = value;
-    else if (dtype == MIMO_F32)
-        ((float *)data)[at] = (float)value;
-    else
-        ((uint16_t *)data)[at] =
-            dtype == MIMO_BF16 ? mimo_bf16_from((float)value) : mimo_f16_from((float)value);
-}
-
 static uint64_t seed_of(uint64_t seed, int i, int64_t rank)
 {
     return seed * 1000 + (uint64_t)i * 100 + (uint64_t)rank;
@@ -440,10 +397,10 @@ static char *expert_side(const moves_bed *bed, const moves_kind *kind, int i, co
     char *data = calloc((size_t)(most_rows(bed) * row_bytes(kind)) + 1, 1);
     for (int64_t row = 0; row < most_rows(bed); row++)
         for (int64_t c = 0; c < kind->width; c++) {
-            const column it = {seed_of((uint64_t)at[1], i, 0), c, kind->dtype};
+            const pair_column it = {seed_of((uint64_t)at[1], i, 0), c, kind->dtype};
             bool pair = row < count && row < capacity && rows[row].rank >= 0;
-            put(data, kind->dtype, row * kind->width + c,
-                pair ? value_of(&it, &rows[row], t) : NAN);
+            pair_put(data, kind->dtype, row * kind->width + c,
+                     pair ? pair_value(&it, &rows[row], t) : NAN);
         }
     free(rows);
     return data;
@@ -562,15 +519,15 @@ static void note_value(bit_report *report, const moves_kind *kind, int64_t at, c
                   : kind->dtype == MIMO_BF16
                       ? (double)mimo_bf16_to(*(const uint16_t *)(const void *)got)
                       : (double)mimo_f16_to(*(const uint16_t *)(const void *)got);
-    put(expected, kind->dtype, 0, value);
+    pair_put(expected, kind->dtype, 0, value);
     bits_note(report, at, isnan(value) && isnan(seen) ? expected : got, expected);
 }
 
 /* The parts of a value [lo, hi), halved. */
-static double add_parts(const column *it, const plain_row *pair, int64_t lo, int64_t hi)
+static double add_parts(const pair_column *it, const plain_row *pair, int64_t lo, int64_t hi)
 {
     if (hi - lo == 1)
-        return value_of(it, pair, lo);
+        return pair_value(it, pair, lo);
     int64_t middle = lo + (hi - lo) / 2;
     double a = add_parts(it, pair, lo, middle), b = add_parts(it, pair, middle, hi);
     volatile float narrow = (float)a + (float)b;
@@ -586,7 +543,7 @@ static void compare_pairs(bit_report *report, const moves_bed *bed, const moves_
     int32_t needed[MOVES_MOST_RANKS], *row = place_pairs(bed, needed);
     char *got = download(tensors->tokens[i][at[0]], pairs * size);
     for (int64_t n = 0; n < pairs; n++) {
-        const column it = {seed_of((uint64_t)at[1], i, 0), 0, kind->dtype};
+        const pair_column it = {seed_of((uint64_t)at[1], i, 0), 0, kind->dtype};
         const plain_row pair = {0, at[0], n / k, n % k};
         int32_t id = bed->plain->ids[at[0]][n];
         bool lost = id >= 0 &&
@@ -603,14 +560,14 @@ static void compare_sums(bit_report *report, const moves_bed *bed, const moves_t
 {
     const moves_kind *kind = &tensors->kinds[i];
     int64_t tokens = bed->plain->tokens[at[0]], bytes = row_bytes(kind), size = element_of(kind);
-    plain_rounding round = rounding_of(kind->dtype);
+    plain_rounding round = pair_rounding(kind->dtype);
     int32_t needed[MOVES_MOST_RANKS], *row = place_pairs(bed, needed);
     char *got = download(tensors->tokens[i][at[0]], (tokens + 1) * bytes);
     int64_t step = tokens * kind->width > 100000 ? tokens * kind->width / 20000 : 1;
     for (int64_t n = 0; n < tokens * kind->width; n += step) {
-        const column it = {seed_of((uint64_t)at[1], i, 0), n % kind->width, kind->dtype};
+        const pair_column it = {seed_of((uint64_t)at[1], i, 0), n % kind->width, kind->dtype};
         const plain_sum sum = {kind->dtype == MIMO_F64, kind->narrow ? round : NULL, round,
-                               value_of, &it};
+                               pair_value, &it};
         bool lost = is_lost(bed, row, at[0], n / kind->width, -1);
         double value = lost ? NAN : plain_route_sum(&sum, bed->plain, at[0], n / kind->width);
         note_value(report, kind, n, got + n * size, value);

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/float16.h"
 #include "guarded.h"
+#include "pair_values.h"
 #include "same_bits.h"
 #include "test_memory.h"
 
@@ -200,50 +200,6 @@ void dispatch_bed_move_rows(const dispatch_bed *bed, uint64_t seed)
 
 /* ------------------------------------------- sums ------------------------------------------- */
 
-static double to_bf16(double value)
-{
-    return (double)mimo_bf16_to(mimo_bf16_from((float)value));
-}
-
-static double to_f16(double value)
-{
-    return (double)mimo_f16_to(mimo_f16_from((float)value));
-}
-
-static plain_rounding rounding_of(mimo_dtype dtype)
-{
-    return dtype == MIMO_BF16 ? to_bf16 : (dtype == MIMO_F16 ? to_f16 : NULL);
-}
-
-/* One column of the rows that experts give back. */
-typedef struct column {
-    uint64_t seed;
-    int64_t at;
-    mimo_dtype dtype;
-} column;
-
-/* Values whose sums depend on their order. */
-static double value_of(const void *context, const plain_row *pair, int64_t t)
-{
-    const column *it = context;
-    int64_t index = ((pair->rank * 64 + pair->token) * 32 + pair->choice) * 8 + t;
-    double value = (double)plain_random(it->seed + (uint64_t)it->at * 77, index, 1 << 30) / 3e8;
-    plain_rounding round = rounding_of(it->dtype);
-    value = it->dtype == MIMO_F64 ? value - 1.7 : (double)(float)(value - 1.7);
-    return round ? round(value) : value;
-}
-
-static void put(void *data, mimo_dtype dtype, int64_t at, double value)
-{
-    if (dtype == MIMO_F64)
-        ((double *)data)[at] = value;
-    else if (dtype == MIMO_F32)
-        ((float *)data)[at] = (float)value;
-    else
-        ((uint16_t *)data)[at] =
-            dtype == MIMO_BF16 ? mimo_bf16_from((float)value) : mimo_f16_from((float)value);
-}
-
 /* The expert side: what the experts of this rank give, NaN in rows that are no pair's. */
 static void fill_expert_side(const dispatch_bed *bed, uint64_t seed, void *rows_data, void *values)
 {
@@ -251,13 +207,13 @@ static void fill_expert_side(const dispatch_bed *bed, uint64_t seed, void *rows_
     plain_row *rows = plain_route_tile(&count, bed->plain, rank_of(bed));
     for (int64_t row = 0; row < bed->rows; row++)
         for (int64_t c = 0; c <= hidden; c++) {
-            const column it = {seed, c, c < hidden ? bed->its->dtype : MIMO_F32};
+            const pair_column it = {seed, c, c < hidden ? bed->its->dtype : MIMO_F32};
             bool pair = row < count && rows[row].rank >= 0;
-            double value = pair ? value_of(&it, &rows[row], t) : NAN;
+            double value = pair ? pair_value(&it, &rows[row], t) : NAN;
             if (c < hidden)
-                put(rows_data, it.dtype, row * hidden + c, value);
+                pair_put(rows_data, it.dtype, row * hidden + c, value);
             else
-                put(values, it.dtype, row, value);
+                pair_put(values, it.dtype, row, value);
         }
     free(rows);
 }
@@ -266,15 +222,15 @@ static void expect_sums(const dispatch_bed *bed, uint64_t seed, const void *got)
 {
     mimo_dtype dtype = bed->its->dtype;
     int64_t hidden = bed->its->hidden, size = (int64_t)mimo_dtype_size(dtype);
-    plain_rounding round = rounding_of(dtype);
+    plain_rounding round = pair_rounding(dtype);
     bit_report report = {.element = size, .columns = hidden};
     for (int64_t i = 0; i < bed->tokens; i++)
         for (int64_t c = 0; c < hidden; c++) {
             char expected[8];
-            const column it = {seed, c, dtype};
+            const pair_column it = {seed, c, dtype};
             const plain_sum sum = {dtype == MIMO_F64, bed->its->narrow ? round : NULL, round,
-                                   value_of, &it};
-            put(expected, dtype, 0, plain_route_sum(&sum, bed->plain, rank_of(bed), i));
+                                   pair_value, &it};
+            pair_put(expected, dtype, 0, plain_route_sum(&sum, bed->plain, rank_of(bed), i));
             bits_note(&report, i * hidden + c, (const char *)got + (i * hidden + c) * size,
                       expected);
         }
@@ -282,10 +238,10 @@ static void expect_sums(const dispatch_bed *bed, uint64_t seed, const void *got)
 }
 
 /* The parts of a value [lo, hi), halved. */
-static float add_parts(const column *it, const plain_row *pair, int64_t lo, int64_t hi)
+static float add_parts(const pair_column *it, const plain_row *pair, int64_t lo, int64_t hi)
 {
     if (hi - lo == 1)
-        return (float)value_of(it, pair, lo);
+        return (float)pair_value(it, pair, lo);
     int64_t middle = lo + (hi - lo) / 2;
     volatile float sum = add_parts(it, pair, lo, middle) + add_parts(it, pair, middle, hi);
     return sum;
@@ -296,7 +252,7 @@ static void expect_values(const dispatch_bed *bed, uint64_t seed, const float *g
     int64_t top_k = bed->its->top_k;
     bit_report report = {.element = 4, .columns = top_k};
     for (int64_t i = 0; i < bed->tokens * top_k; i++) {
-        const column it = {seed, bed->its->hidden, MIMO_F32};
+        const pair_column it = {seed, bed->its->hidden, MIMO_F32};
         const plain_row pair = {0, rank_of(bed), i / top_k, i % top_k};
         bool none = bed->plain->ids[rank_of(bed)][i] < 0;
         float expected = none ? 0 : add_parts(&it, &pair, 0, bed->its->etp);

@@ -138,22 +138,31 @@ static void put_bytes(const char *path, const unsigned char *bytes, size_t size)
     cr_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0, "%s", path);
 }
 
-/* A process that dies between the two files leaves the new tensors with the old configuration. */
-Test(adapter_file, a_torn_adapter)
+/* The example, and over it a second save, of other tensors and alpha 400. Returns the bytes of the
+ * first one's configuration. */
+static size_t save_twice(unsigned char *first, size_t room)
 {
     static const float other[] = {1, 2, 0, 1, 1, -1, 2, 3};
-    unsigned char old[1024], later[1024];
     adapter_writer *writer = NULL;
-    adapter_file *file = NULL;
-    struct adapter_config *read = NULL, changed = config;
+    struct adapter_config changed = config;
     changed.alpha = 400;
     write_example();
-    size_t size = bytes_of(config_path, old, sizeof old);
+    size_t size = bytes_of(config_path, first, room);
     cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
                  mimo_last_error());
     cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
     cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
     cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    return size;
+}
+
+/* A process that dies between the two files leaves the new tensors with the old configuration. */
+Test(adapter_file, a_torn_adapter)
+{
+    unsigned char old[1024], later[1024];
+    adapter_file *file = NULL;
+    struct adapter_config *read = NULL;
+    size_t size = save_twice(old, sizeof old);
     size_t later_size = bytes_of(config_path, later, sizeof later);
     put_bytes(config_path, old, size);
     cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
@@ -176,18 +185,8 @@ Test(adapter_file, a_torn_adapter)
  * of that one, and its configuration, with alpha 400, under the name of an unfinished file. */
 static void tear(const char *unfinished)
 {
-    static const float other[] = {1, 2, 0, 1, 1, -1, 2, 3};
     unsigned char old[1024];
-    adapter_writer *writer = NULL;
-    struct adapter_config changed = config;
-    changed.alpha = 400;
-    write_example();
-    size_t size = bytes_of(config_path, old, sizeof old);
-    cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
-                 mimo_last_error());
-    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
-    cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
-    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    size_t size = save_twice(old, sizeof old);
     cr_assert_eq(rename(config_path, unfinished), 0);
     put_bytes(config_path, old, size);
 }
