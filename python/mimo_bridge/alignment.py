@@ -33,8 +33,8 @@ def spans_of(ids: torch.Tensor, special: int, first: int = 0, *, packs: Sequence
 
     first  the number of the first sample in the global batch
     packs  where sequences are packed, for each sample: their cumulative lengths from 0 to S, padded
-    cp     of the LLM: each sequence of a pack is cut by itself over so many ranks. The bridge's partition is that of
-           whole samples, Partition(): spans say where under it the same ranks keep the same rows
+    cp     of the LLM, over whose ranks each sequence of a pack is cut by itself. The bridge gets the partition of whole
+           samples, Partition(). Spans are given for that one: under it each rank keeps the rows of its packs
 
     ShapeError, ArgumentError.
     """

@@ -83,7 +83,7 @@ static void read_words(mimo_ring_seen *out, const mimo_ring_slot *slot)
     out->inside = mimo_ring_load(&slot->inside) > 0;
 }
 
-/* What a slot holds. The calls are read last: whoever waits there has begun as many at least. */
+/* What a slot holds. The calls are read last: then the call that a thread waits in counts. */
 static bool read_slot(mimo_ring_seen *out, mimo_ring_sample *sample, const mimo_ring_memory *memory,
                       int number)
 {

@@ -2,8 +2,8 @@
  * Who waits for whom: a pure function of what rings held at one moment, or at two.
  *
  * A rank *waits* where a thread of it is inside of a call and finds that others are not there yet.
- * Ranks count the calls of a communicator alike. So whoever has begun fewer of its calls than the
- * rank that waits is waited for. If that rank waits itself (in the thread that uses the
+ * Ranks count the calls of a communicator alike. So a rank that has begun fewer of its calls than
+ * one that waits is waited for. If that rank waits itself (in the thread that uses the
  * communicator), the question goes on from there. The verdict names where it ends:
  *
  *     a rank that does not wait     it runs outside, or works inside; it is stopped; it is gone

@@ -20,7 +20,7 @@ enum { PATH_BYTES = 128, WORDS = 48, DEADLINE_MS = 1000, SLOW_MS = 1300, STALL_M
 /* Of this rank; only rank 0 writes. */
 static struct {
     int calls;       /* so far */
-    int full;        /* so many calls fail */
+    int full;        /* the number of calls that fail */
     int raised;      /* the signal that comes in the first call; 0: none */
     int64_t slow_ms; /* that each call takes */
 } disk;

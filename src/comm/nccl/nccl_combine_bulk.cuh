@@ -182,7 +182,7 @@ class Storer
     Peers peers;
     uint32_t stored = 0, emptied = 0;
 
-    // False: there is no more. Whoever waits has published what it wrote.
+    // False: there is no more. A warp that waits here has published what it wrote.
     __device__ bool await_out()
     {
         bool more = true;

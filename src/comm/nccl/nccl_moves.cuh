@@ -119,9 +119,9 @@ __device__ int most_tokens(const Call &call)
 // this rank's own tokens lead, and those of peers are kLag rounds behind; otherwise own tokens are
 // behind. What leads waits for nothing but READY, and what is behind waits for what leads on peers.
 //
-// Why nobody waits for ever: whoever waits has posted all of its items before. Say that no rank
-// goes on, and take the earliest round in which a worker waits. What it waits for leads kLag rounds
-// before, on a peer. The worker there has posted it, or waits in an even earlier round.
+// Why nobody waits for ever: a worker that waits has posted all of its items before. Say that no
+// rank goes on, and take the earliest round in which a worker waits. What it waits for leads kLag
+// rounds before, on a peer. The worker there has posted it, or waits in an even earlier round.
 class Order
 {
   public:

@@ -180,7 +180,7 @@ Test(atomic_file, who_may_have_left_a_link)
     cr_assert_not(planted(01775, me + OWNER, me + OTHER), "where not all may write");
 }
 
-/* In a folder like /tmp, as user ME. Whoever is not root cannot leave a file of another user. */
+/* In a folder like /tmp, as user ME. Only root can leave a file of another user there. */
 Test(atomic_file, what_another_user_left_in_a_sticky_folder)
 {
     char entry[96];
