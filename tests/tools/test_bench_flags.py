@@ -45,7 +45,7 @@ LAUNCHES = {
     "lora_bench": [Launch(TINY_LORA, f"frozen.* {ROWS}"),
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
-    "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
+    "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --stages 2 --dp 1 --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
                                  "zero bubble.* over three phases: ")],
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
