@@ -33,7 +33,8 @@ PAIRS = {
         ("tp=2,dp=2", "tp=4,cp=1,dp=1", ["--sp", "--executor", "zero-copy"], True),
         ("tp=1,dp=4", "tp=1,cp=1,dp=4", ["--micro-batches", "2", "--executor", "staged"], False)],
 }
-# Of the captioner alone: pictures that any rank may encode, and an LLM in stages, by each kind of schedule.
+# Of the captioner alone: pictures that any rank may encode, mixtures of experts, and an LLM in stages, by each kind of
+# schedule.
 IMAGES = ["--images", "0-3", "--balance"]
 KINDS = (["--encoder-alive", "4"], ["--schedule", "zero-bubble", "--encoder-alive", "0"],
          ["--schedule", "interleaved:2", "--encoder-group", "3"], ["--schedule", "three-phases"])
@@ -41,7 +42,8 @@ GRIDS_OF_STAGES = {2: ["tp=1,cp=1,dp=1,pp=2"], 4: ["tp=1,cp=1,dp=1,pp=4", "tp=2,
 ADAPTERS = [[], ["--adapters", "4"]]
 CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
              "--global-batch", "13"]
-FORMS = [[], IMAGES]
+EXPERTS = ["--experts", "4,2"]  # shared by all ranks
+FORMS = [[], IMAGES, EXPERTS]
 
 
 def launch(mpirun, ranks, command):
@@ -93,7 +95,9 @@ def compare_checkpoints(mpirun, captioner, more, ranks):
         for form in FORMS:
             program = [captioner, *CAPTIONER, *form, *more, "--samples", samples]
             launch(mpirun, 1, [*program, *ONE, "--save", one])
-            for encoder, llm, how in [*((*pair, []) for pair in grids), *stages(ranks)]:
+            pipelines = stages(ranks) if form is not EXPERTS else []  # on devices they have no mixtures
+            shared = ["--expert-grid", f"ep={ranks}"] if form is EXPERTS else []
+            for encoder, llm, how in [*((*pair, shared) for pair in grids), *pipelines]:
                 launch(mpirun, ranks, [*program, "--encoder", encoder, "--llm", llm, "--save", other, *how])
                 verdicts.append(filecmp.cmp(one, other, shallow=False))
                 print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {' '.join([encoder, '->', llm, *how, *form])}: "
