@@ -64,7 +64,7 @@ void mimo_recorder_end(mimo_family *family)
     for (int i = 0; i < it->peer_count; i++)
         mimo_ring_memory_release(&it->peers[i].memory);
     mimo_release(it->peers);
-    mimo_ring_destroy(it->ring);
+    mimo_ring_destroy(it->ring, family->ring_stays || mimo_family_status(family) != MIMO_OK);
     mimo_release(it);
 }
 

@@ -79,10 +79,12 @@ mimo_status mimo_ring_create(mimo_ring **out, mimo_ring_identity *owner, int ran
     return MIMO_OK;
 }
 
-void mimo_ring_destroy(mimo_ring *ring)
+void mimo_ring_destroy(mimo_ring *ring, bool stays)
 {
     if (!ring)
         return;
+    if (stays)
+        mimo_ring_memory_keep(&ring->memory);
     mimo_ring_store(&ring->head->closed, 1);
     pthread_mutex_destroy(&ring->lock);
     mimo_ring_memory_release(&ring->memory);

@@ -27,8 +27,8 @@ typedef struct mimo_ring {
 mimo_status mimo_ring_create(mimo_ring **out, mimo_ring_identity *owner, int rank, int size,
                              const char *folder);
 
-/* The end of the family. NULL is fine. */
-void mimo_ring_destroy(mimo_ring *ring);
+/* The end of the family. `stays`: a file is not removed. NULL is fine. */
+void mimo_ring_destroy(mimo_ring *ring, bool stays);
 
 /* Who runs all ranks: members[size]. Their hash is the family's id. */
 void mimo_ring_join(mimo_ring *ring, const mimo_ring_identity *members);

@@ -141,6 +141,22 @@ static int count_files(const char *folder)
     return count;
 }
 
+/* How many files there were. */
+static int remove_files(const char *folder)
+{
+    int count = 0;
+    char path[512];
+    DIR *list = opendir(folder);
+    for (struct dirent *it; list && (it = readdir(list));)
+        if (strstr(it->d_name, ".ring")) {
+            snprintf(path, sizeof path, "%s/%s", folder, it->d_name);
+            count += unlink(path) == 0;
+        }
+    if (list)
+        closedir(list);
+    return count;
+}
+
 static void note_line(void *context, mimo_log_level level, const char *text)
 {
     (void)level;
@@ -169,12 +185,42 @@ MPI_TEST(recorder, lies_where_it_is_asked_for)
                line);
     MPI_EXPECT(comm->family->recorder->ring, "nor in memory");
     mimo_comm_destroy(comm);
+    line[0] = '\0';
+    mimo_log_set(note_line, line);
+    comm = comm_with(MIMO_RING_FILE, "/proc"); /* nobody may make files there */
+    mimo_log_set(NULL, NULL);
+    MPI_EXPECT(strstr(line, "/proc/") && strstr(line, "the ring lies in memory instead"), "'%s'",
+               line);
+    mimo_comm_destroy(comm);
     comm = comm_with(MIMO_RING_OFF, NULL);
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
     MPI_EXPECT(!comm->family->recorder->ring, "a ring that is off");
     MPI_EXPECT_OK(mimo_comm_verdict(&verdict, comm));
     MPI_EXPECT(!verdict.waits && verdict.text[0] == '\0', "'%s'", verdict.text);
     mimo_comm_destroy(comm);
+}
+
+/* MIMO_RING_KEEP=1 keeps a file; so does a family that ends with an error. */
+MPI_TEST(recorder, files_stay)
+{
+    char folder[] = "/tmp/mimo_rings_XXXXXX";
+    MPI_EXPECT(mkdtemp(folder) != NULL, "no folder");
+    setenv("MIMO_RING_KEEP", "1", 1);
+    mimo_comm *comm = comm_with(MIMO_RING_FILE, folder);
+    mimo_comm_destroy(comm);
+    int stayed = remove_files(folder);
+    MPI_EXPECT(stayed == 1, "%d files, of a family that is to leave one", stayed);
+    setenv("MIMO_RING_KEEP", "2", 1);
+    comm = NULL;
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("environment MIMO_RING_KEEP=2 is neither 0 nor 1");
+    unsetenv("MIMO_RING_KEEP");
+    comm = comm_with(MIMO_RING_FILE, folder);
+    MPI_EXPECT_OK(mimo_comm_abort(comm, "the file is to stay"));
+    mimo_comm_destroy(comm);
+    stayed = remove_files(folder);
+    MPI_EXPECT(stayed == 1, "%d files, of a family that was aborted", stayed);
+    MPI_EXPECT(rmdir(folder) == 0, "the folder is not empty");
 }
 
 MPI_TEST(recorder, wrong_ways_are_refused)

@@ -81,7 +81,7 @@ static void end(bed *it)
 {
     for (int r = 0; r < it->size; r++) {
         mimo_ring_sample_release(it->before[r]);
-        mimo_ring_destroy(it->rings[r]);
+        mimo_ring_destroy(it->rings[r], false);
     }
 }
 
