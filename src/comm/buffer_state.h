@@ -88,6 +88,7 @@ struct mimo_buffer {
     mimo_flags **flags; /* flags[size]: the pages, each [size], in the same way */
     void *given;        /* the caller's memory; NULL: the backend's own */
     void *own;          /* the backend's */
+    const char *title; /* what its flags are of, in words: "dispatch 1"; NULL: zero-copy. Borrowed */
     /* Why the backend looks for no other rank's memory, in words; NULL: it has looked. */
     const char *unreached;
     mimo_refusal noted;          /* by the host */

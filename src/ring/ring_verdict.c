@@ -175,9 +175,8 @@ static void tell_root(judgement *it, const mimo_ring_group *group, int i)
     append_past(it, group, root);
     mimo_ring_append(&it->text, "; ");
     append_waiters(it, group);
-    mimo_ring_append(&it->text, group->any                ? " wait for work on a stream"
-                                : group->waiter_count > 1 ? " wait in it"
-                                                          : " waits in it");
+    mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait " : " waits ");
+    mimo_ring_append(&it->text, group->any ? "for work on a stream" : "in it");
 }
 
 static const char *why_unread(const mimo_ring_blocker *of)

@@ -11,6 +11,7 @@
 #include <mimo/mpi.h>
 
 #include "comm/recorder.h"
+#include "dispatch/direct/direct_types.h"
 #include "mpi_test.h"
 
 static mimo_comm *comm_with(int64_t ring, const char *folder)
@@ -259,5 +260,72 @@ MPI_TEST(recorder, verdicts)
                    strcmp(verdict.text, mpi_test_size() > 1 ? "nobody waits" : "") == 0,
                "'%s'", verdict.text);
     MPI_Barrier(MPI_COMM_WORLD);
+    mimo_comm_destroy(comm);
+}
+
+/* ---------------------------------- waits for streams -------------------------------- */
+
+static mimo_status is_never_done(bool *out, mimo_stream stream)
+{
+    (void)stream;
+    *out = false;
+    return MIMO_OK;
+}
+
+static mimo_status is_done(bool *out, mimo_stream stream)
+{
+    (void)stream;
+    *out = true;
+    return MIMO_OK;
+}
+
+/* A dispatch of this memory, whose rank 0 is a call ahead of the others. */
+static mimo_dispatch *dispatch_ahead(mimo_comm *comm)
+{
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    int64_t word = 1;
+    desc.experts = mpi_test_size();
+    desc.top_k = 1;
+    desc.hidden = 4;
+    desc.max_tokens = 2;
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, comm, &desc));
+    if (mpi_test_rank() == 0) /* a root waits for nobody, as a call that enqueues does not */
+        MPI_EXPECT_OK(mimo_comm_broadcast(comm, &word, sizeof word, 0, NULL));
+    return dispatch;
+}
+
+/* A stream that never ends stands for a kernel that waits for a rank which is late: what a read of
+ * a dispatch on a device waits for. */
+MPI_TEST(recorder, reads_of_a_dispatch_have_a_deadline)
+{
+    mimo_comm *comm = NULL;
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    mimo_device late = mimo_device_host;
+    const mimo_device *device = &mimo_device_host;
+    mimo_verdict verdict = MIMO_VERDICT_INIT;
+    desc.agree = 0;
+    desc.deadline = 300;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &desc));
+    mimo_dispatch *dispatch = dispatch_ahead(comm);
+    mimo_comm *own = dispatch->mover.comm;
+    own->device = &late;
+    late.finished = is_done;
+    MPI_EXPECT_OK(mimo_direct_wait(dispatch, NULL, "mimo_route_read"));
+    late.finished = is_never_done;
+    if (mpi_test_rank() == 0) {
+        MPI_EXPECT_STATUS(mimo_direct_wait(dispatch, NULL, "mimo_route_read"), MIMO_ERR_TIMEOUT);
+        MPI_EXPECT_SENTENCE("dispatch 1: mimo_route_read: given up after ");
+        MPI_EXPECT_SENTENCE("; ranks 1-3 have not begun call ");
+        MPI_EXPECT_SENTENCE("; rank 0 waits for work on a stream");
+        MPI_EXPECT_OK(mimo_comm_verdict(&verdict, comm));
+        MPI_EXPECT(verdict.rank_count == 3 && verdict.ranks[0] == 1, "%d ranks, the first is %d",
+                   (int)verdict.rank_count, (int)verdict.ranks[0]);
+        MPI_EXPECT_STATUS(mimo_direct_wait(dispatch, NULL, "mimo_dispatch_report"),
+                          MIMO_ERR_TIMEOUT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    own->device = device;
+    mimo_dispatch_destroy(dispatch);
     mimo_comm_destroy(comm);
 }
