@@ -2,6 +2,7 @@
  * The memory of a ring, which other processes read. A family has one on each rank:
  *
  *     head      who writes it, of which family, since when
+ *     launches  kernels of objects on a device, whose device writes here as well
  *     names     texts, each ends with 0; a place is an offset. Place 0 is "no name", and
  *               MIMO_RING_FULL stands for all that found no room
  *     slots     one for each communicator, and slot 0 for the family
@@ -22,8 +23,9 @@
 enum {
     MIMO_RING_CALLS = 2048,
     MIMO_RING_SLOTS = 256,
+    MIMO_RING_LAUNCHES = 64,
     MIMO_RING_NAMES = 8192, /* bytes */
-    MIMO_RING_VERSION = 1,
+    MIMO_RING_VERSION = 2,
     MIMO_RING_FULL = 1, /* the place of the text that says so */
 };
 
@@ -84,9 +86,24 @@ _Static_assert(sizeof(mimo_ring_slot) == 384, "a slot is three lines");
 
 #define MIMO_RING_ALL UINT64_MAX
 
+/* Launches of the kernels of one object (a buffer, a dispatch), which follow one another. They are
+ * numbered from 1, replays of graphs included, as the device counts them. A kernel stores its number
+ * when it begins and when it ends. */
+typedef struct mimo_ring_launches {
+    uint64_t begun, ended; /* the last ones. The device writes these two, the host all others */
+    uint64_t enqueued;     /* by the host, except into graphs */
+    uint64_t captured;     /* into graphs: a replay of these adds to `begun` alone */
+    uint64_t generation;   /* odd: in use */
+    uint64_t comm;         /* the id of the communicator */
+    uint64_t title;        /* a name */
+    uint64_t alike;        /* 1: all ranks of the communicator make the same launches */
+} mimo_ring_launches;
+
+_Static_assert(sizeof(mimo_ring_launches) * MIMO_RING_LAUNCHES == 4096, "launches fill a page");
+
 /* Where the parts lie, in bytes. */
 typedef struct mimo_ring_parts {
-    size_t names, slots, calls, lists, members, bytes;
+    size_t launches, names, slots, calls, lists, members, bytes;
     uint64_t lists_most;
 } mimo_ring_parts;
 
@@ -94,7 +111,8 @@ static inline mimo_ring_parts mimo_ring_parts_of(int32_t size)
 {
     mimo_ring_parts it;
     uint64_t ranks = (uint64_t)size;
-    it.names = 4096;
+    it.launches = 4096; /* a page, so that a device can be given it alone */
+    it.names = it.launches + MIMO_RING_LAUNCHES * sizeof(mimo_ring_launches);
     it.slots = it.names + MIMO_RING_NAMES;
     it.calls = it.slots + MIMO_RING_SLOTS * sizeof(mimo_ring_slot);
     it.lists = it.calls + MIMO_RING_CALLS * sizeof(mimo_ring_line);

@@ -6,20 +6,11 @@
 
 #include "core/check.h"
 #include "core/memory.h"
-#include "ring/ring_waits.h"
-#include "ring/ring_words.h"
+#include "ring/ring_judgement.h"
 
-/* A verdict while it is written. */
-typedef struct judgement {
-    mimo_ring_verdict *out;
-    mimo_ring_text text;
-    const char *separator;
-    const mimo_ring_world *world;
-    const mimo_ring_waits *waits;
-    int *ranks; /* room for the ranks of one sentence */
-} judgement;
+typedef mimo_ring_judgement judgement;
 
-static void begin_sentence(judgement *it)
+void mimo_ring_begin_sentence(judgement *it)
 {
     if (it->text.used > 0)
         mimo_ring_append(&it->text, "%s", it->separator);
@@ -33,7 +24,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void append_ranks(judgement *it, int count)
+void mimo_ring_append_list(judgement *it, int count)
 {
     qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
     mimo_ring_append_ranks(&it->text, it->ranks, count);
@@ -43,7 +34,7 @@ static void append_waiters(judgement *it, const mimo_ring_group *group)
 {
     for (int i = 0; i < group->waiter_count; i++)
         it->ranks[i] = group->waiters[i]->now->rank;
-    append_ranks(it, group->waiter_count);
+    mimo_ring_append_list(it, group->waiter_count);
 }
 
 /* The call of a group, as the first of its ranks has it. */
@@ -68,15 +59,13 @@ static void append_missing_call(judgement *it, const mimo_ring_group *group)
                      group->where->title[0] ? group->where->title : "the communicator");
 }
 
-static void append_process(judgement *it, const mimo_ring_blocker *of)
+void mimo_ring_append_process(judgement *it, const mimo_ring_identity *process, mimo_ring_life life)
 {
-    const char *host = of->process->host;
-    bool here = strncmp(host, it->world->self->host, sizeof of->process->host) == 0;
+    bool here = strncmp(process->host, it->world->self->host, sizeof process->host) == 0;
     mimo_ring_append(&it->text, " (");
     if (!here)
-        mimo_ring_append(&it->text, "host %.*s, ", (int)sizeof of->process->host - 1, host);
-    mimo_ring_append(&it->text, "pid %d, %s)", (int)of->process->pid,
-                     mimo_ring_life_text(of->life));
+        mimo_ring_append(&it->text, "host %.*s, ", (int)sizeof process->host - 1, process->host);
+    mimo_ring_append(&it->text, "pid %d, %s)", (int)process->pid, mimo_ring_life_text(life));
 }
 
 /* Calls of another communicator have other numbers. */
@@ -162,11 +151,11 @@ static const char *predicate(const mimo_ring_blocker *of, int count)
 static void tell_root(judgement *it, const mimo_ring_group *group, int i)
 {
     const mimo_ring_blocker *root = &group->blockers[i];
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     int count = collect_alike(it, group, i);
-    append_ranks(it, count);
+    mimo_ring_append_list(it, count);
     if (count == 1)
-        append_process(it, root);
+        mimo_ring_append_process(it, root->process, root->life);
     mimo_ring_append(&it->text, "%s", predicate(root, count));
     append_missing_call(it, group);
     mimo_ring_append(&it->text, ": ");
@@ -190,31 +179,36 @@ static const char *why_unread(const mimo_ring_blocker *of)
 
 static void tell_unread(judgement *it, const mimo_ring_group *group)
 {
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     append_waiters(it, group);
     mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait in " : " waits in ");
     append_call(it, group);
     for (int i = 0; i < group->blocker_count; i++)
         it->ranks[i] = group->blockers[i].rank;
     mimo_ring_append(&it->text, "; not readable from here: ");
-    append_ranks(it, group->blocker_count);
+    mimo_ring_append_list(it, group->blocker_count);
     mimo_ring_append(&it->text, " (%s)", why_unread(&group->blockers[0]));
 }
 
 /* The ranks that the verdict names first are those that its caller gets as numbers. */
-static void note_ranks(judgement *it, const mimo_ring_group *group)
+void mimo_ring_note_ranks(judgement *it, int count)
 {
     mimo_ring_verdict *out = it->out;
-    int count = 0;
     if (out->count > 0)
         return;
-    for (int i = 0; i < group->blocker_count; i++)
-        if (!group->blockers[i].waits)
-            it->ranks[count++] = group->blockers[i].rank;
     qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
     out->count = count;
     for (int i = 0; i < count && i < MIMO_RING_VERDICT_RANKS; i++)
         out->ranks[i] = it->ranks[i];
+}
+
+static void note_roots(judgement *it, const mimo_ring_group *group)
+{
+    int count = 0;
+    for (int i = 0; i < group->blocker_count; i++)
+        if (!group->blockers[i].waits)
+            it->ranks[count++] = group->blockers[i].rank;
+    mimo_ring_note_ranks(it, count);
 }
 
 static void tell_roots(judgement *it, const mimo_ring_group *group)
@@ -228,7 +222,7 @@ static void tell_roots(judgement *it, const mimo_ring_group *group)
     for (int i = 0; i < group->blocker_count; i++)
         if (!group->blockers[i].waits && !was_told(group, i))
             tell_root(it, group, i);
-    note_ranks(it, group);
+    note_roots(it, group);
 }
 
 /* ------------------------------------ other order ---------------------------------- */
@@ -272,7 +266,7 @@ static bool tell_mixed(judgement *it, const mimo_ring_group *group)
     if (other < 0)
         return false;
     const int shown[2] = {0, other};
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     for (int s = 0; s < 2; s++) {
         const mimo_ring_looked *first = group->waiters[shown[s]];
         const mimo_ring_call *call = &comm_of(group, shown[s])->open;
@@ -281,7 +275,7 @@ static bool tell_mixed(judgement *it, const mimo_ring_group *group)
             if (comm_of(group, i) &&
                 same_call(first->now, call, group->waiters[i]->now, &comm_of(group, i)->open))
                 it->ranks[count++] = group->waiters[i]->now->rank;
-        append_ranks(it, count);
+        mimo_ring_append_list(it, count);
         mimo_ring_append(&it->text, count > 1 ? " are in " : " is in ");
         mimo_ring_append_call(&it->text, first->now, call);
         mimo_ring_append(&it->text, s == 0 ? "; " : ": other calls");
@@ -300,7 +294,7 @@ static void tell_circle(judgement *it)
         if (found)
             mimo_ring_append(&it->text, "; ");
         else
-            begin_sentence(it);
+            mimo_ring_begin_sentence(it);
         found = true;
         append_waiters(it, group);
         mimo_ring_append(&it->text, group->waiter_count > 1 ? " are in " : " is in ");
@@ -358,7 +352,7 @@ static bool tell_moves(judgement *it, const mimo_ring_group *group)
 /* All that can be read are in the call. Returns whether data moves. */
 static bool tell_all_in(judgement *it, const mimo_ring_group *group)
 {
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     bool all = group->waiter_count == group->where->size;
     if (all)
         mimo_ring_append(&it->text, "all ");
@@ -367,7 +361,7 @@ static bool tell_all_in(judgement *it, const mimo_ring_group *group)
     append_call(it, group);
     if (!all)
         mimo_ring_append(&it->text, ", which all others have begun");
-    return tell_moves(it, group);
+    return group->any ? mimo_ring_append_kernels(it, group) : tell_moves(it, group);
 }
 
 /* ------------------------------------- all of it ----------------------------------- */
@@ -388,14 +382,14 @@ static bool says_nothing(const mimo_ring_waits *waits, const mimo_ring_group *gr
 static void tell_chain(judgement *it, const mimo_ring_group *group)
 {
     int count = 0;
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     append_waiters(it, group);
     mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait in " : " waits in ");
     append_call(it, group);
     for (int i = 0; i < group->blocker_count; i++)
         it->ranks[count++] = group->blockers[i].rank;
     mimo_ring_append(&it->text, " for ");
-    append_ranks(it, count);
+    mimo_ring_append_list(it, count);
 }
 
 static bool has_root(const mimo_ring_group *group)
@@ -413,6 +407,8 @@ static void judge(judgement *it)
         if (has_root(&waits->groups[i]))
             tell_roots(it, &waits->groups[i]);
     tell_circle(it);
+    if (it->out->count == 0)
+        mimo_ring_tell_devices(it);
     it->out->stands = it->text.used > 0;
     for (int i = 0; i < waits->count; i++) {
         const mimo_ring_group *group = &waits->groups[i];
@@ -423,14 +419,14 @@ static void judge(judgement *it)
         if (waits->groups[i].ends && waits->groups[i].blocker_count > 0 &&
             !has_root(&waits->groups[i]))
             tell_chain(it, &waits->groups[i]);
-    if (waits->count == 0)
+    it->out->waits = waits->count > 0 || it->out->stands;
+    if (!it->out->waits)
         mimo_ring_append(&it->text, "nobody waits");
-    it->out->waits = waits->count > 0;
 }
 
-static int most_ranks(const mimo_ring_waits *waits)
+static int most_ranks(const mimo_ring_waits *waits, const mimo_ring_world *world)
 {
-    int most = 1;
+    int most = world->count > 0 ? world->count : 1;
     for (int i = 0; i < waits->count; i++) {
         const mimo_ring_group *group = &waits->groups[i];
         most = group->waiter_count > most ? group->waiter_count : most;
@@ -448,7 +444,7 @@ mimo_status mimo_ring_judge(mimo_ring_verdict *out, const mimo_ring_world *world
     it.text = (mimo_ring_text){out->text, sizeof out->text, 0};
     mimo_status status = mimo_ring_waits_find(&waits, world);
     if (status == MIMO_OK)
-        status = mimo_reserve(&it.ranks, most_ranks(&waits), sizeof *it.ranks);
+        status = mimo_reserve(&it.ranks, most_ranks(&waits, world), sizeof *it.ranks);
     if (status == MIMO_OK)
         judge(&it);
     mimo_release(it.ranks);
