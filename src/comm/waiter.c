@@ -17,18 +17,16 @@ static const int64_t QUESTION_GAP = 50000000;
 static const int64_t NAP_SHARE = 64;
 /* How much longer than asked for Linux may sleep on an idle processor. */
 static const int64_t TIMER_SLACK = 50000;
-/* Of a byte on a slow way, 64 MB/s. While faster ones move it, nobody sleeps. */
-static const int64_t SLOW_BYTE = 16;
 
 int64_t mimo_nap_after(int64_t still, int64_t moving)
 {
     int64_t share = still / NAP_SHARE;
-    if (share <= TIMER_SLACK || still / SLOW_BYTE < moving)
+    if (share <= TIMER_SLACK || still / MIMO_RING_SLOW_BYTE < moving)
         return 0;
     return (share < MILLISECOND ? share : MILLISECOND) - TIMER_SLACK;
 }
 
-static int64_t bytes_moving(const mimo_waiter *waiter)
+int64_t mimo_bytes_moving(const mimo_waiter *waiter)
 {
     const mimo_comm_backend *backend = waiter->comm->backend;
     return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
@@ -42,7 +40,7 @@ static int64_t next_nap(mimo_waiter *waiter)
         waiter->still = waiter->clock.last_check;
         waiter->ended = comm->ended;
     }
-    return mimo_nap_after(waiter->clock.last_check - waiter->still, bytes_moving(waiter));
+    return mimo_nap_after(waiter->clock.last_check - waiter->still, mimo_bytes_moving(waiter));
 }
 
 /* Ranks may outnumber cores, so each step yields or sleeps. */

@@ -49,6 +49,9 @@ MIMO_BACKEND_API mimo_status mimo_waiter_pause(mimo_waiter *waiter);
 /* The same without a pause, for a call that looks once and returns. */
 mimo_status mimo_waiter_check(mimo_waiter *waiter);
 
+/* Bytes of tensors that are on their way in the request that it waits for. */
+int64_t mimo_bytes_moving(const mimo_waiter *waiter);
+
 /* How long a wait that may sleep sleeps now, in nanoseconds: it has been still for that time, with
  * `moving` bytes on their way. 0: it looks again at once. */
 int64_t mimo_nap_after(int64_t still, int64_t moving);

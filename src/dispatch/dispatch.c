@@ -58,7 +58,7 @@ mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
     }
     name_dispatch(dispatch, ++comm->dispatches, own.desc.name);
     if (dispatch->flags)
-        dispatch->flags->title = dispatch->mover.title;
+        mimo_buffer_entitle(dispatch->flags, dispatch->mover.title);
     mimo_mover_open(&dispatch->mover, comm);
     *out = dispatch;
     return MIMO_OK;

@@ -18,12 +18,12 @@
 
 #include <stddef.h>
 
+#include "ring/ring_launches.h"
 #include "ring/ring_line.h"
 
 enum {
     MIMO_RING_CALLS = 2048,
     MIMO_RING_SLOTS = 256,
-    MIMO_RING_LAUNCHES = 64,
     MIMO_RING_NAMES = 8192, /* bytes */
     MIMO_RING_VERSION = 2,
     MIMO_RING_FULL = 1, /* the place of the text that says so */
@@ -79,25 +79,16 @@ typedef struct mimo_ring_slot {
     uint64_t looked;      /* when the thread that waits has looked last, nanoseconds */
     uint64_t moved;       /* bytes of tensors that have moved */
     uint64_t steps;       /* requests that have ended */
-    uint64_t reserved[4];
+    /* Of the thread that waits, when it looked last: bytes of tensors that are in messages, which
+     * show no part of themselves, and since when these are the same messages (nanoseconds). */
+    uint64_t flight, flight_since;
+    uint64_t flight_ended; /* requests of its communicator that had ended then */
+    uint64_t reserved[1];
 } mimo_ring_slot;
 
 _Static_assert(sizeof(mimo_ring_slot) == 384, "a slot is three lines");
 
 #define MIMO_RING_ALL UINT64_MAX
-
-/* Launches of the kernels of one object (a buffer, a dispatch), which follow one another. They are
- * numbered from 1, replays of graphs included, as the device counts them. A kernel stores its number
- * when it begins and when it ends. */
-typedef struct mimo_ring_launches {
-    uint64_t begun, ended; /* the last ones. The device writes these two, the host all others */
-    uint64_t enqueued;     /* by the host, except into graphs */
-    uint64_t captured;     /* into graphs: a replay of these adds to `begun` alone */
-    uint64_t generation;   /* odd: in use */
-    uint64_t comm;         /* the id of the communicator */
-    uint64_t title;        /* a name */
-    uint64_t alike;        /* 1: all ranks of the communicator make the same launches */
-} mimo_ring_launches;
 
 _Static_assert(sizeof(mimo_ring_launches) * MIMO_RING_LAUNCHES == 4096, "launches fill a page");
 

@@ -79,6 +79,8 @@ static void read_words(mimo_ring_seen *out, const mimo_ring_slot *slot)
     out->moved = mimo_ring_load(&slot->moved);
     out->steps = mimo_ring_load(&slot->steps);
     out->looked = (int64_t)mimo_ring_load(&slot->looked);
+    out->flight = (int64_t)mimo_ring_load(&slot->flight);
+    out->flight_since = (int64_t)mimo_ring_load(&slot->flight_since);
     out->owner = (int)mimo_ring_load(&slot->owner);
     out->inside = mimo_ring_load(&slot->inside) > 0;
 }
@@ -165,6 +167,17 @@ mimo_ring_kernel mimo_ring_kernel_of(const mimo_ring_launched *it)
     if (it->captured == 0 && it->enqueued > it->ended)
         return MIMO_RING_KERNEL_ENQUEUED;
     return it->ended > 0 ? MIMO_RING_KERNEL_DONE : MIMO_RING_KERNEL_NONE;
+}
+
+const char *mimo_ring_kernel_text(mimo_ring_kernel kernel)
+{
+    static const char *const texts[] = {
+        [MIMO_RING_KERNEL_NONE] = "none",
+        [MIMO_RING_KERNEL_ENQUEUED] = "enqueued",
+        [MIMO_RING_KERNEL_RUNS] = "runs",
+        [MIMO_RING_KERNEL_DONE] = "done",
+    };
+    return texts[kernel];
 }
 
 const mimo_ring_launched *mimo_ring_find_launched(const mimo_ring_sample *sample,

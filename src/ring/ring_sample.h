@@ -11,6 +11,7 @@
 typedef struct mimo_ring_seen {
     uint64_t comm, calls, thread, moved, steps;
     int64_t looked;
+    int64_t flight, flight_since; /* of the thread that waits (mimo_ring_slot) */
     const int32_t *ranks; /* ranks[size] in the family, in the ring's memory; NULL: all */
     int size;             /* 0: not known */
     int slot, owner;      /* its own number, and that of the slot whose `inside` counts */
@@ -72,6 +73,8 @@ const char *mimo_ring_name_at(const mimo_ring_sample *sample, uint64_t place);
 
 /* The state of launches, and of the same object in another sample; NULL: it has none there. */
 mimo_ring_kernel mimo_ring_kernel_of(const mimo_ring_launched *it);
+/* "none", "enqueued", "runs", "done". */
+const char *mimo_ring_kernel_text(mimo_ring_kernel kernel);
 const mimo_ring_launched *mimo_ring_find_launched(const mimo_ring_sample *sample,
                                                   const mimo_ring_launched *like);
 

@@ -324,29 +324,86 @@ static void append_bytes(mimo_ring_text *to, uint64_t bytes)
         mimo_ring_append(to, "%" PRIu64 " bytes", bytes);
 }
 
-/* Whether something moved between two looks at the waiters of a group. */
+/* What moved between two looks at the ranks of a family, also those that do not wait: they may be
+ * copying. */
+typedef struct movement {
+    int64_t bytes, steps;
+    int64_t between; /* nanoseconds; 0: there was one look */
+} movement;
+
+static movement movement_of(const judgement *it, uint64_t family)
+{
+    movement sum = {0, 0, 0};
+    for (int i = 0; i < it->world->count; i++) {
+        const mimo_ring_looked *ring = &it->world->rings[i];
+        uint64_t now = 0, then = 0;
+        if (!ring->before || mimo_ring_family_of(ring->now) != family)
+            continue;
+        sum.bytes += (int64_t)(moved_by(ring->now, &now) - moved_by(ring->before, &then));
+        sum.steps += (int64_t)(now - then); /* below 0 where a communicator was released */
+        sum.between = ring->now->taken - ring->before->taken;
+    }
+    return sum;
+}
+
+/* Messages of a rank that waits, which move as a whole. */
+typedef struct flight {
+    int64_t bytes, longest; /* nanoseconds for the largest of them on a slow way */
+    int64_t since;          /* nanoseconds, of those that are the longest on their way */
+} flight;
+
+static flight flight_of(const mimo_ring_group *group)
+{
+    flight all = {0, 0, 0};
+    for (int i = 0; i < group->waiter_count; i++) {
+        const mimo_ring_sample *ring = group->waiters[i]->now;
+        for (int s = 0; s < ring->count; s++) {
+            const mimo_ring_seen *seen = &ring->seen[s];
+            if (seen->flight <= 0 || seen->flight > INT64_MAX / MIMO_RING_SLOW_BYTE / 2)
+                continue;
+            int64_t slow = seen->flight * MIMO_RING_SLOW_BYTE;
+            int64_t since = ring->taken - seen->flight_since;
+            all.bytes = seen->flight > all.bytes ? seen->flight : all.bytes;
+            all.longest = slow > all.longest ? slow : all.longest;
+            all.since = since > all.since ? since : all.since;
+        }
+    }
+    return all;
+}
+
+/* True: they may move. */
+static bool tell_flight(judgement *it, const flight *all)
+{
+    mimo_ring_append(&it->text, "; messages of up to ");
+    append_bytes(&it->text, (uint64_t)all->bytes);
+    mimo_ring_append(&it->text, " have been on their way for ");
+    mimo_ring_append_time(&it->text, all->since);
+    mimo_ring_append(&it->text, ", which show no part of themselves and take ");
+    mimo_ring_append_time(&it->text, all->longest);
+    mimo_ring_append(&it->text, " at 64 MB/s");
+    return all->since <= all->longest;
+}
+
+/* Whether data moves, or may: where nothing says that it does not. */
 static bool tell_moves(judgement *it, const mimo_ring_group *group)
 {
-    uint64_t bytes = 0, steps = 0, bytes_then = 0, steps_then = 0;
-    for (int i = 0; i < group->waiter_count; i++) {
-        bytes += moved_by(group->waiters[i]->now, &steps);
-        if (group->waiters[i]->before)
-            bytes_then += moved_by(group->waiters[i]->before, &steps_then);
-    }
-    const mimo_ring_looked *first = group->waiters[0];
-    if (!first->before)
-        return false;
-    int64_t between = first->now->taken - first->before->taken;
-    bool moves = bytes != bytes_then || steps != steps_then;
-    mimo_ring_append(&it->text, moves ? ", and data moves (" : ", and no data has moved in ");
-    if (moves) {
-        append_bytes(&it->text, bytes - bytes_then);
+    const movement moved = movement_of(it, group->family);
+    const flight flying = flight_of(group);
+    if (moved.bytes > 0 || moved.steps > 0) {
+        mimo_ring_append(&it->text, ", and data moves (");
+        append_bytes(&it->text, moved.bytes > 0 ? (uint64_t)moved.bytes : 0);
         mimo_ring_append(&it->text, " in ");
-    }
-    mimo_ring_append_time(&it->text, between);
-    if (moves)
+        mimo_ring_append_time(&it->text, moved.between);
         mimo_ring_append(&it->text, ")");
-    return moves;
+        return true;
+    }
+    if (flying.bytes > 0)
+        return tell_flight(it, &flying);
+    if (moved.between > 0) {
+        mimo_ring_append(&it->text, ", and no data has moved in ");
+        mimo_ring_append_time(&it->text, moved.between);
+    }
+    return false;
 }
 
 /* All that can be read are in the call. Returns whether data moves. */

@@ -263,6 +263,91 @@ MPI_TEST(recorder, verdicts)
     mimo_comm_destroy(comm);
 }
 
+/* ---------------------------------- large messages ----------------------------------- */
+
+/* Wait until the ring of rank 0 says how many bytes are on their way there; 0: it never does. */
+static int64_t await_flight(const mimo_comm *comm)
+{
+    const mimo_recorder *recorder = comm->family->recorder;
+    int64_t until = mimo_now() + INT64_C(20000000000), flight = 0;
+    for (int i = 0; i < recorder->peer_count && flight == 0 && mimo_now() < until; i++) {
+        mimo_ring_sample *sample;
+        MPI_EXPECT_OK(mimo_ring_sample_take(&sample, &recorder->peers[i].memory, &recorder->self));
+        for (int s = 0; s < sample->count && sample->rank == 0; s++)
+            flight = sample->seen[s].flight > flight ? sample->seen[s].flight : flight;
+        mimo_ring_sample_release(sample);
+        i = i + 1 == recorder->peer_count ? -1 : i;
+    }
+    return flight;
+}
+
+/* Of a message nothing shows before it is there. A rank that waits for one says how large it is. */
+MPI_TEST(recorder, messages_on_their_way_are_noted)
+{
+    enum { FLOATS = 1 << 18 };
+    static float data[FLOATS];
+    mimo_comm *comm = NULL;
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    const bool last = mpi_test_rank() == mpi_test_size() - 1;
+    desc.agree = 0;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &desc));
+    if (last) {
+        int64_t flight = await_flight(comm);
+        MPI_EXPECT(flight == (int64_t)sizeof data, "%ld bytes on their way to rank 0",
+                   (long)flight);
+    }
+    MPI_EXPECT_OK(
+        mimo_comm_broadcast(comm, data, sizeof data, mpi_test_size() - 1, NULL));
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_ring_sample *sample = sample_of(comm);
+    const mimo_ring_seen *seen = mimo_ring_find_comm(sample, 0);
+    MPI_EXPECT(seen && seen->moved == sizeof data && sample->seen[0].flight == 0,
+               "%lu bytes have moved, %ld are on their way", seen ? (unsigned long)seen->moved : 0,
+               (long)sample->seen[0].flight);
+    mimo_ring_sample_release(sample);
+    mimo_comm_destroy(comm);
+}
+
+/* Rows that a rank copies into memory of others count when they are copied. */
+MPI_TEST(recorder, copied_rows_are_counted)
+{
+    enum { SEQ = 4, HIDDEN = 8 };
+    mimo_comm *comm = comm_with(MIMO_RING_MEMORY, NULL);
+    mimo_buffer *buffer = NULL;
+    mimo_grid *src_grid = NULL, *dst_grid = NULL;
+    mimo_bridge *bridge = NULL;
+    const int size = mpi_test_size();
+    float from[SEQ * HIDDEN] = {0};
+    char spec[32];
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    const int64_t tile = (int64_t)size * (int64_t)sizeof from;
+    snprintf(spec, sizeof spec, "tp=1,dp=%d", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&src_grid, spec, 0));
+    snprintf(spec, sizeof spec, "tp=%d,dp=1", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst_grid, spec, 0));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, tile));
+    desc.src = src_grid;
+    desc.dst = dst_grid;
+    desc.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_ZERO_COPY};
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    const mimo_tensor src = mimo_tensor_3d(from, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
+    const mimo_tensor dst =
+        mimo_tensor_3d(mimo_buffer_data(buffer), MIMO_F32, "sbh", SEQ, size, HIDDEN);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &dst, &src, 1, NULL));
+    mimo_ring_sample *sample = sample_of(comm);
+    uint64_t moved = 0;
+    for (int s = 0; s < sample->count; s++)
+        moved += sample->seen[s].moved;
+    MPI_EXPECT(moved == (uint64_t)(tile - (int64_t)sizeof from), "%lu bytes were copied to others",
+               (unsigned long)moved);
+    mimo_ring_sample_release(sample);
+    mimo_bridge_destroy(bridge);
+    mimo_buffer_destroy(buffer);
+    mimo_grid_destroy(src_grid);
+    mimo_grid_destroy(dst_grid);
+    mimo_comm_destroy(comm);
+}
+
 /* ---------------------------------- waits for streams -------------------------------- */
 
 static mimo_status is_never_done(bool *out, mimo_stream stream)

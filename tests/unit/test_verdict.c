@@ -305,7 +305,7 @@ static void two_threads(bed *it)
 static void on_a_stream(bed *it)
 {
     for (int r = 0; r < it->size; r++) {
-        finish(it, r, WORLD, r == 3 ? 4 : 5, "forward", 2);
+        finish(it, r, WORLD, r == 3 ? 4 : 5, "forward", 20);
         mimo_ring_wait wait = {.slot = 0, .any = 1, .since = 1, .thread = 7};
         snprintf(wait.words, sizeof wait.words, "the work on a stream");
         mimo_ring_store(&it->rings[r]->slots[0].inside, r != 3);
@@ -326,6 +326,36 @@ static void in_data_that_moves(bed *it)
     in_data(it);
     look_before(it);
     mimo_ring_store(&slot_of(it, 1, WORLD)->moved, 12 << 20);
+}
+
+/* Rank 1 does not wait: it copies rows into memory of the others. */
+static void one_copies(bed *it)
+{
+    in_data(it);
+    mimo_ring_line_write(&it->rings[1]->slots[0].wait, &(mimo_ring_wait){.slot = -1});
+    look_before(it);
+    mimo_ring_store(&slot_of(it, 1, WORLD)->moved, 3 << 20);
+}
+
+static void in_one_message(bed *it, int64_t bytes, int64_t seconds)
+{
+    in_data(it);
+    look_before(it);
+    for (int r = 0; r < it->size; r++) {
+        mimo_ring_store(&it->rings[r]->slots[0].flight, (uint64_t)bytes);
+        mimo_ring_store(&it->rings[r]->slots[0].flight_since,
+                        (uint64_t)(it->rings[r]->head->monotonic - seconds * SECOND));
+    }
+}
+
+static void in_a_large_message(bed *it)
+{
+    in_one_message(it, 1 << 30, 12);
+}
+
+static void in_a_message_for_long(bed *it)
+{
+    in_one_message(it, 1 << 30, 30);
 }
 
 static void in_data_that_stands(bed *it)
@@ -526,11 +556,19 @@ static const situation situations[] = {
      "ranks 1-3 have not begun call 1, barrier|rank 0 waits in it|ranks 0, 2, 3 have not begun"},
     {"on a stream", on_a_stream, 0, true, true, 1, 3,
      "rank 3 (pid 1003, running) has not begun call 5 of the communicator: its last one, call 4, "
-     "forward, ended 2 s ago; ranks 0-2 wait for work on a stream"},
+     "forward, ended 20 s ago; ranks 0-2 wait for work on a stream"},
     {"in data", in_data, 0, true, true, 0, 0,
      "all ranks 0-3 are in call 9, bridge 'image' forward"},
     {"in data that moves", in_data_that_moves, 0, true, false, 0, 0,
      "all ranks 0-3 are in call 9, bridge 'image' forward, and data moves (12 MiB in "},
+    {"in data of a rank that copies", one_copies, 0, true, false, 0, 0,
+     "ranks 0, 2, 3 are in call 9, bridge 'image' forward, which all others have begun, and data "
+     "moves (3 MiB in "},
+    {"in a large message", in_a_large_message, 0, true, false, 0, 0,
+     "all ranks 0-3 are in call 9, bridge 'image' forward; messages of up to 1024 MiB have been on "
+     "their way for 12 s, which show no part of themselves and take 17 s at 64 MB/s"},
+    {"in a message for long", in_a_message_for_long, 0, true, true, 0, 0,
+     "have been on their way for 30 s, which show no part of themselves and take 17 s at 64 MB/s"},
     {"in data that stands", in_data_that_stands, 0, true, true, 0, 0, "and no data has moved in "},
     {"healthy", healthy, 0, false, false, 0, 0, "nobody waits"},
     {"created by some", created_by_some, 0, true, true, 1, 0,

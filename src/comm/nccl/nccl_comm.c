@@ -11,6 +11,7 @@
 #include "comm/recorder.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_expert_calls.h"
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
@@ -140,6 +141,8 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     family->base.rank = rank;
     mimo_status status = mimo_recorder_begin(&family->base, rank, size);
+    if (status == MIMO_OK)
+        mimo_nccl_launches_begin(family);
     if (status == MIMO_OK)
         status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
