@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cases_ran.h"
+#include "comm/recorder.h"
 #include "dispatch_bed.h"
 #include "gpu_calls.h"
 
@@ -139,6 +140,53 @@ MPI_TEST(routes, captured)
         else
             expect_rows(&it, all, all, 0);
     }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    close_small(&it);
+}
+
+/* What the ring of this rank says of the dispatch's kernels. */
+static void expect_launches(uint64_t enqueued, uint64_t captured, uint64_t ended)
+{
+    const mimo_recorder *recorder = mpi_test_comm()->family->recorder;
+    mimo_ring_sample *sample = NULL;
+    bool found = false;
+    MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
+    MPI_EXPECT_OK(mimo_ring_sample_take(&sample, &recorder->ring->memory, &recorder->self));
+    for (int i = 0; i < sample->launched_count; i++) {
+        const mimo_ring_launched *at = &sample->launched[i];
+        if (strcmp(at->title, "dispatch 'layer 3'") != 0)
+            continue;
+        found = true;
+        MPI_EXPECT(at->enqueued == enqueued && at->captured == captured && at->alike,
+                   "%d enqueued, %d captured", (int)at->enqueued, (int)at->captured);
+        MPI_EXPECT(at->begun == ended && at->ended == ended, "%d begun, %d ended", (int)at->begun,
+                   (int)at->ended);
+        MPI_EXPECT(mimo_ring_kernel_of(at) == MIMO_RING_KERNEL_DONE, "%s",
+                   mimo_ring_kernel_text(mimo_ring_kernel_of(at)));
+    }
+    MPI_EXPECT(found, "nothing is said of the dispatch");
+    mimo_ring_sample_release(sample);
+}
+
+/* Launches and replays of a graph, by numbers that the device counts. */
+MPI_TEST(routes, launches_are_told)
+{
+    small it = open_small();
+    cudaStream_t stream = test_stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    for (int turn = 0; turn < 2; turn++)
+        MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
+    expect_launches(2, 0, 2);
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    expect_launches(2, 1, 2);
+    for (int turn = 0; turn < 3; turn++)
+        EXPECT_CUDA(cudaGraphLaunch(exec, stream));
+    expect_launches(2, 1, 5);
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     close_small(&it);
