@@ -194,6 +194,22 @@ static void two_late(bed *it)
     finish(it, 3, WORLD, 811, "allreduce", 40);
 }
 
+/* One waits alone. */
+static void one_waits(bed *it)
+{
+    for (int r = 0; r < it->size; r++)
+        finish(it, r, WORLD, 811, "allreduce", 41);
+    wait_barrier(it, 0, 812);
+}
+
+/* Rings of two hosts, copied together: nothing is known of processes there. */
+static void two_hosts(bed *it)
+{
+    one_late(it);
+    it->lives[2] = MIMO_RING_ELSEWHERE;
+    snprintf(it->rings[2]->head->owner.host, sizeof it->owners[2].host, "b");
+}
+
 static void one_gone(bed *it)
 {
     one_late(it);
@@ -523,6 +539,12 @@ static const situation situations[] = {
     {"two late", two_late, 0, true, true, 2, 2,
      "ranks 2, 3 have not begun call 812, barrier: of rank 2 its last one, call 811, allreduce, "
      "ended 41 s ago; ranks 0, 1 wait in it"},
+    {"one waits", one_waits, 0, true, true, 3, 1,
+     "ranks 1-3 have not begun call 812, barrier: of rank 1 its last one, call 811, allreduce, "
+     "ended 41 s ago; rank 0 waits in it"},
+    {"two hosts", two_hosts, 0, true, true, 1, 2,
+     "rank 2 (host b, pid 1002, on another host) has not begun call 812, barrier: its last one, "
+     "call 811|ranks 0, 1, 3 wait in it"},
     {"one gone", one_gone, 0, true, true, 1, 2,
      "rank 2 (pid 1002, gone) is gone, and has not begun call 812, barrier: its last one, call 811|"
      "ranks 0, 1, 3 wait in it"},
