@@ -359,9 +359,9 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
  * text of the call that waits. */
 MIMO_BACKEND_API mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
-/* Wait for the work of a stream, under the deadline. On the host it is done. MIMO_ERR_MISMATCH where
- * it refused a call into one of the communicator's buffers. To be called inside of a scope; `call` is
- * the text of the call that waits. */
+/* Wait for the work of a stream, under the deadline. On the host it is done. MIMO_ERR_MISMATCH
+ * where it refused a call into one of the communicator's buffers. To be called inside of a scope;
+ * `call` is the text of the call that waits. */
 mimo_status mimo_wait_for_stream(mimo_comm *comm, mimo_stream stream, const char *call);
 
 /* Whether a call that begins now guards the caller's tensors: a deadline is in force, and the

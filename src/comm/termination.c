@@ -252,15 +252,15 @@ static void await_end(const mimo_family *family)
 }
 
 /* What the rings of this host say, behind what the backend knows. It is asked while this rank still
- * waits. A transport's error may have a cause that no ring knows: then only ranks are told that some
- * rank waits for, as one that is gone. */
+ * waits. A transport's error may have a cause that no ring knows: there the verdict counts where it
+ * names a rank, as one that is gone. */
 static void judge(mimo_family *family, const reason *why)
 {
     mimo_recorder *recorder = family->recorder;
     if (!recorder || (why->status != MIMO_ERR_TIMEOUT && !why->error))
         return;
-    recorder->judged = mimo_recorder_judge(&recorder->verdict, family) &&
-                       recorder->verdict.waits && (!why->error || recorder->verdict.count > 0);
+    recorder->judged = mimo_recorder_judge(&recorder->verdict, family) && recorder->verdict.waits &&
+                       (!why->error || recorder->verdict.count > 0);
 }
 
 static void append_verdict(mimo_family *family)

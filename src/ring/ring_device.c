@@ -1,6 +1,6 @@
-/* Who waits for whom on devices. Where all ranks of an object make the same launches, and number them
- * alike, the kernels of one launch wait for each other. So a rank that has not begun a launch which
- * others run is waited for. Of other objects each rank is told by itself. */
+/* Who waits for whom on devices. Where all ranks of an object make the same launches, and number
+ * them alike, the kernels of one launch wait for each other. So a rank that has not begun a launch
+ * which others run is waited for. Of other objects each rank is told by itself. */
 #include <inttypes.h>
 
 #include "ring/ring_judgement.h"
@@ -14,7 +14,8 @@ static const mimo_ring_launched *launched_of(const mimo_ring_looked *ring,
 /* A kernel that runs in both looks, in the same launch. */
 static bool runs(const mimo_ring_looked *ring, const mimo_ring_launched *it)
 {
-    const mimo_ring_launched *then = ring->before ? mimo_ring_find_launched(ring->before, it) : NULL;
+    const mimo_ring_launched *then =
+        ring->before ? mimo_ring_find_launched(ring->before, it) : NULL;
     if (!it || mimo_ring_kernel_of(it) != MIMO_RING_KERNEL_RUNS)
         return false;
     return !ring->before || (then && then->begun == it->begun && then->ended == it->ended);
@@ -49,9 +50,8 @@ static uint64_t newest_launch(const mimo_ring_judgement *it, const object *of)
     return newest;
 }
 
-/* Ranks that have not begun the newest launch; `run`: those whose kernel is in an earlier one, which
- * are waited for only where no other rank is behind. Returns the first of them; -1: there is none.
- */
+/* Ranks that have not begun the newest launch; `run`: those whose kernel is in an earlier one. These
+ * are waited for only where no other rank is behind. Returns the first one; -1: there is none. */
 static int list_behind(mimo_ring_judgement *it, const object *of, bool run, int *count)
 {
     int first = -1;
@@ -106,9 +106,9 @@ static void tell_behind(mimo_ring_judgement *it, const object *of, int first, in
     if (count == 1)
         mimo_ring_append_process(it, &ring->owner,
                                  it->world->life(it->world->context, &ring->owner));
-    mimo_ring_append(&it->text, " %s not begun launch %" PRIu64 " of %s on %s: ",
-                     count > 1 ? "have" : "has", of->newest, of->like->title,
-                     count > 1 ? "their devices" : "its device");
+    mimo_ring_append(&it->text,
+                     " %s not begun launch %" PRIu64 " of %s on %s: ", count > 1 ? "have" : "has",
+                     of->newest, of->like->title, count > 1 ? "their devices" : "its device");
     if (count > 1)
         mimo_ring_append(&it->text, "of rank %d ", ring->rank);
     append_own_launch(it, part_of(it, of, first));

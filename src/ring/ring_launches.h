@@ -7,8 +7,8 @@
 enum { MIMO_RING_LAUNCHES = 64 }; /* objects of a ring */
 
 /* Launches of the kernels of one object (a buffer, a dispatch), which follow one another. They are
- * numbered from 1, replays of graphs included, as the device counts them. A kernel stores its number
- * when it begins and when it ends. */
+ * numbered from 1, replays of graphs included, as the device counts them. A kernel stores its
+ * number when it begins and when it ends. */
 typedef struct mimo_ring_launches {
     uint64_t begun, ended; /* the last ones. The device writes these two, the host all others */
     uint64_t enqueued;     /* by the host, except into graphs */

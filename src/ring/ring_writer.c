@@ -189,8 +189,7 @@ int mimo_ring_take_slot(mimo_ring *ring, uint64_t comm, const int *ranks, int si
         mimo_ring_line_write(&slot->open, &no_call);
         mimo_ring_line_write(&slot->wait, &no_wait);
         uint64_t *const zeros[] = {&slot->title,  &slot->calls, &slot->inside, &slot->thread,
-                                   &slot->looked, &slot->moved, &slot->steps,
-                                   &slot->flight};
+                                   &slot->looked, &slot->moved, &slot->steps,  &slot->flight};
         for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++)
             mimo_ring_store(zeros[i], 0);
         mimo_ring_store(&slot->comm, comm);

@@ -237,9 +237,9 @@ MPI_TEST(deadline, late_for_a_route)
         MPI_EXPECT(it && it->enqueued == 1 && it->begun == 1 && it->ended == 1,
                    "the device says nothing, or another thing, of its launch");
         mimo_ring_sample_release(sample);
-        MPI_EXPECT_STATUS(mimo_dispatch_report(&(mimo_dispatch_counts)MIMO_DISPATCH_COUNTS_INIT,
-                                               dispatch),
-                          MIMO_ERR_TIMEOUT);
+        MPI_EXPECT_STATUS(
+            mimo_dispatch_report(&(mimo_dispatch_counts)MIMO_DISPATCH_COUNTS_INIT, dispatch),
+            MIMO_ERR_TIMEOUT);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == LATE)

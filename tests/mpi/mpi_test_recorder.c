@@ -296,8 +296,7 @@ MPI_TEST(recorder, messages_on_their_way_are_noted)
         MPI_EXPECT(flight == (int64_t)sizeof data, "%ld bytes on their way to rank 0",
                    (long)flight);
     }
-    MPI_EXPECT_OK(
-        mimo_comm_broadcast(comm, data, sizeof data, mpi_test_size() - 1, NULL));
+    MPI_EXPECT_OK(mimo_comm_broadcast(comm, data, sizeof data, mpi_test_size() - 1, NULL));
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_ring_sample *sample = sample_of(comm);
     const mimo_ring_seen *seen = mimo_ring_find_comm(sample, 0);

@@ -677,8 +677,8 @@ Test(verdict, families_stand_apart, .timeout = 60)
 
 /* ---------------------------------- rings of others --------------------------------- */
 
-/* A word of the ring that a reader may not trust: of the launches, the names, the slots, the last calls, the
- * lists or the members. */
+/* A word of the ring that a reader may not trust: of the launches, the names, the slots, the last
+ * calls, the lists or the members. */
 static void spoil(mimo_ring *ring, uint64_t random)
 {
     const mimo_ring_parts parts = mimo_ring_parts_of(4);

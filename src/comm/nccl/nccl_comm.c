@@ -330,8 +330,8 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
     return status;
 }
 
-/* The first call of the communicator, so that the ring of a rank that waits in NCCL says so, and that
- * of a rank which has not come to it. */
+/* The first call of the communicator. So the ring of a rank that waits in NCCL says so, and that of
+ * a rank which has not come to it. */
 static mimo_status connect_first(nccl_comm *made, ncclUniqueId id)
 {
     mimo_comm *comm = &made->base;

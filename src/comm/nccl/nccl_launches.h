@@ -7,8 +7,8 @@
 #include "comm/nccl/nccl_state.h"
 #include "ring/ring_launches.h"
 
-/* Give the device the page of the family's ring. Where it can't have it (the ring is off, or a file;
- * CUDA refuses), nothing is said of kernels. Local. */
+/* Give the device the page of the family's ring. Where it can't have it (the ring is off, or a
+ * file; CUDA refuses), nothing is said of kernels. Local. */
 void mimo_nccl_launches_begin(nccl_family *family);
 
 /* Launches for a buffer's kernels, into buffer->launches. */

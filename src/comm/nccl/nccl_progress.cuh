@@ -1,5 +1,5 @@
-// What a launch says of itself in the ring of its family (nccl_launches.h), by stores into memory of
-// the host. Each .cu file that includes this has its own copy of everything.
+// What a launch says of itself in the ring of its family (nccl_launches.h), by stores into memory
+// of the host. Each .cu file that includes this has its own copy of everything.
 #ifndef MIMO_COMM_NCCL_PROGRESS_CUH
 #define MIMO_COMM_NCCL_PROGRESS_CUH
 
@@ -24,8 +24,8 @@ __device__ void say_ended(mimo_ring_launches *words, uint64_t number)
         store_relaxed(&words->ended, number);
 }
 
-// The same where no call is counted on the device: the launch counts itself when it ends. A gate and
-// the kernel behind it are one launch.
+// The same where no call is counted on the device: the launch counts itself when it ends. A gate
+// and the kernel behind it are one launch.
 __device__ void say_begun(const mimo_push_progress &progress)
 {
     if (progress.words)

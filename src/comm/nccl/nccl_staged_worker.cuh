@@ -248,8 +248,8 @@ template <class Program, class Hand> class Worker
     }
 };
 
-// By worker 0, or for it, before anything else: say that the launch has begun, and set RETURNED. The
-// kernels that received those pieces are complete.
+// By worker 0, or for it, before anything else: say that the launch has begun, and set RETURNED.
+// The kernels that received those pieces are complete.
 template <class Program> __device__ void begin_call(const Program &program)
 {
     if (threadIdx.x == 0)
