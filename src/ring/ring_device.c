@@ -50,8 +50,8 @@ static uint64_t newest_launch(const mimo_ring_judgement *it, const object *of)
     return newest;
 }
 
-/* Ranks that have not begun the newest launch; `run`: those whose kernel is in an earlier one. These
- * are waited for only where no other rank is behind. Returns the first one; -1: there is none. */
+/* Ranks that have not begun the newest launch; `run`: those whose kernel is in an earlier one.
+ * These are waited for only where no other rank is behind. Returns the first; -1: there is none. */
 static int list_behind(mimo_ring_judgement *it, const object *of, bool run, int *count)
 {
     int first = -1;

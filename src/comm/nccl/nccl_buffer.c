@@ -257,7 +257,8 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
     buffer->own = own;
     if (status == MIMO_OK)
         status = take_memory(buffer, own);
-    mimo_nccl_launches_take(buffer);
+    if (status == MIMO_OK)
+        mimo_nccl_launches_take(buffer);
     MIMO_TRY(mimo_comm_agree(buffer->comm, status));
     MIMO_TRY(mimo_nccl_connect_same_host((nccl_comm *)buffer->comm));
     set_own(buffer, own);

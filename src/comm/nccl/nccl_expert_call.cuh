@@ -37,8 +37,8 @@ __device__ uint64_t number_of_call(const mimo_expert_group &group)
     return group.counters->call + 1;
 }
 
-// The call has begun here: let all peers write. The store is relaxed: work before this kernel on the
-// stream is complete and this kernel has written nothing, so there is nothing to release.
+// The call has begun here: let all peers write. The store is relaxed: work before this kernel on
+// the stream is complete and this kernel has written nothing, so there is nothing to release.
 __device__ void begin_call(const mimo_expert_group &group, uint64_t call)
 {
     if (blockIdx.x == 0 && threadIdx.x == 0)
