@@ -26,12 +26,6 @@ int64_t mimo_nap_after(int64_t still, int64_t moving)
     return (share < MILLISECOND ? share : MILLISECOND) - TIMER_SLACK;
 }
 
-int64_t mimo_bytes_moving(const mimo_waiter *waiter)
-{
-    const mimo_comm_backend *backend = waiter->comm->backend;
-    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
-}
-
 /* The nap that is due now. What ended since the last one begins the time anew. */
 static int64_t next_nap(mimo_waiter *waiter)
 {

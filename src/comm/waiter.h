@@ -50,7 +50,11 @@ MIMO_BACKEND_API mimo_status mimo_waiter_pause(mimo_waiter *waiter);
 mimo_status mimo_waiter_check(mimo_waiter *waiter);
 
 /* Bytes of tensors that are on their way in the request that it waits for. */
-int64_t mimo_bytes_moving(const mimo_waiter *waiter);
+static inline int64_t mimo_bytes_moving(const mimo_waiter *waiter)
+{
+    const mimo_comm_backend *backend = waiter->comm->backend;
+    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
+}
 
 /* How long a wait that may sleep sleeps now, in nanoseconds: it has been still for that time, with
  * `moving` bytes on their way. 0: it looks again at once. */

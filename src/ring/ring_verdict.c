@@ -1,8 +1,6 @@
 #include "ring/ring_verdict.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "core/check.h"
 #include "core/memory.h"
@@ -10,25 +8,7 @@
 
 typedef mimo_ring_judgement judgement;
 
-void mimo_ring_begin_sentence(judgement *it)
-{
-    if (it->text.used > 0)
-        mimo_ring_append(&it->text, "%s", it->separator);
-}
-
 /* -------------------------------------- words ------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
-void mimo_ring_append_list(judgement *it, int count)
-{
-    qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
-    mimo_ring_append_ranks(&it->text, it->ranks, count);
-}
 
 static void append_waiters(judgement *it, const mimo_ring_group *group)
 {
@@ -57,15 +37,6 @@ static void append_missing_call(judgement *it, const mimo_ring_group *group)
     }
     mimo_ring_append(&it->text, "call %" PRIu64 " of %s", group->calls - 1,
                      group->where->title[0] ? group->where->title : "the communicator");
-}
-
-void mimo_ring_append_process(judgement *it, const mimo_ring_identity *process, mimo_ring_life life)
-{
-    bool here = strncmp(process->host, it->world->self->host, sizeof process->host) == 0;
-    mimo_ring_append(&it->text, " (");
-    if (!here)
-        mimo_ring_append(&it->text, "host %.*s, ", (int)sizeof process->host - 1, process->host);
-    mimo_ring_append(&it->text, "pid %d, %s)", (int)process->pid, mimo_ring_life_text(life));
 }
 
 /* Calls of another communicator have other numbers. */
@@ -188,18 +159,6 @@ static void tell_unread(judgement *it, const mimo_ring_group *group)
     mimo_ring_append(&it->text, "; not readable from here: ");
     mimo_ring_append_list(it, group->blocker_count);
     mimo_ring_append(&it->text, " (%s)", why_unread(&group->blockers[0]));
-}
-
-/* The ranks that the verdict names first are those that its caller gets as numbers. */
-void mimo_ring_note_ranks(judgement *it, int count)
-{
-    mimo_ring_verdict *out = it->out;
-    if (out->count > 0)
-        return;
-    qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
-    out->count = count;
-    for (int i = 0; i < count && i < MIMO_RING_VERDICT_RANKS; i++)
-        out->ranks[i] = it->ranks[i];
 }
 
 static void note_roots(judgement *it, const mimo_ring_group *group)
