@@ -78,6 +78,9 @@ def views_faults(why, pids, folder):
         name, group = last[rank]["process_group"][0], dump["pg_config"]
         if dump["version"] != "2.10" or group[name]["ranks"] != str(list(range(RANKS))):
             yield f"the dump of rank {rank}: version {dump['version']}, groups {group}"
+    kernels = [ring["kernels"] for ring in look(why, dict(enumerate(pids)))[1]["rings"]]
+    if kernels != [[]] * RANKS:
+        yield f"hosts have kernels: {kernels}"
     states = [last[rank]["state"] for rank in range(RANKS)]
     numbers = {last[rank]["collective_seq_id"] - (rank != 2) for rank in range(RANKS)}
     if states != ["started", "started", "completed", "started"] or len(numbers) != 1:

@@ -231,6 +231,59 @@ Test(ring, slots_are_taken_and_given_back, .timeout = 60)
     mimo_ring_destroy(ring, false);
 }
 
+Test(ring, launches_are_taken_and_given_back, .timeout = 60)
+{
+    mimo_ring_identity owner;
+    mimo_ring *ring = make(&owner, 0, 4, NULL);
+    mimo_ring_launches *first = mimo_ring_take_launches(ring, 11, "dispatch 1");
+    mimo_ring_launches *second = mimo_ring_take_launches(ring, 11, "buffer 1");
+    cr_assert(first && second && first != second);
+    cr_assert_eq((uintptr_t)first % 4096, 0, "a device is given pages");
+    mimo_ring_store(&first->begun, 3);
+    mimo_ring_store(&first->ended, 2);
+    mimo_ring_store(&second->enqueued, 1);
+    mimo_ring_sample *sample = look(&ring->memory);
+    cr_assert_eq(sample->launched_count, 2);
+    const mimo_ring_launched *at = &sample->launched[0];
+    cr_assert(at->comm == 11 && at->begun == 3 && at->ended == 2 && !at->alike);
+    cr_assert_str_eq(at->title, "dispatch 1");
+    cr_assert_str_eq(mimo_ring_kernel_text(mimo_ring_kernel_of(at)), "runs");
+    cr_assert_eq(mimo_ring_kernel_of(&sample->launched[1]), MIMO_RING_KERNEL_ENQUEUED);
+    mimo_ring_sample_release(sample);
+    mimo_ring_give_launches(ring, first);
+    cr_assert_eq(mimo_ring_take_launches(ring, 12, "dispatch 2"), first);
+    cr_assert_eq(first->begun, 0, "it begins anew");
+    int taken = 2;
+    while (mimo_ring_take_launches(ring, 13, "buffer 2"))
+        taken++;
+    cr_assert_eq(taken, MIMO_RING_LAUNCHES);
+    cr_assert_null(mimo_ring_take_launches(NULL, 13, "buffer 2"), "there is no ring");
+    mimo_ring_give_launches(ring, NULL);
+    mimo_ring_destroy(ring, false);
+}
+
+/* What each state follows from. */
+Test(ring, states_of_launches, .timeout = 60)
+{
+    static const struct {
+        uint64_t enqueued, captured, begun, ended;
+        mimo_ring_kernel kernel;
+    } list[] = {
+        {0, 0, 0, 0, MIMO_RING_KERNEL_NONE}, {2, 0, 1, 1, MIMO_RING_KERNEL_ENQUEUED},
+        {2, 0, 2, 1, MIMO_RING_KERNEL_RUNS}, {2, 0, 2, 2, MIMO_RING_KERNEL_DONE},
+        {0, 1, 0, 0, MIMO_RING_KERNEL_NONE}, {0, 1, 5, 4, MIMO_RING_KERNEL_RUNS},
+        {9, 1, 5, 5, MIMO_RING_KERNEL_DONE}, /* how many replays are enqueued nobody counts */
+        {1, 0, 1, 2, MIMO_RING_KERNEL_DONE}, /* read while both changed */
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        const mimo_ring_launched it = {.enqueued = list[i].enqueued,
+                                       .captured = list[i].captured,
+                                       .begun = list[i].begun,
+                                       .ended = list[i].ended};
+        cr_assert_eq(mimo_ring_kernel_of(&it), list[i].kernel, "%zu", i);
+    }
+}
+
 /* ----------------------------------- its memory ------------------------------------ */
 
 Test(ring, others_read_it_and_cannot_write, .timeout = 60)
