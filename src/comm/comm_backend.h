@@ -243,6 +243,9 @@ typedef struct mimo_comm_backend {
     /* Bytes of tensors on their way that move only while the request is tested. NULL: nothing waits
      * for a test. */
     int64_t (*moving)(const mimo_request *request);
+    /* How many of the messages of a request have left or arrived, where it has several and that can
+     * be seen. NULL: it never can. */
+    int (*arrived)(const mimo_request *request);
     /* Return a request that is done, was given up, or whose test failed. What can be cancelled of
      * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);

@@ -269,9 +269,11 @@ static void record_flight(mimo_ring_slot *slot, const mimo_waiter *waiter)
     const mimo_comm *comm = waiter->comm;
     uint64_t bytes = (uint64_t)mimo_bytes_moving(waiter);
     if (mimo_ring_load(&slot->flight) == bytes &&
-        mimo_ring_load(&slot->flight_ended) == comm->ended)
+        mimo_ring_load(&slot->flight_ended) == comm->ended &&
+        mimo_ring_load(&slot->flight_arrived) == (uint64_t)waiter->arrived)
         return;
     mimo_ring_store(&slot->flight, bytes);
+    mimo_ring_store(&slot->flight_arrived, (uint64_t)waiter->arrived);
     mimo_ring_store(&slot->flight_ended, comm->ended);
     mimo_ring_store(&slot->flight_since, (uint64_t)waiter->clock.last_check);
 }

@@ -13,6 +13,8 @@ enum { POLLS_PER_CHECK = 16 };
 static const int64_t MILLISECOND = 1000000;
 /* Between two questions to the caller. */
 static const int64_t QUESTION_GAP = 50000000;
+/* Between two counts of messages that have arrived. */
+static const int64_t COUNT_GAP = 20000000;
 /* Of the time waited so far, the part that a nap takes. */
 static const int64_t NAP_SHARE = 64;
 /* How much longer than asked for Linux may sleep on an idle processor. */
@@ -59,8 +61,20 @@ static bool is_interrupted(mimo_waiter *waiter)
     return !first && family->interrupted(family->context) != 0;
 }
 
+/* For those that read the ring. Each message is asked, so not at each look. */
+static void count_arrived(mimo_waiter *waiter)
+{
+    const mimo_comm_backend *backend = waiter->comm->backend;
+    int64_t now = waiter->clock.last_check;
+    if (!waiter->request || !backend->arrived || now - waiter->counted < COUNT_GAP)
+        return;
+    waiter->counted = now;
+    waiter->arrived = backend->arrived(waiter->request);
+}
+
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
+    count_arrived(waiter);
     mimo_record_wait(waiter);
     MIMO_TRY(mimo_check_termination(waiter->comm, &waiter->clock, waiter->call));
     mimo_stall_look(&waiter->stall, waiter->comm, &waiter->clock, waiter->call);

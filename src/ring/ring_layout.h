@@ -82,8 +82,8 @@ typedef struct mimo_ring_slot {
     /* Of the thread that waits, when it looked last: bytes of tensors that are in messages, which
      * show no part of themselves, and since when these are the same messages (nanoseconds). */
     uint64_t flight, flight_since;
-    uint64_t flight_ended; /* requests of its communicator that had ended then */
-    uint64_t reserved[1];
+    uint64_t flight_ended;   /* requests of its communicator that had ended then */
+    uint64_t flight_arrived; /* of these messages, those that have left or arrived */
 } mimo_ring_slot;
 
 _Static_assert(sizeof(mimo_ring_slot) == 384, "a slot is three lines");

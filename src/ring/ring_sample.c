@@ -81,6 +81,7 @@ static void read_words(mimo_ring_seen *out, const mimo_ring_slot *slot)
     out->looked = (int64_t)mimo_ring_load(&slot->looked);
     out->flight = (int64_t)mimo_ring_load(&slot->flight);
     out->flight_since = (int64_t)mimo_ring_load(&slot->flight_since);
+    out->flight_arrived = (int64_t)mimo_ring_load(&slot->flight_arrived);
     out->owner = (int)mimo_ring_load(&slot->owner);
     out->inside = mimo_ring_load(&slot->inside) > 0;
 }

@@ -11,11 +11,11 @@
 typedef struct mimo_ring_seen {
     uint64_t comm, calls, thread, moved, steps;
     int64_t looked;
-    int64_t flight, flight_since; /* of the thread that waits (mimo_ring_slot) */
-    const int32_t *ranks;         /* ranks[size] in the family, in the ring's memory; NULL: all */
-    int size;                     /* 0: not known */
-    int slot, owner;              /* its own number, and that of the slot whose `inside` counts */
-    bool inside;                  /* a thread is inside of a call that this slot owns */
+    int64_t flight, flight_since, flight_arrived; /* of the thread that waits (mimo_ring_slot) */
+    const int32_t *ranks; /* ranks[size] in the family, in the ring's memory; NULL: all */
+    int size;             /* 0: not known */
+    int slot, owner;      /* its own number, and that of the slot whose `inside` counts */
+    bool inside;          /* a thread is inside of a call that this slot owns */
     const char *title;
     mimo_ring_call open;
     mimo_ring_wait wait; /* its slot is -1 where no thread waits */

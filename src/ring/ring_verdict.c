@@ -287,12 +287,21 @@ static void append_bytes(mimo_ring_text *to, uint64_t bytes)
  * copying. */
 typedef struct movement {
     int64_t bytes, steps;
+    int64_t arrived; /* messages of requests that have not ended */
     int64_t between; /* nanoseconds; 0: there was one look */
 } movement;
 
+static int64_t arrived_at(const mimo_ring_sample *ring)
+{
+    int64_t arrived = 0;
+    for (int i = 0; i < ring->count; i++)
+        arrived += ring->seen[i].flight > 0 ? ring->seen[i].flight_arrived : 0;
+    return arrived;
+}
+
 static movement movement_of(const judgement *it, uint64_t family)
 {
-    movement sum = {0, 0, 0};
+    movement sum = {0, 0, 0, 0};
     for (int i = 0; i < it->world->count; i++) {
         const mimo_ring_looked *ring = &it->world->rings[i];
         uint64_t now = 0, then = 0;
@@ -300,6 +309,7 @@ static movement movement_of(const judgement *it, uint64_t family)
             continue;
         sum.bytes += (int64_t)(moved_by(ring->now, &now) - moved_by(ring->before, &then));
         sum.steps += (int64_t)(now - then); /* below 0 where a communicator was released */
+        sum.arrived += arrived_at(ring->now) - arrived_at(ring->before);
         sum.between = ring->now->taken - ring->before->taken;
     }
     return sum;
@@ -348,9 +358,12 @@ static bool tell_moves(judgement *it, const mimo_ring_group *group)
 {
     const movement moved = movement_of(it, group->family);
     const flight flying = flight_of(group);
-    if (moved.bytes > 0 || moved.steps > 0) {
+    if (moved.bytes > 0 || moved.steps > 0 || moved.arrived > 0) {
         mimo_ring_append(&it->text, ", and data moves (");
-        append_bytes(&it->text, moved.bytes > 0 ? (uint64_t)moved.bytes : 0);
+        if (moved.bytes == 0 && moved.arrived > 0)
+            mimo_ring_append(&it->text, "%" PRId64 " messages", moved.arrived);
+        else
+            append_bytes(&it->text, moved.bytes > 0 ? (uint64_t)moved.bytes : 0);
         mimo_ring_append(&it->text, " in ");
         mimo_ring_append_time(&it->text, moved.between);
         mimo_ring_append(&it->text, ")");

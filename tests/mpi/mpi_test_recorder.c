@@ -307,6 +307,56 @@ MPI_TEST(recorder, messages_on_their_way_are_noted)
     mimo_comm_destroy(comm);
 }
 
+/* The messages of rank 0 that have left or arrived, as its ring says, once these are `wanted`. */
+static int64_t await_arrived(const mimo_comm *comm, int64_t wanted)
+{
+    const mimo_recorder *recorder = comm->family->recorder;
+    int64_t until = mimo_now() + INT64_C(20000000000), most = 0;
+    while (most < wanted && mimo_now() < until)
+        for (int i = 0; i < recorder->peer_count; i++) {
+            mimo_ring_sample *sample;
+            MPI_EXPECT_OK(
+                mimo_ring_sample_take(&sample, &recorder->peers[i].memory, &recorder->self));
+            for (int s = 0; s < sample->count && sample->rank == 0; s++)
+                if (sample->seen[s].flight > 0 && sample->seen[s].flight_arrived > most)
+                    most = sample->seen[s].flight_arrived;
+            mimo_ring_sample_release(sample);
+        }
+    return most;
+}
+
+/* Samples of all for all, as messages: while the last rank is late, those of the others arrive. */
+MPI_TEST(recorder, messages_that_have_arrived_are_counted)
+{
+    enum { SEQ = 4, HIDDEN = 8 };
+    mimo_comm *comm = NULL;
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    mimo_grid *src_grid = NULL, *dst_grid = NULL;
+    mimo_bridge *bridge = NULL;
+    static float from[SEQ * HIDDEN], to[4 * SEQ * HIDDEN];
+    mimo_bridge_desc whole = MIMO_BRIDGE_DESC_INIT;
+    desc.agree = 0;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &desc));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src_grid, "tp=1,dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst_grid, "tp=4,dp=1", 0));
+    whole.src = src_grid;
+    whole.dst = dst_grid;
+    whole.batch = 4;
+    whole.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_P2P};
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &whole));
+    const mimo_tensor src = mimo_tensor_3d(from, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
+    const mimo_tensor dst = mimo_tensor_3d(to, MIMO_F32, "sbh", SEQ, 4, HIDDEN);
+    if (mpi_test_rank() == 3) {
+        int64_t arrived = await_arrived(comm, 4); /* to and from ranks 1 and 2 */
+        MPI_EXPECT(arrived >= 4 && arrived < 6, "%ld of 6 messages of rank 0", (long)arrived);
+    }
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &dst, &src, 1, NULL));
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src_grid);
+    mimo_grid_destroy(dst_grid);
+    mimo_comm_destroy(comm);
+}
+
 /* Rows that a rank copies into memory of others count when they are copied. */
 MPI_TEST(recorder, copied_rows_are_counted)
 {

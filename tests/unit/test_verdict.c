@@ -369,6 +369,16 @@ static void in_a_large_message(bed *it)
     in_one_message(it, 1 << 30, 12);
 }
 
+/* Of its messages, two more have arrived since the first look. */
+static void in_several_messages(bed *it)
+{
+    in_data(it);
+    mimo_ring_store(&it->rings[1]->slots[0].flight, 1 << 30);
+    mimo_ring_store(&it->rings[1]->slots[0].flight_arrived, 1);
+    look_before(it);
+    mimo_ring_store(&it->rings[1]->slots[0].flight_arrived, 3);
+}
+
 static void in_a_message_for_long(bed *it)
 {
     in_one_message(it, 1 << 30, 30);
@@ -589,6 +599,8 @@ static const situation situations[] = {
     {"in a large message", in_a_large_message, 0, true, false, 0, 0,
      "all ranks 0-3 are in call 9, bridge 'image' forward; messages of up to 1024 MiB have been on "
      "their way for 12 s, which show no part of themselves and take 17 s at 64 MB/s"},
+    {"in several messages", in_several_messages, 0, true, false, 0, 0,
+     "all ranks 0-3 are in call 9, bridge 'image' forward, and data moves (2 messages in "},
     {"in a message for long", in_a_message_for_long, 0, true, true, 0, 0,
      "have been on their way for 30 s, which show no part of themselves and take 17 s at 64 MB/s"},
     {"in data that stands", in_data_that_stands, 0, true, true, 0, 0, "and no data has moved in "},
