@@ -64,7 +64,9 @@ void mimo_recorder_end(mimo_family *family)
     for (int i = 0; i < it->peer_count; i++)
         mimo_ring_memory_release(&it->peers[i].memory);
     mimo_release(it->peers);
-    mimo_ring_destroy(it->ring);
+    if (it->let_go && !it->let_go(family, mimo_recorder_launches(family)))
+        it->ring = NULL; /* it stays for good, as other memory does that the device may write */
+    mimo_ring_destroy(it->ring, family->ring_stays || mimo_family_status(family) != MIMO_OK);
     mimo_release(it);
 }
 

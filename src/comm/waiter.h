@@ -33,7 +33,9 @@ typedef struct mimo_waiter {
     int64_t still;  /* since when no request of the communicator has ended (mimo_now); 0: unknown */
     uint64_t ended; /* how many had ended then */
     bool slept;     /* the last step did */
-    bool any;       /* it waits for a stream, and any communicator of the family may hold that up */
+    int64_t counted; /* when it counted last how many messages of the request have arrived */
+    int arrived;     /* that number */
+    bool any; /* it waits for a stream, and any communicator of the family may hold that up */
 } mimo_waiter;
 
 /* Whether the next step looks at the deadline, and may read `call`: a loop can write it then. */
@@ -48,6 +50,13 @@ MIMO_BACKEND_API mimo_status mimo_waiter_pause(mimo_waiter *waiter);
 
 /* The same without a pause, for a call that looks once and returns. */
 mimo_status mimo_waiter_check(mimo_waiter *waiter);
+
+/* Bytes of tensors that are on their way in the request that it waits for. */
+static inline int64_t mimo_bytes_moving(const mimo_waiter *waiter)
+{
+    const mimo_comm_backend *backend = waiter->comm->backend;
+    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
+}
 
 /* How long a wait that may sleep sleeps now, in nanoseconds: it has been still for that time, with
  * `moving` bytes on their way. 0: it looks again at once. */

@@ -46,8 +46,7 @@ static mimo_status add_waiter(mimo_ring_group *group, const mimo_ring_looked *ri
     return MIMO_OK;
 }
 
-/* A family without an id can be compared with no other ring: it gets one of its own. */
-static uint64_t family_of(const mimo_ring_sample *ring)
+uint64_t mimo_ring_family_of(const mimo_ring_sample *ring)
 {
     return ring->family ? ring->family : ring->owner.nonce;
 }
@@ -69,7 +68,7 @@ static uint64_t calls_for(const mimo_ring_seen *where, const mimo_ring_wait *wai
 static mimo_status add_wait(mimo_ring_waits *waits, const mimo_ring_looked *it,
                             const mimo_ring_seen *where, const mimo_ring_wait *wait)
 {
-    uint64_t family = family_of(it->now), calls = calls_for(where, wait);
+    uint64_t family = mimo_ring_family_of(it->now), calls = calls_for(where, wait);
     mimo_ring_group *group = find_group(waits, family, where->comm, calls);
     if (!group) {
         MIMO_TRY(mimo_regrow(&waits->groups, waits->count, waits->count + 1, sizeof *group));
@@ -109,7 +108,7 @@ static const mimo_ring_sample *ring_of(const mimo_ring_world *world, uint64_t fa
 {
     for (int i = 0; i < world->count; i++) {
         const mimo_ring_sample *ring = world->rings[i].now;
-        if (ring->rank == rank && family_of(ring) == family)
+        if (ring->rank == rank && mimo_ring_family_of(ring) == family)
             return ring;
     }
     return NULL;

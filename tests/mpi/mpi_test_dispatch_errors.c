@@ -518,6 +518,25 @@ MPI_TEST(dispatch_errors, of_buffers)
     test_tile_free(&shared);
 }
 
+/* What ranks find out when rows are to be written: the sentence names the dispatch. */
+MPI_TEST(dispatch_errors, of_buffers_without_agreement)
+{
+    static error_bed bed;
+    setenv("MIMO_AGREE", "0", 1);
+    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    test_tile shared = test_shared_tile_new("th", MIMO_F32, 2 * TILE, WIDTH, 1);
+    move_views views = row_views(&bed);
+    views.tile.data = (float *)shared.view.data + (wrong() ? WIDTH : 0);
+    MPI_EXPECT_STATUS(move(&bed, false, &views), MIMO_ERR_MISMATCH);
+    MPI_EXPECT(strncmp(mimo_last_error(), "dispatch 'layer 3': ", 20) == 0 &&
+                   !strstr(mimo_last_error(), "zero-copy"),
+               "'%s'", mimo_last_error());
+    MPI_EXPECT_SENTENCE(wrong() ? "no rows were written to rank " : "rank 2");
+    unsetenv("MIMO_AGREE");
+    test_tile_free(&shared);
+    end_bed(&bed);
+}
+
 /* ------------------------------------- operations, lives ------------------------------------ */
 
 static void fill_tokens(float tokens[TOKENS][WIDTH], int call)

@@ -444,6 +444,7 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_close = buffer_close,
     .test = mimo_mpi_request_test,
     .moving = mimo_mpi_request_moving,
+    .arrived = mimo_mpi_request_arrived,
     .release = mimo_mpi_request_release,
     .end = family_end,
     .receive_farewell = comm_receive_farewell,

@@ -52,8 +52,8 @@ mimo_status mimo_direct_move_prepare(mimo_op *op);
 extern const mimo_mover_step mimo_direct_move_steps[];
 void mimo_direct_move_finish(mimo_op *op);
 
-/* MIMO_ERR_STATE where the stream is being captured: `call` waits for it. */
-mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream stream,
-                                    const char *call);
+/* Wait for the work of a stream, under the communicator's deadline; `call` is the public call that
+ * does. MIMO_ERR_STATE: the stream is being captured. */
+mimo_status mimo_direct_wait(const mimo_dispatch *dispatch, mimo_stream stream, const char *call);
 
 #endif
