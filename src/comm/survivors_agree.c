@@ -1,0 +1,201 @@
+#include "comm/survivors_agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "comm/recorder.h"
+#include "core/memory.h"
+
+static const char CALL[] = "mimo_comm_survivors"; /* in sentences */
+
+enum { NAMES_TEXT = 192 }; /* of a list of ranks */
+
+/* Nanoseconds. */
+static const int64_t MILLISECOND = 1000000;
+/* Between two looks at the processes of this host, and at what came. */
+static const int64_t LIFE_GAP = 1000000;
+static const int64_t NAP = 50000;
+static const int64_t QUESTION_GAP = 50000000;
+
+struct mimo_survivors {
+    mimo_survivors_rule *rule;
+    int *family_ranks; /* of the ranks of the communicator */
+    int *ranks;        /* the decision */
+    mimo_survivors_message *inbox;
+    int64_t looked, asked; /* at processes, and the caller's `interrupted`: mimo_now */
+};
+
+/* -------------------------------------- its life ------------------------------------ */
+
+void mimo_survivors_release(mimo_survivors *it)
+{
+    if (!it)
+        return;
+    mimo_survivors_rule_destroy(it->rule);
+    mimo_release(it->family_ranks);
+    mimo_release(it->ranks);
+    mimo_release(it->inbox);
+    mimo_release(it);
+}
+
+static mimo_status fill(mimo_survivors *made, const mimo_comm *ended)
+{
+    int size = ended->size;
+    MIMO_TRY(mimo_survivors_rule_create(&made->rule, ended->rank, size));
+    MIMO_TRY(mimo_reserve(&made->ranks, size, sizeof *made->ranks));
+    MIMO_TRY(mimo_reserve(&made->family_ranks, size, sizeof *made->family_ranks));
+    MIMO_TRY(mimo_reserve(&made->inbox, mimo_survivors_message_bytes(size), 1));
+    ended->backend->family_ranks(ended, made->family_ranks);
+    return MIMO_OK;
+}
+
+static mimo_status prepare(mimo_comm *ended)
+{
+    mimo_survivors *made;
+    if (ended->survivors)
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    mimo_status status = fill(made, ended);
+    if (status == MIMO_OK)
+        ended->survivors = made;
+    else
+        mimo_survivors_release(made);
+    return status;
+}
+
+/* -------------------------------------- sentences ----------------------------------- */
+
+/* "ranks 0, 1, 3", as far as they fit. */
+static void list(char *text, size_t capacity, const mimo_survivors_rule *rule, const uint64_t *set)
+{
+    enum { LONGEST_RANK = 16 };
+    int count = mimo_ranks_count(set, rule->words), listed = 0;
+    size_t used = (size_t)snprintf(text, capacity, "%s ", count == 1 ? "rank" : "ranks");
+    for (int i = 0; i < rule->size; i++) {
+        if (!mimo_ranks_have(set, i))
+            continue;
+        if (used + 2 * LONGEST_RANK >= capacity) {
+            snprintf(text + used, capacity - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d", listed++ ? ", " : "", i);
+    }
+}
+
+/* "; rank 2 is gone; no sign of ranks 3, 5" of the missing ranks. The set is spent. */
+static void write_missing(char *text, size_t capacity, mimo_survivors_rule *rule)
+{
+    char names[NAMES_TEXT];
+    size_t used = 0;
+    text[0] = '\0';
+    uint64_t *silent = rule->missing, *dead = rule->accepted; /* which the end of a round frees */
+    for (int i = 0; i < rule->words; i++) {
+        dead[i] = silent[i] & rule->gone[i];
+        silent[i] &= ~rule->gone[i];
+    }
+    int count = mimo_ranks_count(dead, rule->words);
+    if (count > 0) {
+        list(names, sizeof names, rule, dead);
+        used = (size_t)snprintf(text, capacity, "; %s %s gone", names, count == 1 ? "is" : "are");
+    }
+    if (mimo_ranks_count(silent, rule->words) > 0) {
+        list(names, sizeof names, rule, silent);
+        snprintf(text + used, capacity - used, "; no sign of %s", names);
+    }
+}
+
+static mimo_status explain(const mimo_comm *ended, mimo_survivors_rule *rule)
+{
+    char names[NAMES_TEXT], missing[2 * NAMES_TEXT + 64];
+    int64_t generation = ended->family->generation + rule->round;
+    int64_t waited = (mimo_now() - rule->began) / MILLISECOND;
+    if (rule->phase == MIMO_SURVIVORS_OUT) {
+        list(names, sizeof names, rule, rule->members);
+        return mimo_fail(MIMO_ERR_ABORTED,
+                         "%s: %s went on without this one, rank %d, as generation %" PRId64, CALL,
+                         names, rule->rank, ended->family->generation + rule->without_round);
+    }
+    int here = mimo_ranks_count(rule->here, rule->words);
+    bool few = rule->phase == MIMO_SURVIVORS_TOO_FEW;
+    write_missing(missing, sizeof missing, rule);
+    bool for_good = few && mimo_ranks_count(rule->missing, rule->words) == 0;
+    if (few)
+        return mimo_fail(for_good ? MIMO_ERR_STATE : MIMO_ERR_TIMEOUT,
+                         "%s: %d of %d ranks are left after %" PRId64 " ms, and at least %" PRId64
+                         " have to be%s",
+                         CALL, here, rule->size, waited, rule->least, missing);
+    return mimo_fail(MIMO_ERR_TIMEOUT,
+                     "%s: given up after %" PRId64 " ms, for generation %" PRId64 "%s", CALL,
+                     waited, generation, missing);
+}
+
+/* -------------------------------------- the wait ------------------------------------ */
+
+/* Which processes of this host are gone. One that is stopped may go on. */
+static void look_at_processes(mimo_survivors *it, const mimo_comm *ended, int64_t now)
+{
+    mimo_survivors_rule *rule = it->rule;
+    if (it->looked > 0 && now - it->looked < LIFE_GAP)
+        return;
+    it->looked = now;
+    for (int i = 0; i < rule->size; i++)
+        if (i != rule->rank && !mimo_ranks_have(rule->gone, i) &&
+            mimo_recorder_life(ended->family, it->family_ranks[i]) == MIMO_RING_GONE)
+            mimo_survivors_note_gone(rule, i);
+}
+
+static mimo_status check_interrupted(mimo_survivors *it, const mimo_family *family, int64_t now)
+{
+    if (!family->interrupted || now - it->asked < QUESTION_GAP)
+        return MIMO_OK;
+    it->asked = now;
+    MIMO_CHECK(family->interrupted(family->context) == 0, MIMO_ERR_ABORTED,
+               "%s: its wait was interrupted", CALL);
+    return MIMO_OK;
+}
+
+static void rest(void)
+{
+    const struct timespec time = {0, (long)NAP};
+    (void)nanosleep(&time, NULL); /* a signal may end it early */
+}
+
+static mimo_status run_round(mimo_survivors *it, const mimo_comm *ended,
+                             const mimo_survivors_carrier *carrier)
+{
+    int64_t bytes = mimo_survivors_message_bytes(ended->size);
+    for (;;) {
+        int64_t now = mimo_now();
+        while (carrier->receive(carrier->mail.context, it->inbox, bytes))
+            mimo_survivors_receive(it->rule, now, it->inbox, &carrier->mail);
+        look_at_processes(it, ended, now);
+        if (mimo_survivors_has_ended(mimo_survivors_step(it->rule, mimo_now(), &carrier->mail)))
+            return MIMO_OK;
+        MIMO_TRY(check_interrupted(it, ended->family, now));
+        rest();
+    }
+}
+
+mimo_status mimo_survivors_agree(mimo_survivors_terms *terms, mimo_comm *ended,
+                                 const mimo_survivors_carrier *carrier)
+{
+    MIMO_TRY(prepare(ended));
+    mimo_survivors *it = ended->survivors;
+    mimo_survivors_rule *rule = it->rule;
+    int64_t now = mimo_now();
+    it->asked = now;
+    look_at_processes(it, ended, now);
+    mimo_survivors_begin(rule, now, terms->limit, terms->least, &carrier->mail);
+    MIMO_TRY(run_round(it, ended, carrier));
+    if (rule->phase != MIMO_SURVIVORS_GO)
+        return explain(ended, rule);
+    terms->ranks = it->ranks;
+    terms->count = 0;
+    terms->round = rule->round;
+    terms->generation = ended->family->generation + rule->round;
+    for (int i = 0; i < rule->size; i++)
+        if (mimo_ranks_have(rule->members, i))
+            it->ranks[terms->count++] = i;
+    return MIMO_OK;
+}
