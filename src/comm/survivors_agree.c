@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "comm/recorder.h"
@@ -83,31 +84,42 @@ static void list(char *text, size_t capacity, const mimo_survivors_rule *rule, c
     }
 }
 
-/* "; rank 2 is gone; no sign of ranks 3, 5" of the missing ranks. The set is spent. */
-static void write_missing(char *text, size_t capacity, mimo_survivors_rule *rule)
+/* Append "; rank 2 is gone", where `set` has a rank. */
+static void append(char *text, size_t capacity, const mimo_survivors_rule *rule,
+                   const uint64_t *set, const char *before, const char *behind)
 {
     char names[NAMES_TEXT];
-    size_t used = 0;
+    size_t used = strlen(text);
+    if (mimo_ranks_count(set, rule->words) == 0)
+        return;
+    list(names, sizeof names, rule, set);
+    snprintf(text + used, capacity - used, "; %s%s%s", before, names, behind);
+}
+
+/* "; rank 2 is gone; rank 1 gave up; no sign of ranks 3, 5" of the missing ranks. Sets that the
+ * end of a round frees are used. What stays in `missing` are silent ranks. */
+static void write_missing(char *text, size_t capacity, mimo_survivors_rule *rule)
+{
+    uint64_t *silent = rule->missing, *dead = rule->accepted, *left = rule->ready;
     text[0] = '\0';
-    uint64_t *silent = rule->missing, *dead = rule->accepted; /* which the end of a round frees */
+    memset(left, 0, (size_t)rule->words * sizeof *left);
+    for (int i = 0; i < rule->size; i++)
+        if (rule->rounds[i] > rule->round)
+            mimo_ranks_add(left, i);
     for (int i = 0; i < rule->words; i++) {
         dead[i] = silent[i] & rule->gone[i];
-        silent[i] &= ~rule->gone[i];
+        left[i] &= silent[i] & ~rule->gone[i];
+        silent[i] &= ~(rule->gone[i] | left[i]);
     }
-    int count = mimo_ranks_count(dead, rule->words);
-    if (count > 0) {
-        list(names, sizeof names, rule, dead);
-        used = (size_t)snprintf(text, capacity, "; %s %s gone", names, count == 1 ? "is" : "are");
-    }
-    if (mimo_ranks_count(silent, rule->words) > 0) {
-        list(names, sizeof names, rule, silent);
-        snprintf(text + used, capacity - used, "; no sign of %s", names);
-    }
+    append(text, capacity, rule, dead, "",
+           mimo_ranks_count(dead, rule->words) == 1 ? " is gone" : " are gone");
+    append(text, capacity, rule, left, "", " gave up");
+    append(text, capacity, rule, silent, "no sign of ", "");
 }
 
 static mimo_status explain(const mimo_comm *ended, mimo_survivors_rule *rule)
 {
-    char names[NAMES_TEXT], missing[2 * NAMES_TEXT + 64];
+    char names[NAMES_TEXT], missing[3 * NAMES_TEXT + 64];
     int64_t generation = ended->family->generation + rule->round;
     int64_t waited = (mimo_now() - rule->began) / MILLISECOND;
     if (rule->phase == MIMO_SURVIVORS_OUT) {
@@ -119,7 +131,7 @@ static mimo_status explain(const mimo_comm *ended, mimo_survivors_rule *rule)
     int here = mimo_ranks_count(rule->here, rule->words);
     bool few = rule->phase == MIMO_SURVIVORS_TOO_FEW;
     write_missing(missing, sizeof missing, rule);
-    bool for_good = few && mimo_ranks_count(rule->missing, rule->words) == 0;
+    bool for_good = mimo_ranks_count(rule->missing, rule->words) == 0; /* all of them are gone */
     if (few)
         return mimo_fail(for_good ? MIMO_ERR_STATE : MIMO_ERR_TIMEOUT,
                          "%s: %d of %d ranks are left after %" PRId64 " ms, and at least %" PRId64
