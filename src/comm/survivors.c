@@ -6,6 +6,7 @@
 #include "comm/calls.h"
 #include "comm/survivors_agree.h"
 #include "core/descriptor.h"
+#include "core/memory.h"
 #include "device/profile.h"
 
 MIMO_DEFINE_INIT(mimo_survivors_desc, MIMO_SURVIVORS_DESC_INIT)
@@ -80,11 +81,14 @@ mimo_status mimo_comm_survivors(mimo_comm **out, mimo_comm *ended, const mimo_su
         MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "survivors"));
     MIMO_TRY(check_ended(ended));
     MIMO_TRY(read_terms(&terms, ended, &desc));
-    MIMO_TRY(ended->backend->survivors(&made, ended, &terms));
-    for (int i = 0; i < terms.count && desc.ranks; i++)
+    MIMO_TRY(mimo_reserve(&terms.ranks, ended->size, sizeof *terms.ranks));
+    mimo_status status = ended->backend->survivors(&made, ended, &terms);
+    if (status == MIMO_OK)
+        *out = made;
+    for (int i = 0; status == MIMO_OK && i < terms.count && desc.ranks; i++)
         desc.ranks[i] = terms.ranks[i];
-    *out = made;
-    return MIMO_OK;
+    mimo_release(terms.ranks);
+    return status;
 }
 
 int64_t mimo_comm_generation(const mimo_comm *comm)

@@ -22,7 +22,6 @@ static const int64_t QUESTION_GAP = 50000000;
 struct mimo_survivors {
     mimo_survivors_rule *rule;
     int *family_ranks; /* of the ranks of the communicator */
-    int *ranks;        /* the decision */
     mimo_survivors_message *inbox;
     int64_t looked, asked; /* at processes, and the caller's `interrupted`: mimo_now */
 };
@@ -35,7 +34,6 @@ void mimo_survivors_release(mimo_survivors *it)
         return;
     mimo_survivors_rule_destroy(it->rule);
     mimo_release(it->family_ranks);
-    mimo_release(it->ranks);
     mimo_release(it->inbox);
     mimo_release(it);
 }
@@ -44,7 +42,6 @@ static mimo_status fill(mimo_survivors *made, const mimo_comm *ended)
 {
     int size = ended->size;
     MIMO_TRY(mimo_survivors_rule_create(&made->rule, ended->rank, size));
-    MIMO_TRY(mimo_reserve(&made->ranks, size, sizeof *made->ranks));
     MIMO_TRY(mimo_reserve(&made->family_ranks, size, sizeof *made->family_ranks));
     MIMO_TRY(mimo_reserve(&made->inbox, mimo_survivors_message_bytes(size), 1));
     ended->backend->family_ranks(ended, made->family_ranks);
@@ -67,13 +64,12 @@ static mimo_status prepare(mimo_comm *ended)
 
 /* -------------------------------------- sentences ----------------------------------- */
 
-/* "ranks 0, 1, 3", as far as they fit. */
-static void list(char *text, size_t capacity, const mimo_survivors_rule *rule, const uint64_t *set)
+void mimo_survivors_write_ranks(char *text, size_t capacity, const uint64_t *set, int size)
 {
     enum { LONGEST_RANK = 16 };
-    int count = mimo_ranks_count(set, rule->words), listed = 0;
+    int count = mimo_ranks_count(set, mimo_survivors_words(size)), listed = 0;
     size_t used = (size_t)snprintf(text, capacity, "%s ", count == 1 ? "rank" : "ranks");
-    for (int i = 0; i < rule->size; i++) {
+    for (int i = 0; i < size; i++) {
         if (!mimo_ranks_have(set, i))
             continue;
         if (used + 2 * LONGEST_RANK >= capacity) {
@@ -92,7 +88,7 @@ static void append(char *text, size_t capacity, const mimo_survivors_rule *rule,
     size_t used = strlen(text);
     if (mimo_ranks_count(set, rule->words) == 0)
         return;
-    list(names, sizeof names, rule, set);
+    mimo_survivors_write_ranks(names, sizeof names, set, rule->size);
     snprintf(text + used, capacity - used, "; %s%s%s", before, names, behind);
 }
 
@@ -123,7 +119,7 @@ static mimo_status explain(const mimo_comm *ended, mimo_survivors_rule *rule)
     int64_t generation = ended->family->generation + rule->round;
     int64_t waited = (mimo_now() - rule->began) / MILLISECOND;
     if (rule->phase == MIMO_SURVIVORS_OUT) {
-        list(names, sizeof names, rule, rule->members);
+        mimo_survivors_write_ranks(names, sizeof names, rule->members, rule->size);
         return mimo_fail(MIMO_ERR_ABORTED,
                          "%s: %s went on without this one, rank %d, as generation %" PRId64, CALL,
                          names, rule->rank, ended->family->generation + rule->without_round);
@@ -202,12 +198,11 @@ mimo_status mimo_survivors_agree(mimo_survivors_terms *terms, mimo_comm *ended,
     MIMO_TRY(run_round(it, ended, carrier));
     if (rule->phase != MIMO_SURVIVORS_GO)
         return explain(ended, rule);
-    terms->ranks = it->ranks;
     terms->count = 0;
     terms->round = rule->round;
     terms->generation = ended->family->generation + rule->round;
     for (int i = 0; i < rule->size; i++)
         if (mimo_ranks_have(rule->members, i))
-            it->ranks[terms->count++] = i;
+            terms->ranks[terms->count++] = i;
     return MIMO_OK;
 }

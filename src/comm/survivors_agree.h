@@ -20,7 +20,7 @@ typedef struct mimo_survivors_terms {
     mimo_comm_desc common;
     const mimo_bootstrap *bootstrap; /* NULL: none was given */
     /* The decision. */
-    int *ranks; /* ranks[count], ascending: of the communicator that ended */
+    int *ranks; /* ranks[count], ascending: of the communicator that ended; it has space for all */
     int count;
     int64_t round, generation; /* attempts of this communicator so far; of all of its past */
 } mimo_survivors_terms;
@@ -37,5 +37,8 @@ MIMO_BACKEND_API mimo_status mimo_survivors_agree(mimo_survivors_terms *terms, m
                                                   const mimo_survivors_carrier *carrier);
 
 void mimo_survivors_release(mimo_survivors *it); /* NULL is fine */
+
+/* Write a set of `size` ranks in words, "ranks 0, 1, 3", as far as they fit. */
+void mimo_survivors_write_ranks(char *text, size_t capacity, const uint64_t *set, int size);
 
 #endif

@@ -191,12 +191,13 @@ typedef struct holdings {
     int files, shared;
 } holdings;
 
-static int entries_of(const char *path)
+/* Whose names have these words. */
+static int entries_of(const char *path, const char *words)
 {
     int count = 0;
     DIR *folder = opendir(path);
-    while (folder && readdir(folder))
-        count++;
+    for (const struct dirent *it; folder && (it = readdir(folder));)
+        count += strstr(it->d_name, words) != NULL;
     if (folder)
         closedir(folder);
     return count;
@@ -204,7 +205,9 @@ static int entries_of(const char *path)
 
 static holdings held(void)
 {
-    holdings now = {0, entries_of("/proc/self/fd"), entries_of("/dev/shm")};
+    char own[32];
+    snprintf(own, sizeof own, "-%ld-", (long)getpid()); /* in the names of shared memory */
+    holdings now = {0, entries_of("/proc/self/fd", ""), entries_of("/dev/shm", own)};
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33) && !defined(__SANITIZE_ADDRESS__)
     struct mallinfo2 info = mallinfo2();
     now.heap = (long)(info.uordblks + info.hblkhd);
