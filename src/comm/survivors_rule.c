@@ -52,6 +52,8 @@ mimo_status mimo_survivors_rule_create(mimo_survivors_rule **out, int rank, int 
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     mimo_status status = mimo_reserve(&made->rounds, size, sizeof *made->rounds);
     if (status == MIMO_OK)
+        status = mimo_reserve(&made->leasts, size, sizeof *made->leasts);
+    if (status == MIMO_OK)
         status = mimo_reserve(&sets, (int64_t)SETS * words, sizeof *sets);
     made->here = sets;
     if (status == MIMO_OK)
@@ -76,6 +78,7 @@ void mimo_survivors_rule_destroy(mimo_survivors_rule *rule)
     if (!rule)
         return;
     mimo_release(rule->rounds);
+    mimo_release(rule->leasts);
     mimo_release(rule->here);
     mimo_release(rule->draft);
     mimo_release(rule);
@@ -89,7 +92,7 @@ static const mimo_survivors_message *write(mimo_survivors_rule *rule, mimo_survi
     it->kind = (int32_t)kind;
     it->from = rule->rank;
     it->round = rule->round;
-    it->least = rule->own_least;
+    it->least = rule->leasts[rule->rank];
     copy(rule, it->members, rule->members);
     return it;
 }
@@ -121,8 +124,7 @@ void mimo_survivors_begin(mimo_survivors_rule *rule, int64_t now, int64_t limit,
     rule->phase = MIMO_SURVIVORS_GATHERING;
     rule->limit = limit;
     rule->began = now;
-    rule->own_least = least;
-    rule->least = rule->least > least ? rule->least : least;
+    rule->leasts[rule->rank] = least;
     rule->committed = false;
     uint64_t *const of_a_round[] = {rule->members, rule->accepted, rule->ready, rule->missing};
     for (int i = 0; i < (int)(sizeof of_a_round / sizeof of_a_round[0]); i++)
@@ -134,10 +136,10 @@ void mimo_survivors_begin(mimo_survivors_rule *rule, int64_t now, int64_t limit,
 static void receive_here(mimo_survivors_rule *rule, int64_t now,
                          const mimo_survivors_message *message, const mimo_survivors_mail *mail)
 {
-    if (message->round > rule->rounds[message->from])
+    if (message->round > rule->rounds[message->from]) {
         rule->rounds[message->from] = message->round;
-    if (message->least > rule->least && message->least <= rule->size)
-        rule->least = message->least;
+        rule->leasts[message->from] = message->least;
+    }
     if (rule->phase == MIMO_SURVIVORS_GATHERING && rule->round > 0 &&
         message->round > rule->round) {
         rule->round = message->round;
@@ -214,9 +216,14 @@ void mimo_survivors_note_gone(mimo_survivors_rule *rule, int rank)
 static void find_here(mimo_survivors_rule *rule)
 {
     clear(rule, rule->here);
-    for (int i = 0; i < rule->size; i++)
-        if (rule->rounds[i] == rule->round && !mimo_ranks_have(rule->gone, i))
-            mimo_ranks_add(rule->here, i);
+    rule->least = 0;
+    for (int i = 0; i < rule->size; i++) {
+        if (rule->rounds[i] != rule->round || mimo_ranks_have(rule->gone, i))
+            continue;
+        mimo_ranks_add(rule->here, i);
+        if (rule->leasts[i] > rule->least)
+            rule->least = rule->leasts[i];
+    }
 }
 
 /* Nothing else can come: all others are here, or gone. */

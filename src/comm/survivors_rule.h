@@ -58,14 +58,15 @@ typedef enum mimo_survivors_phase {
 
 typedef struct mimo_survivors_rule {
     int rank, size, words; /* of the communicator that ended; words of a set of ranks */
-    int64_t least, own_least;
-    int64_t round; /* of this rank's last attempt; 0: none yet */
+    int64_t least;         /* that those that are here want; known once the round has ended */
+    int64_t round;         /* of this rank's last attempt; 0: none yet */
     mimo_survivors_phase phase;
     int64_t limit;        /* nanoseconds */
     int64_t began, since; /* when this rank began the round, and saw a proposal: nanoseconds */
     int proposer;
     bool committed;
     int64_t *rounds; /* rounds[size]: the last one that each rank is known to take part in */
+    int64_t *leasts; /* leasts[size]: what each wants there */
     /* Sets of ranks. */
     uint64_t *here, *gone, *members, *accepted, *ready, *missing;
     uint64_t *without; /* who went on without this rank, in round `without_round`; 0: nobody */
@@ -94,7 +95,7 @@ mimo_status mimo_survivors_rule_create(mimo_survivors_rule **out, int rank, int 
 void mimo_survivors_rule_destroy(mimo_survivors_rule *rule); /* NULL is fine */
 
 /* Begin a round at `now`. least: ranks that have to be left, 1 <= least <= size; where ranks want
- * different numbers the largest counts. Ranks that are not there any more were noted. */
+ * different numbers the largest counts. Processes that are known to be gone were noted before. */
 void mimo_survivors_begin(mimo_survivors_rule *rule, int64_t now, int64_t limit, int least,
                           const mimo_survivors_mail *mail);
 
