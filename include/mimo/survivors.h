@@ -11,6 +11,8 @@
  *     mimo_comm_destroy(comm);
  *     comm = left;                                  make grids and bridges anew, load, go on
  *
+ * After MIMO_ERR_COMM a family on MPI lives on: mimo_comm_abort ends it, on all ranks.
+ *
  * The processes stay. Nothing of the ended family is used again, and its objects are destroyed as
  * after any end.
  */
@@ -47,8 +49,8 @@ MIMO_API void mimo_survivors_desc_init(mimo_survivors_desc *out, size_t size);
  * Make a communicator of the ranks of `ended` that are left. They have the order that they had.
  * `ended` is any communicator of a family that has ended on this rank; `desc` may be NULL.
  * Collective over the ranks that are left, and it waits for those that come late: up to half of
- * timeout_ms, unless this host sees that they are gone. All calls end within twice timeout_ms. It
- * has a family of its own, on which the deadline and all else is as it was.
+ * timeout_ms, unless this host sees that they are gone. All calls end within four times timeout_ms.
+ * The new communicator has a family of its own, on which the deadline and all else is as it was.
  *
  * One decision is taken. A rank takes part in one at a time, and more than half have to. So two
  * groups of ranks that can't hear each other never both go on, except where `least` allows that. A
@@ -61,10 +63,10 @@ MIMO_API void mimo_survivors_desc_init(mimo_survivors_desc *out, size_t size);
  *
  * On MPI the ranks agree by messages on the ended communicator, and MPI_Comm_create_group makes the
  * new one. That waits inside MPI, as MPI_Comm_split does ("Deadlines" in <mimo/comm.h>): where a
- * rank is killed between its last message and the end of MPI_Comm_create_group, less than a
- * millisecond, the others stay there, and only who started them can end them. mpirun ends all ranks
- * when one dies, unless it was started with --enable-recovery. A rank that has no memory for the
- * new communicator gets MIMO_ERR_MEMORY alone, and is missing there.
+ * rank is killed (or stopped) between its last message and the end of MPI_Comm_create_group, less
+ * than a millisecond, the others stay there, and only who started them can end them. mpirun ends
+ * all ranks when one dies, unless it was started with --enable-recovery. A rank that has no memory
+ * for the new communicator gets MIMO_ERR_MEMORY alone, and is missing there.
  *
  * On NCCL the library knows nothing of who is left: `bootstrap` is over these ranks, in their old
  * order, and its allgather has the time limit. The rest is mimo_comm_create_nccl, with the settings

@@ -123,7 +123,7 @@ void mimo_survivors_begin(mimo_survivors_rule *rule, int64_t now, int64_t limit,
             rule->round = rule->rounds[i];
     rule->phase = MIMO_SURVIVORS_GATHERING;
     rule->limit = limit;
-    rule->began = now;
+    rule->entered = rule->began = now;
     rule->leasts[rule->rank] = least;
     rule->committed = false;
     uint64_t *const of_a_round[] = {rule->members, rule->accepted, rule->ready, rule->missing};
@@ -272,7 +272,7 @@ static void gather(mimo_survivors_rule *rule, int64_t now, const mimo_survivors_
         rule->since = now;
         rule->proposer = rule->rank;
         send_to(rule, rule->members, MIMO_SURVIVORS_PROPOSE, mail);
-    } else if (now - rule->began >= rule->limit) {
+    } else if (now - rule->began >= rule->limit || now - rule->entered >= 2 * rule->limit) {
         give_up(rule, NULL, rule->here);
         mimo_ranks_add(rule->missing, first_of(rule->here, rule->words));
     }

@@ -15,10 +15,11 @@
  * further round, two decisions have no rank in common. Where a decision needs more than half of the
  * ranks there is at most one.
  *
- * Times. A rank gives a round up after `limit`. Half of that is for ranks that come late. From a
- * proposal on each rank counts anew, in parts of limit / 4: acceptances count within half a part,
- * a rank says READY within one, and waits for the others' for two. So a rank that was stopped says
- * READY only while nobody has given up yet.
+ * Times. A rank gives a round up after `limit`. Half of that is for ranks that come late. Where it
+ * joins a later round meanwhile it waits for twice the limit at most. From a proposal on each rank
+ * counts anew, in parts of limit / 4: acceptances count within half a part, a rank says READY
+ * within one, and waits for the others' for two. So a rank that was stopped says READY only while
+ * nobody has given up yet, if messages take less than half a part.
  */
 #ifndef MIMO_COMM_SURVIVORS_RULE_H
 #define MIMO_COMM_SURVIVORS_RULE_H
@@ -62,6 +63,7 @@ typedef struct mimo_survivors_rule {
     int64_t round;         /* of this rank's last attempt; 0: none yet */
     mimo_survivors_phase phase;
     int64_t limit;        /* nanoseconds */
+    int64_t entered;      /* when this rank began its attempt, which may join later rounds */
     int64_t began, since; /* when this rank began the round, and saw a proposal: nanoseconds */
     int proposer;
     bool committed;

@@ -314,6 +314,95 @@ Test(survivors, a_second_death_at_each_message)
     }
 }
 
+/* ------------------------------ one rank, and what it is told ------------------------------ */
+
+typedef struct told {
+    mimo_survivors_rule *rule; /* of rank 2 of 3 */
+    int sent[MIMO_SURVIVORS_READY + 1];
+} told;
+
+static void count_sent(void *context, int to, const mimo_survivors_message *message)
+{
+    (void)to;
+    ((told *)context)->sent[message->kind]++;
+}
+
+static void tell(told *it, mimo_survivors_kind kind, int from, int64_t round, uint64_t members)
+{
+    const mimo_survivors_mail mail = {count_sent, it};
+    mimo_survivors_message *message;
+    cr_assert_eq(mimo_reserve(&message, mimo_survivors_message_bytes(3), 1), MIMO_OK);
+    message->kind = (int32_t)kind;
+    message->from = from;
+    message->round = round;
+    message->least = 2;
+    message->members[0] = members;
+    mimo_survivors_receive(it->rule, 1, message, &mail);
+    mimo_release(message);
+}
+
+static void begin_telling(told *it)
+{
+    const mimo_survivors_mail mail = {count_sent, it};
+    memset(it, 0, sizeof *it);
+    cr_assert_eq(mimo_survivors_rule_create(&it->rule, 2, 3), MIMO_OK);
+    mimo_survivors_begin(it->rule, 1, LIMIT, 2, &mail);
+}
+
+static mimo_survivors_phase step_at(told *it, int64_t now)
+{
+    const mimo_survivors_mail mail = {count_sent, it};
+    return mimo_survivors_step(it->rule, now, &mail);
+}
+
+/* Ranks that have not heard of each other both propose. */
+Test(survivors, one_proposal_is_accepted_in_a_round)
+{
+    told it;
+    begin_telling(&it);
+    tell(&it, MIMO_SURVIVORS_PROPOSE, 0, 1, 5);
+    tell(&it, MIMO_SURVIVORS_PROPOSE, 1, 1, 6);
+    cr_assert_eq(it.sent[MIMO_SURVIVORS_ACCEPT], 1);
+    tell(&it, MIMO_SURVIVORS_COMMIT, 1, 1, 6);
+    cr_assert_eq(step_at(&it, 2), MIMO_SURVIVORS_ACCEPTED);
+    tell(&it, MIMO_SURVIVORS_READY, 1, 1, 6);
+    cr_assert_eq(step_at(&it, 3), MIMO_SURVIVORS_ACCEPTED);
+    tell(&it, MIMO_SURVIVORS_COMMIT, 0, 1, 5);
+    cr_assert_eq(step_at(&it, 4), MIMO_SURVIVORS_COMMITTED);
+    tell(&it, MIMO_SURVIVORS_READY, 0, 1, 5);
+    cr_assert_eq(step_at(&it, 5), MIMO_SURVIVORS_GO);
+    cr_assert_eq(it.rule->members[0], 5);
+    mimo_survivors_rule_destroy(it.rule);
+}
+
+/* A round that left this rank out has failed meanwhile: it takes part in the next one. */
+Test(survivors, a_failed_round_leaves_nobody_out)
+{
+    told it;
+    begin_telling(&it);
+    tell(&it, MIMO_SURVIVORS_READY, 0, 1, 3);
+    tell(&it, MIMO_SURVIVORS_HERE, 0, 2, 0);
+    cr_assert_eq(step_at(&it, 2), MIMO_SURVIVORS_GATHERING);
+    cr_assert_eq(it.rule->round, 2);
+    tell(&it, MIMO_SURVIVORS_READY, 1, 2, 3);
+    cr_assert_eq(step_at(&it, 3), MIMO_SURVIVORS_OUT);
+    mimo_survivors_rule_destroy(it.rule);
+}
+
+/* A rank that was stopped after it had accepted does not hold the others to it. */
+Test(survivors, no_rank_is_ready_too_late)
+{
+    told it;
+    begin_telling(&it);
+    tell(&it, MIMO_SURVIVORS_PROPOSE, 0, 1, 5);
+    tell(&it, MIMO_SURVIVORS_COMMIT, 0, 1, 5);
+    cr_assert_eq(step_at(&it, 2 + LIMIT / 4), MIMO_SURVIVORS_GIVEN_UP);
+    cr_assert_eq(it.sent[MIMO_SURVIVORS_READY], 0);
+    mimo_survivors_rule_destroy(it.rule);
+}
+
+/* -------------------------------------- anything ----------------------------------- */
+
 static void trouble(world *it)
 {
     for (int r = 0; r < it->size; r++) {
