@@ -76,7 +76,7 @@ MIMO_API void mimo_survivors_desc_init(mimo_survivors_desc *out, size_t size);
  * lives, or was forgotten; fewer than `least` are left, and all others are gone), MIMO_ERR_ABORTED
  * (the others went on without this rank; `interrupted` ended the wait), MIMO_ERR_ARGUMENT (this
  * rank alone; least outside [0, ranks], timeout_ms outside [0, MIMO_DEADLINE_MOST], no bootstrap on
- * NCCL), MIMO_ERR_MISMATCH (NCCL: the bootstrap has another order), MIMO_ERR_UNSUPPORTED,
+ * NCCL), MIMO_ERR_MISMATCH (NCCL: the bootstrap has another order),
  * MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_survivors(mimo_comm **out, mimo_comm *ended,

@@ -273,7 +273,7 @@ typedef struct mimo_comm_backend {
                         size_t capacity);
     /* The family of `ended` has ended. Agree who is left, and make a family of these. Blocking;
      * collective over those that are left, under the limit of the terms. On success the terms'
-     * decision is filled. NULL: the backend has nothing of the kind. */
+     * decision is filled. */
     mimo_status (*survivors)(mimo_comm **out, mimo_comm *ended, struct mimo_survivors_terms *terms);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);

@@ -63,9 +63,6 @@ static mimo_status check_ended(const mimo_comm *ended)
                "%s: the communicator's family has not ended", CALL);
     MIMO_CHECK(!mimo_family_is_forgotten(family), MIMO_ERR_STATE,
                "%s: the communicator's family was forgotten", CALL);
-    MIMO_CHECK(family->backend->survivors, MIMO_ERR_UNSUPPORTED,
-               "%s: backend '%s' can't make a communicator of the ranks that are left", CALL,
-               family->backend->name);
     return MIMO_OK;
 }
 

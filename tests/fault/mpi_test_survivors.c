@@ -74,9 +74,20 @@ MPI_TEST(survivors, after_each_end)
     }
 }
 
+static void expect_bad_common(mimo_comm *ended)
+{
+    mimo_comm *made = NULL;
+    mimo_comm_desc common = MIMO_COMM_DESC_INIT;
+    mimo_survivors_desc desc = MIMO_SURVIVORS_DESC_INIT;
+    common.size = 12;
+    desc.common = &common;
+    MPI_EXPECT_STATUS(mimo_comm_survivors(&made, ended, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("communicator: the descriptor's size is 12");
+}
+
 MPI_TEST(survivors, refusals)
 {
-    mimo_comm *comm = mpi_test_comm_new(), *made = NULL;
+    mimo_comm *comm = mpi_test_comm_new(), *made = NULL, *part = NULL;
     mimo_survivors_desc desc = MIMO_SURVIVORS_DESC_INIT;
     MPI_EXPECT_STATUS(mimo_comm_survivors(&made, NULL, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("ended is NULL");
@@ -93,10 +104,43 @@ MPI_TEST(survivors, refusals)
     MPI_EXPECT_SENTENCE("timeout_ms -1 is not in");
     desc.size = 1000;
     MPI_EXPECT_STATUS(mimo_comm_survivors(&made, comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("survivors: the descriptor's size is 1000");
+    expect_bad_common(comm);
     MPI_EXPECT(!made, "a communicator in spite of an error");
     MPI_EXPECT_OK(go_on(&made, comm, 0, NULL)); /* all is as it was */
     mimo_comm_destroy(comm);
+    MPI_EXPECT_OK(mimo_comm_split(&part, made, 0, 0));
     mimo_comm_forget(made);
+    MPI_EXPECT_STATUS(mimo_comm_survivors(&made, part, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("family was forgotten");
+    mimo_comm_destroy(part);
+}
+
+/* Not before it is told to: creation may take its time. */
+static int interrupts(void *context)
+{
+    int *asked = context;
+    return *asked < 0 ? 0 : ++*asked;
+}
+
+/* The caller ends the wait for ranks that do not come. */
+MPI_TEST(survivors, an_interrupt)
+{
+    int asked = -1;
+    mimo_comm *comm, *made = NULL;
+    mimo_comm_desc common = MIMO_COMM_DESC_INIT;
+    common.interrupted = interrupts;
+    common.context = &asked;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &common));
+    end_family(comm, false);
+    asked = 0;
+    if (mpi_test_rank() != LATE) {
+        MPI_EXPECT_STATUS(go_on(&made, comm, 4, NULL), MIMO_ERR_ABORTED);
+        MPI_EXPECT_SENTENCE("mimo_comm_survivors: its wait was interrupted");
+        MPI_EXPECT(asked > 0, "nobody asked");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_comm_destroy(comm);
 }
 
 /* A rank that lives and does not come: the others give up, and go on once it has come. */
