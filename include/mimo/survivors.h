@@ -63,10 +63,11 @@ MIMO_API void mimo_survivors_desc_init(mimo_survivors_desc *out, size_t size);
  *
  * On MPI the ranks agree by messages on the ended communicator, and MPI_Comm_create_group makes the
  * new one. That waits inside MPI, as MPI_Comm_split does ("Deadlines" in <mimo/comm.h>): where a
- * rank is killed (or stopped) between its last message and the end of MPI_Comm_create_group, less
- * than a millisecond, the others stay there, and only who started them can end them. mpirun ends
- * all ranks when one dies, unless it was started with --enable-recovery. A rank that has no memory
- * for the new communicator gets MIMO_ERR_MEMORY alone, and is missing there.
+ * rank is killed (or stopped) between its last message and the end of MPI_Comm_create_group (some
+ * 0.3 ms with 8 ranks of a host, longer where others use its cores), the others stay there. Only
+ * who started them can end them. mpirun ends all ranks when one dies, unless it was started with
+ * --enable-recovery. A rank that has no memory for the new communicator gets MIMO_ERR_MEMORY alone,
+ * and is missing there.
  *
  * On NCCL the library knows nothing of who is left: `bootstrap` is over these ranks, in their old
  * order, and its allgather has the time limit. The rest is mimo_comm_create_nccl, with the settings

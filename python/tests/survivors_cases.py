@@ -34,12 +34,12 @@ def a_rank_that_does_not_come(comm):
     gather(None)
     ended.abort("each rank for itself")
     if comm.rank != 2:
-        error = raises(mb.DeadlineError, "no sign of rank 2", ended.survivors, least=4, timeout_ms=400)
+        error = raises(mb.DeadlineError, "no sign of rank 2", ended.survivors, least=4, timeout_ms=1500)
         assert "3 of 4 ranks are left" in str(error)
     raises(mb.ArgumentError, "least 5 is not in", ended.survivors, least=5)
     gather(None)
     if comm.rank != 2:
-        made = ended.survivors(timeout_ms=400)
+        made = ended.survivors(timeout_ms=1500)
         assert made.old_ranks == (0, 1, 3) and made.old_ranks[made.rank] == comm.rank
         made.barrier()
         made.forget()
