@@ -153,9 +153,11 @@ static void look_at_processes(mimo_survivors *it, const mimo_comm *ended, int64_
             mimo_survivors_note_gone(rule, i);
 }
 
+/* A rank that has said READY does not leave: the others would wait for it in what follows. */
 static mimo_status check_interrupted(mimo_survivors *it, const mimo_family *family, int64_t now)
 {
-    if (!family->interrupted || now - it->asked < QUESTION_GAP)
+    bool promised = it->rule->phase == MIMO_SURVIVORS_COMMITTED;
+    if (!family->interrupted || promised || now - it->asked < QUESTION_GAP)
         return MIMO_OK;
     it->asked = now;
     MIMO_CHECK(family->interrupted(family->context) == 0, MIMO_ERR_ABORTED,
