@@ -108,6 +108,8 @@ mimo_status mimo_recorder_meet(mimo_family *family, const mimo_ring_identity *al
     mimo_recorder *it = family->recorder;
     int near = 0;
     mimo_ring_join(it->ring, all);
+    mimo_release(it->members); /* of those that go on after an end, the processes were known */
+    it->members = NULL;
     MIMO_TRY(mimo_duplicate(&it->members, all, it->size, sizeof *all));
     for (int r = 0; r < it->size; r++)
         near += r != it->rank && is_near(it, &all[r]);

@@ -662,6 +662,8 @@ static mimo_status make_of_survivors(mpi_comm **out, mimo_ring_identity **all, m
         rank++;
     mimo_status local = first_create(out, rank, terms->count, &terms->common);
     if (local == MIMO_OK)
+        local = mimo_survivors_introduce(&(*out)->base, &ended->base, terms);
+    if (local == MIMO_OK)
         local = prepare_settling(*out, all);
     mimo_status made = mimo_mpi_survivor_group(&handle, ended->handle, terms);
     if (made == MIMO_OK && *out)
