@@ -86,6 +86,11 @@ class mimo_bootstrap(Structure):
                 ("context", c_void_p)]
 
 
+class mimo_survivors_desc(Structure):
+    _fields_ = [("size", c_size_t), ("least", c_int), ("timeout_ms", c_int), ("common", POINTER(mimo_comm_desc)),
+                ("bootstrap", POINTER(mimo_bootstrap)), ("ranks", POINTER(c_int))]
+
+
 class mimo_nccl_desc(Structure):
     _fields_ = [("size", c_size_t), ("device", c_int), ("common", POINTER(mimo_comm_desc)),
                 ("min_ctas", c_int), ("max_ctas", c_int), ("blocking", c_int),
@@ -254,6 +259,8 @@ PROTOTYPES = {
     "mimo_comm_state": "i:p",
     "mimo_comm_verdict": "S:pp",
     "mimo_comm_synchronize": "S:pp",
+    "mimo_comm_survivors": "S:ppp",
+    "mimo_comm_generation": "l:p",
 
     "mimo_grid_create_text": "S:psl",
     "mimo_grid_set_copies": "S:ps",
@@ -357,7 +364,7 @@ MPI_PROTOTYPES = {
     "mimo_comm_create_mpi": "S:ppp",
 }
 # Structures that begin with a size, and start from mimo_x_init.
-SIZED = (mimo_comm_desc, mimo_verdict, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
+SIZED = (mimo_comm_desc, mimo_verdict, mimo_bootstrap, mimo_survivors_desc, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
          mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_update_desc, mimo_balance_desc, mimo_balance_report,
          mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,

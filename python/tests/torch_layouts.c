@@ -99,6 +99,13 @@ static void print_communicators(void)
     FIELD(mimo_bootstrap, ranks);
     FIELD(mimo_bootstrap, allgather);
     FIELD(mimo_bootstrap, context);
+    STRUCT(mimo_survivors_desc);
+    FIELD(mimo_survivors_desc, size);
+    FIELD(mimo_survivors_desc, least);
+    FIELD(mimo_survivors_desc, timeout_ms);
+    FIELD(mimo_survivors_desc, common);
+    FIELD(mimo_survivors_desc, bootstrap);
+    FIELD(mimo_survivors_desc, ranks);
 #ifdef WITH_NCCL
     STRUCT(mimo_nccl_desc);
     FIELD(mimo_nccl_desc, size);

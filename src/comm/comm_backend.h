@@ -38,6 +38,10 @@ struct mimo_expert_shape;
 struct mimo_route_call;
 struct mimo_expert_move;
 
+/* Of survivors_agree.h. */
+struct mimo_survivors;
+struct mimo_survivors_terms;
+
 /* An element-wise combination over the ranks, in place. */
 typedef struct mimo_reduction {
     void *data;
@@ -270,6 +274,10 @@ typedef struct mimo_comm_backend {
      * family's first communicator at the end of the text, or "" where all have. */
     void (*list_silent)(mimo_comm *comm, const mimo_notice *call, int below, char *text,
                         size_t capacity);
+    /* The family of `ended` has ended. Agree who is left, and make a family of these. Blocking;
+     * collective over those that are left, under the limit of the terms. On success the terms'
+     * decision is filled. */
+    mimo_status (*survivors)(mimo_comm **out, mimo_comm *ended, struct mimo_survivors_terms *terms);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);
     /* MIMO_ERR_STATE, with the call's name in the sentence, once the program has ended the
@@ -332,6 +340,7 @@ struct mimo_comm {
     mimo_comm *used_with; /* whose owner uses this one too: a bridge's own communicator is used with
                               the one that the bridge was made from. NULL: none's */
     struct mimo_agreement *agreements; /* that have begun and not ended, oldest first */
+    struct mimo_survivors *survivors;  /* of its recovery; NULL: none was tried */
     mimo_comm
         *words; /* where agreements explain what went wrong; NULL: here. Where operations agree
                          on this communicator, they are in flight beside its other calls */

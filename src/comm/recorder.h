@@ -30,6 +30,7 @@ typedef struct mimo_recorder {
     int rank, size;
     mimo_peer_ring *peers; /* peers[peer_count]: of other ranks of this host, mapped */
     int peer_count;
+    mimo_ring_identity *members; /* members[size]: who runs the ranks; NULL: it is not known */
     mimo_ring_verdict verdict; /* of the family's end */
     bool judged;               /* it has one */
     /* The device lets go of the page of launches. False: a kernel may still write there. NULL: no
@@ -43,6 +44,9 @@ typedef struct mimo_recorder {
  * folder has no room for one, a warning says so. MIMO_ERR_MEMORY. */
 MIMO_BACKEND_API mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size);
 void mimo_recorder_end(mimo_family *family);
+
+/* What has become of a rank's process, of the family's ranks; unknown where nobody was told. */
+mimo_ring_life mimo_recorder_life(const mimo_family *family, int rank);
 
 /* What the ranks tell each other at creation: who this process is. */
 MIMO_BACKEND_API void mimo_recorder_identity(mimo_ring_identity *out, const mimo_family *family);

@@ -116,7 +116,7 @@ PUBLIC = "include/mimo/"
 HEADERS = {
     "status": CORE, "export": CORE, "log": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
     "version": CORE,
-    "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
+    "buffer": COMM, "comm": COMM, "survivors": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "op": MOVE, "bridge": BRIDGE,
     "gradient": GRADIENT, "transport": COMM, "route": ROUTE, "dispatch": DISPATCH,

@@ -39,6 +39,7 @@ TINY_PEER = "--seq 64 --hidden 8"
 A_CHUNK = r'"chunk_first_us":[^0].*"chunk_whole_us":[^0]'
 LAUNCHES = {
     "ring_bench": [Launch("", "the ring takes", ranks=1), Launch("--json", '"ring_ns":', ranks=1)],
+    "survivors_bench": [Launch("", "abort: 2 ranks go on after", ranks=2), Launch("--json", '"ms":', ranks=2)],
     "plan_bench": [Launch("", "backward"), Launch("--json", '"peers":')],
     "product_bench": [Launch("--only qkv --repeats 1", f"qkv.* {ROWS}"),
                       Launch("--only qkv --repeats 1 --device cuda", f"qkv.* {ROWS}", gpus=1)],
@@ -73,7 +74,7 @@ LAUNCHES = {
                             Launch("--rows 16 --mib 0.01 --repeats 1 --modes graph", "staged is slower in .* of 6", 2, 2, "torch")],
 }
 # A flag that needs what is not everywhere: where it is missing, the flag is in no launch.
-ELSEWHERE = {"torch_bench.py": {"--megatron"}, "pipeline_bench.py": {"--nccl-bench"}}
+ELSEWHERE = {"survivors_bench": {"--kill"}, "torch_bench.py": {"--megatron"}, "pipeline_bench.py": {"--nccl-bench"}}
 # A program without flags of its own: they are the captioner's.
 NO_FLAGS = {"lora_steps.py"}
 

@@ -16,6 +16,7 @@
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
+#include "comm/nccl/nccl_survivors.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
 #include "device/cuda_kernels.h"
@@ -80,6 +81,17 @@ static int64_t fifo_piece(const mimo_comm *comm)
                                                                : MIMO_STAGED_PIECE;
 }
 
+static mimo_status comm_survivors(mimo_comm **out, mimo_comm *base, mimo_survivors_terms *terms)
+{
+    nccl_comm *ended = (nccl_comm *)base;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
+    const mimo_nccl_desc desc = mimo_nccl_survivors_desc(ended->family, &terms->common);
+    MIMO_TRY(mimo_nccl_survivors_meet(terms, ended, &bootstrap));
+    MIMO_TRY(mimo_comm_create_nccl(out, &bootstrap, &desc));
+    (*out)->family->generation = terms->generation;
+    return MIMO_OK;
+}
+
 static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
     .widens_sums = true,
@@ -114,6 +126,7 @@ static const mimo_comm_backend nccl_backend = {
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,
     .end = family_end,
+    .survivors = comm_survivors,
     .release_family = mimo_nccl_family_release,
 };
 

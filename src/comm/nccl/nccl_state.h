@@ -67,6 +67,7 @@ typedef struct nccl_comm {
     nccl_shared_comm *values;
     mimo_free_item *free_requests;
     uint64_t host_calls;         /* so far; the same on all ranks */
+    int64_t recoveries;          /* that were tried */
     mimo_program_pool *programs; /* of its exchanges */
 } nccl_comm;
 
