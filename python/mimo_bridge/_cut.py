@@ -1,0 +1,232 @@
+"""Autograd, cut at the parts of a model: each part of a micro-batch has a graph of its own, and the gradients of its
+weights can come later than those of its inputs.
+
+A plain loop has one graph, and torch decides when each of its nodes runs. Here a part begins at a node that stands
+for its inputs and ends at the gradients that are given to it. Sums have the order of the plain loop: what later parts
+give is added up before a part runs, and enters its graph where its outputs are.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from .errors import ArgumentError
+
+Gradients = list[Tensor | None]
+# The node of a Function that is written in Python computes all gradients at once, and may move rows or add to
+# gradients by itself: it must run once.
+_PythonNode: Any = torch.autograd.function.BackwardCFunction
+
+
+class _Enter(torch.autograd.Function):
+    """The inputs of a part. Its node stands for them and does not keep their memory, as leaves would."""
+
+    @staticmethod
+    def forward(ctx: Any, _anchor: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x.view_as(x) for x in xs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return (None,) * (1 + len(grads))  # torch runs a graph's only root, asked or not
+
+
+_enter: Any = _Enter.apply  # torch does not annotate it
+_ENTERED: Any = getattr(_Enter, "_backward_cls")  # the class of its nodes
+_ANCHOR = torch.empty(0, requires_grad=True, device="cpu")  # so that it has a node
+
+
+class Boundary(NamedTuple):
+    """A node of the graph that has weights, and lies on the way to the inputs."""
+
+    edges: list[GradientEdge]  # where its gradients come in
+    variables: list[Tensor]  # whose gradients it alone gives
+
+
+class Cut:
+    """The graph of one part of one micro-batch.
+
+    apart  gradients of weights come by weights(). Except those that several operations of the part use, whose sum
+           has an order, and those of operations that are written in Python (torch.autograd.Function, custom
+           operators, what was compiled): their gradients come with those of the inputs
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], values: Sequence[Any], apart: bool) -> None:
+        self.name, self._values = name, len(values)
+        self._entered = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
+        inputs = [*values]
+        with torch.enable_grad():
+            opened = _enter(_ANCHOR, *[values[i] for i in self._entered]) if self._entered else ()
+            for i, x in zip(self._entered, opened):
+                inputs[i] = x
+            found = function(*inputs)
+        self._inputs = list(map(_edge_of, opened))
+        # A named tuple, such as a Route, is one value.
+        self._outputs: tuple[Any, ...] | None = tuple(found) if type(found) in (tuple, list) else (found,)
+        self._roots = [_edge_of(y) if isinstance(y, Tensor) and y.requires_grad else None for y in self._outputs]
+        self._later: list[Boundary] = []
+        self._now: list[Node] = []  # accumulating nodes of variables
+        self.variables: list[Tensor] = []  # all that have elements
+        self._survey(apart)
+        self._waiting: list[tuple[Boundary, Sequence[Tensor | None]]] = []
+
+    def take(self) -> tuple[Any, ...]:
+        """The outputs, once: what is handed on is not kept here."""
+        outputs, self._outputs = self._outputs, None
+        assert outputs is not None
+        return outputs
+
+    def _survey(self, apart: bool) -> None:
+        roots = [root for root in self._roots if root is not None]
+        order, shape = _walk(roots, self._inputs[0].node if self._inputs else None)
+        plan = _plan(shape)
+        if plan.foreign:
+            raise ArgumentError(f"Overlap: {self.name} uses a tensor of an earlier part that was not handed to it: its "
+                                "gradient would be lost. Let the parts between return it")
+        variables = {i: cast(Any, order[i]).variable for i in plan.variables}
+        self.variables = [v for v in variables.values() if v.numel()]
+        if apart:
+            self._later = [Boundary([GradientEdge(order[i], number) for number in numbers], [variables[k] for k in own])
+                           for i, numbers, own in plan.later]
+        now = plan.now if apart else plan.variables
+        self._now = [order[i] for i in now]
+
+    def backward(self, grads: Sequence[Tensor | None]) -> Gradients:
+        """The gradients of the values by those of the outputs; None: there is none. The graph stays whole as long as
+        somebody has the Cut: on a device its memory is in use for longer than this call."""
+        given = [(root, grad) for root, grad in zip(self._roots, grads) if root is not None and grad is not None]
+        edges = [edge for boundary in self._later for edge in boundary.edges]
+        asked = [*self._inputs, *(cast(Any, node).variable for node in self._now), *edges]
+        result: Gradients = [None] * self._values
+        if not given or not asked:
+            return result
+        found = torch.autograd.grad([root for root, _ in given], asked, [grad for _, grad in given],
+                                    retain_graph=True, allow_unused=True)
+        for i, grad in zip(self._entered, found):
+            result[i] = grad
+        first = len(self._inputs)
+        with torch.no_grad():
+            for node, grad in zip(self._now, found[first:]):
+                if grad is not None:
+                    cast(Any, node)(grad)  # adds to the gradient of a variable as torch does, with its hooks
+        rest = iter(found[first + len(self._now):])
+        self._waiting = [(boundary, [next(rest) for _ in boundary.edges]) for boundary in self._later]
+        return result
+
+    def weights(self) -> None:
+        """Add the gradients of the weights to what is there, once. Each operation by itself: from one to the next there
+        is nothing to compute any more. What they are made of stays with the Cut, too."""
+        for boundary, grads in self._waiting:
+            given = [(edge, grad) for edge, grad in zip(boundary.edges, grads) if grad is not None]
+            if given:
+                torch.autograd.backward([edge for edge, _ in given], [grad for _, grad in given], retain_graph=True,
+                                        inputs=boundary.variables)
+
+
+def _edge_of(x: Tensor) -> GradientEdge:
+    """Where the gradient of x comes in. It keeps the node: one of a Python Function needs more for that."""
+    node = x.grad_fn
+    if node is None or isinstance(node, _PythonNode):
+        return get_gradient_edge(x)
+    return GradientEdge(node, x.output_nr)
+
+
+# ------------------------------------------- graphs -------------------------------------------
+
+Shape = tuple[tuple[Any, ...], ...]  # of each node: its kind, then (number of a node, place) of each edge
+ENTER, VARIABLE, EMPTY = "enter", "variable", "empty variable"  # kinds; of others the class
+
+
+def _walk(roots: Sequence[GradientEdge], enter: Node | None) -> tuple[list[Node], Shape]:
+    """The nodes of a graph, the roots first, and what the graph looks like: mostly as that of the micro-batch before."""
+    numbers: dict[Node | None, int] = {None: -1}
+    order: list[Node] = []
+    nexts: list[Any] = []
+    stack: list[Node] = [root.node for root in reversed(roots)]
+    while stack:
+        node = stack.pop()
+        if node in numbers:
+            continue
+        numbers[node] = len(order)
+        order.append(node)
+        edges = () if node is enter else node.next_functions
+        nexts.append(edges)
+        for child, _ in edges:
+            if child not in numbers:
+                stack.append(cast(Node, child))
+    shape = [(_kind_of(node, edges, enter), *[(numbers[child], place) for child, place in edges])
+             for node, edges in zip(order, nexts)]
+    first = ("roots", *[(numbers[root.node], root.output_nr) for root in roots])
+    return order, (first, *shape)
+
+
+def _kind_of(node: Node, edges: Any, enter: Node | None) -> Any:
+    if node is enter:
+        return ENTER
+    if edges or not hasattr(node, "variable"):
+        return type(node)
+    return VARIABLE if cast(Any, node).variable.numel() else EMPTY
+
+
+class _Plan(NamedTuple):
+    """What a graph of some shape has, as numbers of nodes."""
+
+    foreign: bool  # it reaches the inputs of another part
+    variables: list[int]
+    now: list[int]  # variables whose gradients come with those of the inputs
+    later: list[tuple[int, list[int], list[int]]]  # a boundary, the places of its gradients, its variables
+
+
+@lru_cache(maxsize=1024)
+def _plan(shape: Shape) -> _Plan:
+    kinds = [node[0] for node in shape[1:]]
+    edges: list[Sequence[tuple[int, int]]] = [node[1:] for node in shape[1:]]
+    on_way, own = _ways(kinds, edges)
+    uses: dict[int, list[int]] = {i: [] for i, kind in enumerate(kinds) if kind in (VARIABLE, EMPTY)}
+    for i in range(len(kinds)):
+        for variable in own[i] if on_way[i] else ():
+            uses[variable].append(i)
+    for i, _ in shape[0][1:]:  # outputs that do not depend on the inputs
+        for variable in () if on_way[i] else own[i]:
+            uses[variable].append(-1)
+    later: dict[int, list[int]] = {}
+    for variable, by in uses.items():
+        # An empty variable stands for a move, which runs once.
+        if len(by) == 1 and by[0] >= 0 and kinds[variable] == VARIABLE and not issubclass(kinds[by[0]], _PythonNode):
+            later.setdefault(by[0], []).append(variable)
+    waits = {variable for own_ones in later.values() for variable in own_ones}
+    places = [{place for edge in (*edges, shape[0][1:]) for to, place in edge if to == i} for i in range(len(kinds))]
+    return _Plan(any(isinstance(kind, type) and issubclass(kind, _ENTERED) for kind in kinds), [*uses],
+                 [variable for variable in uses if variable not in waits],
+                 [(i, sorted(places[i]), variables) for i, variables in later.items()])
+
+
+def _ways(kinds: Sequence[Any], edges: Sequence[Sequence[tuple[int, int]]]) -> tuple[list[bool], list[set[int]]]:
+    """Of each node: whether it leads to the inputs, and the variables that it reaches by ways that do not."""
+    on_way = [kind == ENTER for kind in kinds]
+    own = [{i} if kind in (VARIABLE, EMPTY) else set() for i, kind in enumerate(kinds)]
+    for i in _children_first(edges):
+        children = [child for child, _ in edges[i] if child >= 0]
+        on_way[i] = on_way[i] or any(on_way[child] for child in children)
+        own[i].update(*(own[child] for child in children if not on_way[child]))
+    return on_way, own
+
+
+def _children_first(edges: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    """All nodes, each behind those that it leads to."""
+    order: list[int] = []
+    seen: set[int] = set()
+    stack = [(i, False) for i in range(len(edges))]
+    while stack:
+        i, left = stack.pop()
+        if left:
+            order.append(i)
+        elif i not in seen:
+            seen.add(i)
+            stack.append((i, True))
+            stack.extend((child, False) for child, _ in edges[i] if child >= 0)
+    return order
