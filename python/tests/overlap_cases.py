@@ -1,7 +1,11 @@
 """Overlap: losses and gradients beside a plain loop over the same parts, bit for bit; what streams would do, by
 streams that record; refusals."""
 import functools
+import importlib
+import pathlib
 import random
+import sys
+import tempfile
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +14,8 @@ from torch import nn
 import mimo_bridge as mb
 from mimo_bridge import _lanes
 from mimo_bridge._cut import Cut
+from megatron_import import process_groups
+from noise_samples import write_samples
 from rank_runner import case, gather, raises, same
 from stream_model import Streams
 
@@ -183,6 +189,29 @@ def bits(comm):
             optimizer.zero_grad()
     for (name, a), b in zip(models[0].named_parameters(), models[1].parameters()):
         same(b.detach(), a.detach(), f"after 3 steps: {name}")
+
+
+@case(2, 4, on="cpu")
+def example(comm):
+    """examples/torch/train.py with --overlap has the losses and parameters of it without, bit for bit."""
+    folder = str(pathlib.Path(__file__).resolve().parents[2] / "examples/torch")
+    sys.path.insert(0, folder)
+    with tempfile.NamedTemporaryFile() as file, process_groups(comm):
+        program = importlib.import_module("train")
+        sys.path.remove(folder)
+        write_samples(file.name)
+        ends = []
+        for more in ([], ["--overlap"]):
+            words = [file.name, "--experts", "6", "--steps", "3", "--batch", "9", "--micro-batches", "3", *more]
+            losses = []
+            for model, loss in program.train(program.read_options(words), comm):
+                losses.append(loss.clone())
+            ends.append((torch.stack(losses), [p.detach() for p in model.parameters()]))
+    (plain, before), (beside, after) = ends
+    same(beside, plain, "losses")
+    assert plain[0] != plain[-1] and len(before) == len(after) > 20
+    for i, (a, b) in enumerate(zip(after, before)):
+        same(a, b, f"parameter {i}")
 
 
 class Recorded(_lanes.HostLanes):
