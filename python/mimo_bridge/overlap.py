@@ -28,8 +28,8 @@ class Overlap:
         losses = overlap(batches)       # [(loss,), ...]; gradients are added to .grad, as by backward()
 
     Backward is what autograd recorded of the parts, so there is no second list of functions. Losses and gradients
-    have the bits of a plain loop, `for batch in batches: model(batch).backward()`: every gradient is a sum over
-    micro-batches in their order.
+    have the bits of a plain loop, `for batch in batches: model(batch).backward()`, with shared behind dispatch: every
+    gradient is a sum over micro-batches in their order.
 
     pre_process    called with a batch, gives what the first layer takes
     layers         the parts of each layer, by upstream's names:
