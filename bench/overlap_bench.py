@@ -100,7 +100,10 @@ class Case:
 
     def overlap(self, moves=None, lanes=None):
         self.model.moves, self.run._lanes = moves or self.dispatches[0], lanes or self.streams
+        if self.asked.carveout and lanes is None:  # torch has no public way to say it
+            torch._C._set_sm_carveout_experimental(self.dispatches[0].ctas or None)
         self.run(self.batches)
+        torch._C._set_sm_carveout_experimental(None)
 
     def plain(self):
         self.model.moves = self.dispatches[1]
@@ -217,7 +220,8 @@ def print_table(lines):
     print(f"{'inner':>6} {'routing':>8} {'blocks':>6} {'T us':>10}", *(f"{name:>9}" for name in names))
     for line in lines:
         step, serial = line["overlap_us"], line["serial_us"]
-        numbers = [line["hidden"], line["ceiling"], (serial - step) / serial, step / line["plain_us"], step / max(line["planned_us"], 1), line["host_us"] / step, line["beside"]]
+        numbers = [line["hidden"], line["ceiling"], (serial - step) / serial, step / line["plain_us"],
+                   step / max(line["planned_us"], 1), line["host_us"] / step, line["beside"]]
         print(f"{line['inner']:6} {line['routing']:>8} {line['blocks']:6} {step:10.0f}",
               *(f"{number:9.2f}" for number in numbers))
 
@@ -237,7 +241,10 @@ def options():
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--blocks", **numbers, default=[16, 32, 64], help="thread blocks of a move")
-    parser.add_argument("--routings", type=lambda text: text.split(","), default=ROUTINGS, help=f"of {','.join(ROUTINGS)}")
+    parser.add_argument("--carveout", action="store_true",
+                        help="size products of overlap and local for the multiprocessors that moves leave")
+    parser.add_argument("--routings", type=lambda text: text.split(","), default=ROUTINGS,
+                        help=f"of {','.join(ROUTINGS)}")
     parser.add_argument("--json", help="write the lines there, and not to stdout")
     return parser
 

@@ -60,7 +60,8 @@ class Cut:
         self._entered = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
         inputs = [*values]
         with torch.enable_grad():
-            opened = _enter(_ANCHOR, *[values[i] for i in self._entered]) if self._entered else ()
+            # Detached: otherwise this graph would go on into those of earlier parts.
+            opened = _enter(_ANCHOR, *[values[i].detach() for i in self._entered]) if self._entered else ()
             for i, x in zip(self._entered, opened):
                 inputs[i] = x
             found = function(*inputs)
@@ -142,7 +143,7 @@ ENTER, VARIABLE, EMPTY = "enter", "variable", "empty variable"  # kinds; of othe
 
 
 def _walk(roots: Sequence[GradientEdge], enter: Node | None) -> tuple[list[Node], Shape]:
-    """The nodes of a graph, the roots first, and what the graph looks like: mostly as that of the micro-batch before."""
+    """The nodes of a graph, and what it looks like: mostly as that of the micro-batch before."""
     numbers: dict[Node | None, int] = {None: -1}
     order: list[Node] = []
     nexts: list[Any] = []

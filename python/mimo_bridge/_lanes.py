@@ -77,8 +77,9 @@ class Holds:
 
 
 class DeviceLanes:
-    """A stream for each lane, an event for each node that another lane waits for. COMPUTE is the caller's stream; the
-    others are made once. Nothing waits on the host.
+    """A stream for each lane, an event for each node that another lane waits for. COMPUTE is the caller's stream. The
+    others are made once, with a higher priority: otherwise the few thread blocks of a move that is ready would stand
+    behind all of the product that runs. Nothing waits on the host.
 
     Not run on a GPU so far: a test checks its calls with streams that record.
     """
@@ -88,7 +89,7 @@ class DeviceLanes:
         self._streams: dict[str, Any] = {}
         self._free: list[Any] = []  # events that nobody will wait for any more
         self._events: dict[int, Any] = {}
-        self._holds: Holds | None = None
+        self._holds = Holds([])
 
     def begin(self, lanes: Sequence[str], waits: Sequence[Sequence[int]]) -> None:
         self._lanes, self._waits = lanes, waits
@@ -97,7 +98,7 @@ class DeviceLanes:
         self._streams["compute"] = _cuda.current_stream(self.device)
         for lane in dict.fromkeys(lanes):
             if lane not in self._streams:
-                self._streams[lane] = _cuda.Stream(self.device)
+                self._streams[lane] = _cuda.Stream(self.device, priority=-1)
             if lane != "compute":
                 self._streams[lane].wait_stream(self._streams["compute"])
 
@@ -108,8 +109,7 @@ class DeviceLanes:
         stream = self._streams[self._lanes[i]]
         for place in self._waits[i]:
             stream.wait_event(self._events[place])
-            if self._holds is not None:
-                self._holds.waited(i, place)
+            self._holds.waited(i, place)
             if self._last_reader[place] == i:
                 self._free.append(self._events.pop(place))
         return _cuda.stream(stream)
@@ -121,8 +121,7 @@ class DeviceLanes:
             self._events[i] = event
 
     def hold(self, i: int, things: Sequence[Any]) -> None:
-        if self._holds is not None:
-            self._holds.keep(i, things)
+        self._holds.keep(i, things)
 
     def end(self) -> None:
         compute = self._streams["compute"]
@@ -133,7 +132,7 @@ class DeviceLanes:
             stream.wait_stream(compute)  # its memory may be in use there
         self._free.extend(self._events.values())
         self._events.clear()
-        self._holds = None
+        self._holds = Holds([])
 
 
 class _Node:

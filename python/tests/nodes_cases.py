@@ -94,14 +94,16 @@ def pictures(comm):
 def refusals(comm):
     schedule = mb.Schedule(stages=2, micro_batches=4, encoder_group=0, overlap=True)
     mixtures = [["mixture"]] * 2
-    raises(mb.ArgumentError, "3 lists of layers, and 2 stages with 1 chunks have 2", mb.Nodes, schedule, [*mixtures, []])
+    raises(mb.ArgumentError, "3 lists of layers, and 2 stages with 1 chunks have 2", mb.Nodes, schedule,
+           [*mixtures, []])
     raises(mb.ArgumentError, "the schedule is 'F0'", mb.Nodes, "F0", mixtures)
     raises(mb.ArgumentError, "'mixture' is no list of layers", mb.Nodes, schedule, ["mixture"] * 2)
     raises(mb.ArgumentError, "'experts' is no part of a layer (pre, dispatch", mb.Nodes, schedule, [["experts"]] * 2)
     raises(mb.ArgumentError, "layer 0 of chunk 1 has the parts 0x3: a mixture has pre, dispatch, mlp and combine",
            mb.Nodes, schedule, [["mixture"], [("pre", "dispatch")]])
     raises(mb.ArgumentError, "no layer has an exchange to hide", mb.Nodes, schedule, [["dense"]] * 2)
-    raises(mb.ArgumentError, "recompute is none, keep_rows, send_rows, not 'all'", step, 1, 1, mb.NodeLayer(recompute="all"))
+    raises(mb.ArgumentError, "recompute is none, keep_rows, send_rows, not 'all'", step, 1, 1,
+           mb.NodeLayer(recompute="all"))
     raises(mb.ArgumentError, "has the parts 0x41", mb.Nodes.of_step, [("pre", "post"), "dense"], None)
     raises(mb.ArgumentError, "lanes need 144 multiprocessors of 128", mb.Nodes, mb.Schedule(
         stages=3, micro_batches=4, overlap=True), [["mixture"]] * 3, multiprocessors=132, lanes={"exchanges": 96})

@@ -235,11 +235,12 @@ def walks_the_list(comm):
     model = Model(["shared"], dispatch)
     overlap = model.overlap(dispatch, 1)
     overlap._lanes = lanes = Recorded(model)
-    hooked = []
+    hooked, calls = [], dispatch._dispatching.begun
     model.head.weight.register_post_accumulate_grad_hook(lambda p: hooked.append("head"))
     model.blocks[0].up.register_post_accumulate_grad_hook(lambda p: hooked.append("up"))
     overlap(batches_of(1, comm.rank, 1))
     assert lanes.ran == list(range(len(overlap._list)))
+    assert dispatch._dispatching.begun == calls + 5, "a route and four moves"
     names = [str(node) for node in overlap._list]
     new = {name: there - before for name, there, before in zip(names, lanes.there, [set(), *lanes.there])}
     new = {name: {p.removeprefix("blocks.0.") for p in added} for name, added in new.items() if added}

@@ -1,5 +1,5 @@
-"""What only a GPU shows of an Overlap: streams, hosts that do not wait, memory that stays. Under torchrun alone. Not run
-so far."""
+"""What only a GPU shows of an Overlap: streams, hosts that do not wait, memory that stays. Under torchrun alone.
+Not run so far."""
 import functools
 
 import torch

@@ -68,7 +68,7 @@ class Streams(TorchDispatchMode):
 
     # What the module asks of torch.cuda.
 
-    def Stream(self, _device=None):
+    def Stream(self, _device=None, priority=0):
         self.streams += 1
         return Stream(self, f"stream {self.streams - 1}")
 
