@@ -35,7 +35,7 @@ class _Enter(torch.autograd.Function):
         return (None,) * (1 + len(grads))  # torch runs a graph's only root, asked or not
 
 
-_enter: Any = _Enter.apply  # torch does not annotate it
+_enter: Any = super(torch.autograd.Function, _Enter).apply  # that of Function looks for functorch first
 _ENTERED: Any = getattr(_Enter, "_backward_cls")  # the class of its nodes
 _ANCHOR = torch.empty(0, requires_grad=True, device="cpu")  # so that it has a node
 
@@ -50,9 +50,9 @@ class Boundary(NamedTuple):
 class Cut:
     """The graph of one part of one micro-batch.
 
-    apart  gradients of weights come by weights(). Except those that several operations of the part use, whose sum
-           has an order, and those of operations that are written in Python (torch.autograd.Function, custom
-           operators, what was compiled): their gradients come with those of the inputs
+    apart  gradients of weights come by weights(). With those of the inputs come: vectors (norms, biases), which cost
+           nothing; weights that several operations of the part use, as their sum has an order; and those of operations
+           that are written in Python (torch.autograd.Function, custom operators, what was compiled)
     """
 
     def __init__(self, name: str, function: Callable[..., Any], values: Sequence[Any], apart: bool) -> None:
@@ -65,15 +65,18 @@ class Cut:
             for i, x in zip(self._entered, opened):
                 inputs[i] = x
             found = function(*inputs)
-        self._inputs = list(map(_edge_of, opened))
+        self._inputs = [_edge_of(opened[0]), *map(_number_of, opened[1:])] if opened else []
         # A named tuple, such as a Route, is one value.
         self._outputs: tuple[Any, ...] | None = tuple(found) if type(found) in (tuple, list) else (found,)
-        self._roots = [_edge_of(y) if isinstance(y, Tensor) and y.requires_grad else None for y in self._outputs]
+        self._roots = [self._root_of(y) if isinstance(y, Tensor) and y.requires_grad else None for y in self._outputs]
         self._later: list[Boundary] = []
         self._now: list[Node] = []  # accumulating nodes of variables
         self.variables: list[Tensor] = []  # all that have elements
         self._survey(apart)
         self._waiting: list[tuple[Boundary, Sequence[Tensor | None]]] = []
+
+    def _root_of(self, y: Tensor) -> GradientEdge:
+        return _number_of(y) if self._inputs and y.grad_fn is self._inputs[0].node else _edge_of(y)
 
     def take(self) -> tuple[Any, ...]:
         """The outputs, once: what is handed on is not kept here."""
@@ -130,16 +133,18 @@ class Cut:
 
 def _edge_of(x: Tensor) -> GradientEdge:
     """Where the gradient of x comes in. It keeps the node: one of a Python Function needs more for that."""
-    node = x.grad_fn
-    if node is None or isinstance(node, _PythonNode):
-        return get_gradient_edge(x)
-    return GradientEdge(node, x.output_nr)
+    return get_gradient_edge(x) if x.grad_fn is None or isinstance(x.grad_fn, _PythonNode) else _number_of(x)
+
+
+def _number_of(x: Tensor) -> GradientEdge:
+    """The same of a node that is kept."""
+    return GradientEdge(cast(Node, x.grad_fn), x.output_nr)
 
 
 # ------------------------------------------- graphs -------------------------------------------
 
 Shape = tuple[tuple[Any, ...], ...]  # of each node: its kind, then (number of a node, place) of each edge
-ENTER, VARIABLE, EMPTY = "enter", "variable", "empty variable"  # kinds; of others the class
+ENTER, MATRIX, VECTOR = "enter", "matrix", "vector"  # kinds; the last two of variables; of other nodes the class
 
 
 def _walk(roots: Sequence[GradientEdge], enter: Node | None) -> tuple[list[Node], Shape]:
@@ -154,23 +159,23 @@ def _walk(roots: Sequence[GradientEdge], enter: Node | None) -> tuple[list[Node]
             continue
         numbers[node] = len(order)
         order.append(node)
-        edges = () if node is enter else node.next_functions
+        edges: Any = () if node is enter else node.next_functions
         nexts.append(edges)
         for child, _ in edges:
             if child not in numbers:
-                stack.append(cast(Node, child))
+                stack.append(child)
     shape = [(_kind_of(node, edges, enter), *[(numbers[child], place) for child, place in edges])
              for node, edges in zip(order, nexts)]
     first = ("roots", *[(numbers[root.node], root.output_nr) for root in roots])
     return order, (first, *shape)
 
 
-def _kind_of(node: Node, edges: Any, enter: Node | None) -> Any:
+def _kind_of(node: Any, edges: Any, enter: Node | None) -> Any:
     if node is enter:
         return ENTER
     if edges or not hasattr(node, "variable"):
         return type(node)
-    return VARIABLE if cast(Any, node).variable.numel() else EMPTY
+    return MATRIX if node.variable.dim() > 1 else VECTOR
 
 
 class _Plan(NamedTuple):
@@ -187,7 +192,7 @@ def _plan(shape: Shape) -> _Plan:
     kinds = [node[0] for node in shape[1:]]
     edges: list[Sequence[tuple[int, int]]] = [node[1:] for node in shape[1:]]
     on_way, own = _ways(kinds, edges)
-    uses: dict[int, list[int]] = {i: [] for i, kind in enumerate(kinds) if kind in (VARIABLE, EMPTY)}
+    uses: dict[int, list[int]] = {i: [] for i, kind in enumerate(kinds) if kind in (MATRIX, VECTOR)}
     for i in range(len(kinds)):
         for variable in own[i] if on_way[i] else ():
             uses[variable].append(i)
@@ -196,8 +201,8 @@ def _plan(shape: Shape) -> _Plan:
             uses[variable].append(-1)
     later: dict[int, list[int]] = {}
     for variable, by in uses.items():
-        # An empty variable stands for a move, which runs once.
-        if len(by) == 1 and by[0] >= 0 and kinds[variable] == VARIABLE and not issubclass(kinds[by[0]], _PythonNode):
+        # The anchor of a move is a vector, too: a move runs once.
+        if len(by) == 1 and by[0] >= 0 and kinds[variable] == MATRIX and not issubclass(kinds[by[0]], _PythonNode):
             later.setdefault(by[0], []).append(variable)
     waits = {variable for own_ones in later.values() for variable in own_ones}
     places = [{place for edge in (*edges, shape[0][1:]) for to, place in edge if to == i} for i in range(len(kinds))]
@@ -209,7 +214,7 @@ def _plan(shape: Shape) -> _Plan:
 def _ways(kinds: Sequence[Any], edges: Sequence[Sequence[tuple[int, int]]]) -> tuple[list[bool], list[set[int]]]:
     """Of each node: whether it leads to the inputs, and the variables that it reaches by ways that do not."""
     on_way = [kind == ENTER for kind in kinds]
-    own = [{i} if kind in (VARIABLE, EMPTY) else set() for i, kind in enumerate(kinds)]
+    own = [{i} if kind in (MATRIX, VECTOR) else set() for i, kind in enumerate(kinds)]
     for i in _children_first(edges):
         children = [child for child, _ in edges[i] if child >= 0]
         on_way[i] = on_way[i] or any(on_way[child] for child in children)

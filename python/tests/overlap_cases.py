@@ -244,10 +244,10 @@ def walks_the_list(comm):
     names = [str(node) for node in overlap._list]
     new = {name: there - before for name, there, before in zip(names, lanes.there, [set(), *lanes.there])}
     new = {name: {p.removeprefix("blocks.0.") for p in added} for name, added in new.items() if added}
+    vectors = {f"norms.{i}.{name}" for i in range(2) for name in ("weight", "bias")} | {"mix.bias"}
     wanted = {"b.post_process.bwd": {"head.weight", "head.bias"}, "b.mlp0.dw": {"up", "down"},
-              "b.shared0.dw": {"common.weight", "common.bias"}, "b.pre_process.bwd": {"words.weight"},
-              "b.pre0.dw": {f"{p}.{q}" for p in ("norms.0", "norms.1", "mix") for q in ("weight", "bias")}
-              | {"router.weight"}}
+              "b.shared0.bwd": {"common.bias"}, "b.shared0.dw": {"common.weight"}, "b.pre0.bwd": vectors,
+              "b.pre0.dw": {"mix.weight", "router.weight"}, "b.pre_process.bwd": {"words.weight"}}
     assert new == wanted, new
     assert hooked == ["head", "up"], hooked
 
