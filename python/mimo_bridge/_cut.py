@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 
 Gradients = list[Tensor | None]
+FSDP_NODE = "RegisterPostBackwardFunctionBackward"  # which reduces and frees what its module has
 # The node of a Function that is written in Python computes all gradients at once, and may move rows or add to
 # gradients by itself: it must run once.
 _PythonNode: Any = torch.autograd.function.BackwardCFunction
@@ -91,6 +92,9 @@ class Cut:
         if plan.foreign:
             raise ArgumentError(f"Overlap: {self.name} uses a tensor of an earlier part that was not handed to it: its "
                                 "gradient would be lost. Let the parts between return it")
+        if plan.sharded:
+            raise UnsupportedError(f"Overlap: {self.name} has modules that FSDP2 shards: it reduces gradients before those "
+                                   "of weights are there")
         variables = {i: cast(Any, order[i]).variable for i in plan.variables}
         self.variables = [v for v in variables.values() if v.numel()]
         if apart:
@@ -182,6 +186,7 @@ class _Plan(NamedTuple):
     """What a graph of some shape has, as numbers of nodes."""
 
     foreign: bool  # it reaches the inputs of another part
+    sharded: bool  # FSDP2 waits in it
     variables: list[int]
     now: list[int]  # variables whose gradients come with those of the inputs
     later: list[tuple[int, list[int], list[int]]]  # a boundary, the places of its gradients, its variables
@@ -206,7 +211,9 @@ def _plan(shape: Shape) -> _Plan:
             later.setdefault(by[0], []).append(variable)
     waits = {variable for own_ones in later.values() for variable in own_ones}
     places = [{place for edge in (*edges, shape[0][1:]) for to, place in edge if to == i} for i in range(len(kinds))]
-    return _Plan(any(isinstance(kind, type) and issubclass(kind, _ENTERED) for kind in kinds), [*uses],
+    classes = [kind for kind in kinds if isinstance(kind, type)]
+    return _Plan(any(issubclass(kind, _ENTERED) for kind in classes),
+                 any(kind.__name__ == FSDP_NODE for kind in classes), [*uses],
                  [variable for variable in uses if variable not in waits],
                  [(i, sorted(places[i]), variables) for i, variables in later.items()])
 

@@ -57,12 +57,13 @@ class Overlap:
     On a device there is a stream for exchanges beside the caller's, and no call waits for the device. The dispatch
     needs a number of rows, and of thread blocks (ctas): those of all lanes must fit on the device together, with 4
     multiprocessors to spare. On the CPU the list is walked one node after the other: nothing is hidden there.
-    Hooks of DDP and FSDP2 do not see these gradients: add them up over ranks behind the call. Not run on a GPU so
-    far.
+    DDP's hooks do not see these gradients, and modules that FSDP2 shards are refused: add gradients up over ranks
+    behind the call. Not run on a GPU so far.
 
     Errors: ArgumentError with the numbers (parts that do not go together or are missing, a dispatch without ctas,
     another number of batches), on every rank where it is made; MismatchError where ranks have other layers or
-    micro-batches; of a call those of its parts: gradients may then have been added, and the next call works.
+    micro-batches; of a call those of its parts (gradients may then have been added, and the next call works),
+    ArgumentError (tied weights, tensors that were not handed on, a loss that is none), UnsupportedError (FSDP2).
     """
 
     def __init__(self, pre_process: Part, layers: Sequence[Mapping[str, Part]], post_process: Part, *,

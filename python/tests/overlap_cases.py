@@ -3,167 +3,19 @@ streams that record; refusals."""
 import functools
 import importlib
 import pathlib
-import random
 import sys
 import tempfile
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import mimo_bridge as mb
 from mimo_bridge import _lanes
-from mimo_bridge._cut import Cut
 from megatron_import import process_groups
 from noise_samples import write_samples
+from overlap_bed import Model, batches_of, compare, dispatch_of
 from rank_runner import case, gather, raises, same
 from stream_model import Streams
-
-HIDDEN, INNER, CHOICES = 8, 16, 2
-
-
-class Block(nn.Module):
-    """A layer of some kind, cut into parts. Its experts are those of this rank."""
-
-    def __init__(self, kind, dispatch, seed):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.kind, self.dispatch = kind, dispatch
-        self.norms = nn.ModuleList(nn.LayerNorm(HIDDEN) for _ in range(2))
-        self.mix, self.dense = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
-        self.router, self.common = nn.Linear(HIDDEN, dispatch.experts, bias=False), nn.Linear(HIDDEN, HIDDEN)
-        shape = dispatch.experts_here, HIDDEN, INNER
-        self.up, self.down = (nn.Parameter(torch.randn(s) / 2) for s in (shape, (shape[0], INNER, HIDDEN)))
-
-    def mixed(self, batch, x):
-        return x + batch["scale"] * torch.tanh(self.mix(self.norms[0](x)))
-
-    def pre(self, batch, x):
-        x = self.mixed(batch, x)
-        if self.kind == "pre":
-            return x
-        rows = self.norms[1](x)
-        if self.kind == "dense":
-            return x, rows
-        return x, rows, *mb.top_k(self.router(rows), CHOICES, weights="softmax")
-
-    def to_experts(self, _batch, x, rows, weights, ids):
-        route = self.dispatch.route(ids)
-        return x, *self.dispatch(rows, weights, route), route
-
-    def mlp(self, _batch, x, rows, weights=None, route=None):
-        if self.kind == "dense":
-            return x + self.dense(F.gelu(rows))
-        h = F.gelu(F.grouped_mm(rows, self.up, offs=route.ends)) * weights[:, None].to(rows.dtype)
-        return x, F.grouped_mm(h, self.down, offs=route.ends), route
-
-    def combine(self, _batch, x, out, route):
-        return x, self.dispatch.combine(out, route)
-
-    def shared(self, _batch, _x, rows, _weights, _ids):
-        return torch.sigmoid(self.common(rows))
-
-    def behind(self, _batch, x, y, shared=0):
-        return x + y + shared
-
-    def alone(self, _batch, x):
-        return x + self.dense(x)
-
-    def parts(self):
-        if self.kind == "mlp":
-            return {"mlp": self.alone}
-        made = {"pre": self.pre}
-        if self.kind == "dense":
-            made["mlp"] = self.mlp
-        if self.kind in ("mixture", "shared"):
-            made |= {"dispatch": self.to_experts, "mlp": self.mlp, "combine": self.combine, "behind": self.behind}
-        if self.kind == "shared":
-            made["shared"] = self.shared
-        return made
-
-
-class Model(nn.Module):
-    """Layers between an embedding and a loss. The last one may have a head of its own (post)."""
-
-    def __init__(self, kinds, dispatch, post=False):
-        super().__init__()
-        torch.manual_seed(7)
-        self.words, self.head = nn.Embedding(16, HIDDEN), nn.Linear(HIDDEN, 16)
-        self.extra = nn.Linear(HIDDEN, HIDDEN)
-        self.blocks = nn.ModuleList(Block(kind, dispatch, 1 + i) for i, kind in enumerate(kinds))
-        self.layers = [block.parts() for block in self.blocks]
-        if post:
-            self.layers[-1]["post"] = lambda _batch, x: x + torch.tanh(self.extra(x))
-
-    def embed(self, batch):
-        return self.words(batch["ids"])
-
-    def lose(self, batch, x):
-        return F.cross_entropy(self.head(x), batch["labels"], reduction="sum"), x.detach().sum()
-
-    def plain(self, batch):
-        """The same parts one after the other, in one graph."""
-        x = self.embed(batch)
-        for layer in self.layers:
-            values = x if isinstance(x, tuple) else (x,)
-            beside = ()
-            for name in ("pre", "dispatch", "mlp", "combine", "behind", "post"):
-                if name not in layer:
-                    continue
-                given = layer[name](batch, *values, *(beside if name == "behind" else ()))
-                values = given if isinstance(given, tuple) else (given,)
-                if name == "dispatch" and "shared" in layer:
-                    beside = layer["shared"](batch, *shared_input),
-                shared_input = values
-            x = values
-        return self.lose(batch, *x)
-
-    def overlap(self, dispatch, micro_batches, **more):
-        return mb.Overlap(self.embed, self.layers, self.lose, dispatch=dispatch, micro_batches=micro_batches, **more)
-
-
-def batches_of(seed, rank, count, most=5):
-    """Micro-batches of some tokens, or of none, other ones on each rank."""
-    roll = random.Random(f"{seed} {rank}")
-    generator = torch.Generator().manual_seed(roll.randint(0, 2**31))
-    made = []
-    for _ in range(count):
-        n = roll.choice([0, 1, most, most])
-        ids = torch.randint(0, 16, (2, n), generator=generator)
-        made.append({"ids": ids[0], "labels": ids[1], "scale": torch.randn(n, 1, generator=generator)})
-    return made
-
-
-def dispatch_of(comm, **more):
-    return mb.Dispatch(comm=comm, **{**dict(experts=4, top_k=CHOICES, hidden=HIDDEN, max_tokens=8), **more})
-
-
-def gradients(model):
-    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad()
-    return found
-
-
-def compare(model, overlap, batches, what):
-    """Losses and gradients of both ways. The second run adds to what is there."""
-    gradients(model)
-    wanted = []
-    for _ in range(2):
-        for batch in batches:
-            loss, total = model.plain(batch)
-            loss.backward()
-            wanted.append((loss.detach(), total))
-    plain = gradients(model)
-    found = [pair for _ in range(2) for pair in overlap(batches)]
-    ours = gradients(model)
-    assert len(found) == len(wanted)
-    for i, (pair, other) in enumerate(zip(found, wanted)):
-        for a, b in zip(pair, other):
-            assert not a.requires_grad
-            same(a, b, f"{what}: results of {i}")
-    assert ours.keys() == plain.keys(), (what, ours.keys() ^ plain.keys())
-    for name, grad in plain.items():
-        same(ours[name], grad, f"{what}: {name}")
 
 
 @case(2, 4, on="cpu")
@@ -252,59 +104,6 @@ def walks_the_list(comm):
     assert hooked == ["head", "up"], hooked
 
 
-class Twice(torch.autograd.Function):
-    """Written in Python: it must run once."""
-
-    runs = 0
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return x * weight
-
-    @staticmethod
-    def backward(ctx, grad):
-        Twice.runs += 1
-        x, weight = ctx.saved_tensors
-        return grad * weight, (grad * x).sum(0)
-
-
-@case(1, 2, on="cpu")
-def graphs_of_parts(comm):
-    """Weights that two operations share, outputs that are inputs or do not depend on them, Functions in Python."""
-    torch.manual_seed(3)
-    w, v, b = (nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(3, 4)))
-    u = nn.Parameter(torch.randn(4, 4))
-
-    def part(x, r, mask):
-        h = F.linear(torch.tanh(F.linear(x, w)), w) + Twice.apply(r, v)
-        return x, F.linear(h, u) * mask, r.sum(), b * 2, (mask, 1)
-
-    values = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
-    mask = torch.rand(3, 4)
-    given = [torch.randn(3, 4), torch.randn(3, 4), torch.randn(()), torch.randn(3, 4)]
-    torch.autograd.backward(part(*values, mask)[:4], given)
-    wanted = [p.grad for p in (*values, w, v, b, u)]
-    for p in (*values, w, v, b, u):
-        p.grad = None
-    Twice.runs = 0
-    cut = Cut("a part", part, [*values, mask], True)
-    assert set(map(id, cut.variables)) == set(map(id, (w, v, b, u)))
-    outputs = cut.take()
-    assert outputs[4] == (mask, 1)
-    found = cut.backward([*given, None])
-    assert found[2] is None and u.grad is None and [p.grad is None for p in (w, v, b)] == [False] * 3
-    cut.weights()
-    assert Twice.runs == 1
-    for got, grad in zip((*found[:2], w.grad, v.grad, b.grad, u.grad), wanted):
-        same(got, grad)
-    # nothing depends on anything, no gradient is given
-    quiet = Cut("a part", lambda x: x * 2, [mask], True)
-    assert quiet.take()[0].requires_grad is False and quiet.backward([None]) == [None]
-    unused = Cut("a part", lambda x: x * 2, values[:1], True)
-    assert unused.backward([None]) == [None]
-
-
 @case(2, on="cpu")
 def streams(comm):
     """What a device would do: nothing reads what another stream has not written yet, no memory is given away while
@@ -387,6 +186,9 @@ def refusals(comm):
     raises(mb.ArgumentError, "micro-batch 0, behind of layer 0 uses a tensor of an earlier part that was not handed",
            run, pre=lambda batch, x: (kept.append(torch.tanh(x)), layer["pre"](batch, x))[1],
            behind=lambda batch, x, y: x + y + kept[-1])
+    fsdp = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group")
+    raises(mb.UnsupportedError, "micro-batch 0, pre of layer 0 has modules that FSDP2 shards", run, pre=lambda batch, x:
+           layer["pre"](batch, *fsdp.RegisterPostBackwardFunction.apply(None, x)))
     compare(model, overlap, tokens, "behind errors")
 
 

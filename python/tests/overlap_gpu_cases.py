@@ -7,7 +7,7 @@ import torch
 import mimo_bridge as mb
 from gpu_cases import LONG, memory_of, no_synchronisation
 from mimo_bridge._lanes import HostLanes
-from overlap_cases import Model, batches_of, compare, dispatch_of, gradients
+from overlap_bed import Model, batches_of, compare, dispatch_of, gradients
 from rank_runner import case, raises, same
 
 BLOCKS = 16
