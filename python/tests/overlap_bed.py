@@ -95,15 +95,16 @@ class Model(nn.Module):
         x = self.embed(batch)
         for layer in self.layers:
             values = x if isinstance(x, tuple) else (x,)
-            beside = ()
+            chosen = beside = ()
             for name in ("pre", "dispatch", "mlp", "combine", "behind", "post"):
                 if name not in layer:
                     continue
                 given = layer[name](batch, *values, *(beside if name == "behind" else ()))
                 values = given if isinstance(given, tuple) else (given,)
+                if name == "pre":
+                    chosen = values
                 if name == "dispatch" and "shared" in layer:
-                    beside = layer["shared"](batch, *shared_input),
-                shared_input = values
+                    beside = layer["shared"](batch, *chosen),
             x = values
         return self.lose(batch, *x)
 
