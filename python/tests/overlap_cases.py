@@ -5,12 +5,15 @@ import importlib
 import pathlib
 import sys
 import tempfile
+import types
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 
 import mimo_bridge as mb
 from mimo_bridge import _lanes
+from mimo_bridge.overlap import _budget
 from megatron_import import process_groups
 from noise_samples import write_samples
 from overlap_bed import Model, batches_of, compare, dispatch_of
@@ -104,6 +107,10 @@ def walks_the_list(comm):
     assert hooked == ["head", "up"], hooked
 
 
+def failing(_batch, _x, _y, _shared=None):
+    raise ArithmeticError("no sum today")
+
+
 @case(2, on="cpu")
 def streams(comm):
     """What a device would do: nothing reads what another stream has not written yet, no memory is given away while
@@ -113,13 +120,19 @@ def streams(comm):
     overlap, batches = model.overlap(dispatch, 3), batches_of(1, comm.rank, 3)
     plain = overlap(batches)
     overlap._lanes = _lanes.DeviceLanes(torch.device("cpu"))
+    parts = overlap._model.parts
     with Streams(_lanes) as seen:
         seen.known(model.parameters())
         for _ in range(2):
             found = overlap(batches)
+        waits, last = seen.waits, parts[1, "behind"]
+        parts[1, "behind"] = failing  # in the midst of exchanges
+        raises(ArithmeticError, "no sum today", overlap, batches)
+        parts[1, "behind"] = last
+        overlap(batches)
     assert not seen.faults, seen.faults[:3]
     edges = sum(map(len, overlap._waits))
-    assert seen.waits == 2 * edges > 0 and seen.streams == 2, (seen.waits, edges)
+    assert waits == 2 * edges > 0 and seen.streams == 2, (waits, edges)
     assert seen.crossed > 50 and seen.freed > 100, (seen.crossed, seen.freed)
     assert seen.events <= 8, seen.events  # made once, then used again
     for a, b in zip(found, plain):
@@ -190,6 +203,23 @@ def refusals(comm):
     raises(mb.UnsupportedError, "micro-batch 0, pre of layer 0 has modules that FSDP2 shards", run, pre=lambda batch, x:
            layer["pre"](batch, *fsdp.RegisterPostBackwardFunction.apply(None, x)))
     compare(model, overlap, tokens, "behind errors")
+
+
+@case(1, 2, on="cpu")
+def budgets(comm):
+    """What a dispatch on a GPU must have, and that its lanes fit."""
+    gpu = types.SimpleNamespace(device=torch.device("cuda"))
+
+    def nodes(ctas, rows, **lanes):
+        with mock.patch.object(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(
+                multi_processor_count=132)):
+            more = _budget(types.SimpleNamespace(comm=gpu, ctas=ctas, rows=rows), lanes)
+        return mb.Nodes(mb.Schedule(stages=1, micro_batches=2, encoder_group=0, overlap=True), [["mixture"]], **more)
+
+    raises(mb.ArgumentError, "has no number of thread blocks (ctas)", nodes, 0, 8)
+    raises(mb.ArgumentError, 'has rows="exact"', nodes, 16, -1)
+    raises(mb.ArgumentError, "lanes need 132 multiprocessors of 128", nodes, 32, 8, compute=100)
+    assert nodes(64, 8).report().lanes == 64 and nodes(16, 8, compute=16).report().lanes == 32
 
 
 @case(2, on="cpu")
