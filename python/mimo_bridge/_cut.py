@@ -19,6 +19,7 @@ from .errors import ArgumentError, UnsupportedError
 
 Gradients = list[Tensor | None]
 FSDP_NODE = "RegisterPostBackwardFunctionBackward"  # which reduces and frees what its module has
+COMPILED_NODE = "CompiledFunctionBackward"  # which may write over what it saved
 # The node of a Function that is written in Python computes all gradients at once, and may move rows or add to
 # gradients by itself: it must run once.
 _PythonNode: Any = torch.autograd.function.BackwardCFunction
@@ -53,7 +54,8 @@ class Cut:
 
     apart  gradients of weights come by weights(). With those of the inputs come: vectors (norms, biases), which cost
            nothing; weights that several operations of the part use, as their sum has an order; and those of operations
-           that are written in Python (torch.autograd.Function, custom operators, what was compiled)
+           that are written in Python (torch.autograd.Function, custom operators). Where a part has something that is
+           compiled, all come with the inputs': its graph is gone then
     """
 
     def __init__(self, name: str, function: Callable[..., Any], values: Sequence[Any], apart: bool) -> None:
@@ -74,6 +76,8 @@ class Cut:
         self._now: list[Node] = []  # accumulating nodes of variables
         self.variables: list[Tensor] = []  # all that have elements
         self._survey(apart)
+        # What a whole graph keeps for as long as somebody has this.
+        self._kept = () if self._whole else values
         self._waiting: list[tuple[Boundary, Sequence[Tensor | None]]] = []
 
     def _root_of(self, y: Tensor) -> GradientEdge:
@@ -93,10 +97,12 @@ class Cut:
             raise ArgumentError(f"Overlap: {self.name} uses a tensor of an earlier part that was not handed to it: its "
                                 "gradient would be lost. Let the parts between return it")
         if plan.sharded:
-            raise UnsupportedError(f"Overlap: {self.name} has modules that FSDP2 shards: it reduces gradients before those "
-                                   "of weights are there")
+            raise UnsupportedError(f"Overlap: {self.name} has modules that FSDP2 shards: it reduces gradients before "
+                                   "those of weights are there")
         variables = {i: cast(Any, order[i]).variable for i in plan.variables}
         self.variables = [v for v in variables.values() if v.numel()]
+        self._whole = not plan.compiled
+        apart = apart and self._whole
         if apart:
             self._later = [Boundary([GradientEdge(order[i], number) for number in numbers], [variables[k] for k in own])
                            for i, numbers, own in plan.later]
@@ -113,7 +119,7 @@ class Cut:
         if not given or not asked:
             return result
         found = torch.autograd.grad([root for root, _ in given], asked, [grad for _, grad in given],
-                                    retain_graph=True, allow_unused=True)
+                                    retain_graph=self._whole, allow_unused=True)
         for i, grad in zip(self._entered, found):
             result[i] = grad
         first = len(self._inputs)
@@ -187,6 +193,7 @@ class _Plan(NamedTuple):
 
     foreign: bool  # it reaches the inputs of another part
     sharded: bool  # FSDP2 waits in it
+    compiled: bool
     variables: list[int]
     now: list[int]  # variables whose gradients come with those of the inputs
     later: list[tuple[int, list[int], list[int]]]  # a boundary, the places of its gradients, its variables
@@ -196,14 +203,7 @@ class _Plan(NamedTuple):
 def _plan(shape: Shape) -> _Plan:
     kinds = [node[0] for node in shape[1:]]
     edges: list[Sequence[tuple[int, int]]] = [node[1:] for node in shape[1:]]
-    on_way, own = _ways(kinds, edges)
-    uses: dict[int, list[int]] = {i: [] for i, kind in enumerate(kinds) if kind in (MATRIX, VECTOR)}
-    for i in range(len(kinds)):
-        for variable in own[i] if on_way[i] else ():
-            uses[variable].append(i)
-    for i, _ in shape[0][1:]:  # outputs that do not depend on the inputs
-        for variable in () if on_way[i] else own[i]:
-            uses[variable].append(-1)
+    uses = _uses(kinds, edges, shape[0][1:])
     later: dict[int, list[int]] = {}
     for variable, by in uses.items():
         # The anchor of a move is a vector, too: a move runs once.
@@ -212,10 +212,25 @@ def _plan(shape: Shape) -> _Plan:
     waits = {variable for own_ones in later.values() for variable in own_ones}
     places = [{place for edge in (*edges, shape[0][1:]) for to, place in edge if to == i} for i in range(len(kinds))]
     classes = [kind for kind in kinds if isinstance(kind, type)]
-    return _Plan(any(issubclass(kind, _ENTERED) for kind in classes),
-                 any(kind.__name__ == FSDP_NODE for kind in classes), [*uses],
+    names = {kind.__name__ for kind in classes}
+    return _Plan(any(issubclass(kind, _ENTERED) for kind in classes), FSDP_NODE in names, COMPILED_NODE in names, [*uses],
                  [variable for variable in uses if variable not in waits],
                  [(i, sorted(places[i]), variables) for i, variables in later.items()])
+
+
+def _uses(kinds: Sequence[Any], edges: Sequence[Sequence[tuple[int, int]]],
+          roots: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    """Of each variable the nodes that give its gradient, on the way to the inputs; -1: an output that does not depend
+    on these."""
+    on_way, own = _ways(kinds, edges)
+    uses: dict[int, list[int]] = {i: [] for i, kind in enumerate(kinds) if kind in (MATRIX, VECTOR)}
+    for i in range(len(kinds)):
+        for variable in own[i] if on_way[i] else ():
+            uses[variable].append(i)
+    for i, _ in roots:
+        for variable in () if on_way[i] else own[i]:
+            uses[variable].append(-1)
+    return uses
 
 
 def _ways(kinds: Sequence[Any], edges: Sequence[Sequence[tuple[int, int]]]) -> tuple[list[bool], list[set[int]]]:

@@ -52,7 +52,8 @@ class Overlap:
     A part is called with its batch, then with what the part before gave: a tensor, or a tuple whose other values
     (routes, masks) are handed on as they are. What a later part needs, such as a residual, the parts between
     return. Gradients of weights of pre, shared and mlp are nodes of their own, which fill what would be waiting;
-    those of vectors, of torch.autograd.Function, custom operators and what is compiled come with those of inputs.
+    those of vectors, of torch.autograd.Function, of custom operators, and all of a part that has something compiled,
+    come with those of inputs.
 
     On a device there is a stream for exchanges beside the caller's, and no call waits for the device. The dispatch
     needs a number of rows, and of thread blocks (ctas): those of all lanes must fit on the device together, with 4

@@ -8,6 +8,22 @@ from mimo_bridge._cut import Cut
 from rank_runner import case, same
 
 
+@case(2, on="cpu")
+def compiled_parts(comm):
+    """What is compiled goes backward once, and takes the weights around it along."""
+    torch.manual_seed(3)
+    inner, outer = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 4)
+    fast, x, g = torch.compile(inner, backend="aot_eager"), torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    weights = [*inner.parameters(), *outer.parameters()]
+    wanted = torch.autograd.grad(outer(fast(x)), (x, *weights), g)
+    cut = Cut("a part", lambda x: outer(fast(x)), [x], True)
+    cut.take()
+    found = [*cut.backward([g]), *(w.grad for w in weights)]
+    cut.weights()
+    for i, (got, one) in enumerate(zip(found, wanted)):
+        same(got, one, f"gradient {i}")
+
+
 class Twice(torch.autograd.Function):
     """Written in Python: it must run once."""
 
