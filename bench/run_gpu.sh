@@ -64,6 +64,8 @@ if has torch; then
     measure torch_bench "${bridges[@]}"
     "${on_all[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
+    "${on_two[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
+        echo "run_gpu.sh: overlap_bench failed" >&2
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
     if has transformers; then
         "${on_all[@]}" "$bench/hf_bench.py" | tee "$folder/hf.txt" || echo "run_gpu.sh: hf_bench failed" >&2
