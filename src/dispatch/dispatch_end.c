@@ -7,8 +7,7 @@
 
 void mimo_dispatch_release(mimo_dispatch *dispatch)
 {
-    mimo_buffer_destroy(dispatch->flags);
-    if (dispatch->executor && dispatch->executor->disconnect)
+    if (dispatch->executor)
         dispatch->executor->disconnect(dispatch);
     mimo_mover_release(&dispatch->mover);
     mimo_release(dispatch);

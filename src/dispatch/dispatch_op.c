@@ -62,7 +62,8 @@ static void finish(mimo_op *op)
     mimo_route *route = mimo_route_of(op);
     if (!route || sets(op))
         return;
-    executor_of(op)->finish(op);
+    if (executor_of(op)->finish)
+        executor_of(op)->finish(op);
     route->moving--;
     mimo_route_release_unused(route);
 }

@@ -12,10 +12,9 @@ struct mimo_dispatch {
     mimo_dispatch_desc desc; /* its name is in the mover's title */
     mimo_route_shape shape;
     const struct mimo_dispatch_executor *executor;
-    /* The executor's, for rows that are written into buffers (buffer_state.h); NULL: none are. */
-    mimo_buffer *flags;
-    void *own;      /* the executor's */
-    int64_t made;   /* the number of the newest route */
+    void *own;    /* the executor's */
+    bool pushes;  /* rows may be written straight into buffers of the parent: its connect says it */
+    int64_t made; /* the number of the newest route */
     int64_t routes; /* that were not destroyed */
     bool destroyed; /* by the caller */
     mimo_dispatch_counts counts;

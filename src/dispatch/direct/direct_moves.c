@@ -83,11 +83,6 @@ mimo_status mimo_direct_move_prepare(mimo_op *op)
     return MIMO_OK;
 }
 
-void mimo_direct_move_finish(mimo_op *op)
-{
-    (void)op;
-}
-
 /* --------------------------------------- moves -------------------------------------- */
 
 static mimo_expert_tensor tensor_of(const mimo_op *op, int i)
