@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "device/profile.h"
 #include "dispatch/dispatch_op.h"
+#include "dispatch/route_types.h"
 
 static mimo_op_request of_route(mimo_route *route, mimo_op_request request)
 {

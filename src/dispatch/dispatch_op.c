@@ -1,4 +1,6 @@
 /* The hooks that a dispatch gives its mover. */
+#include "dispatch/dispatch_op.h"
+
 #include <inttypes.h>
 
 #include "core/check.h"

@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/dtype_kind.h"
 #include "dispatch/direct/direct_types.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/dispatch_views.h"
 
 /* -------------------------------------- checks -------------------------------------- */

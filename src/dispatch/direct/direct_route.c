@@ -7,7 +7,7 @@
 #include "comm/comm_backend.h"
 #include "core/check.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route_state.h"
 
 /* ------------------------------------- its life ------------------------------------- */

@@ -9,7 +9,7 @@
 #define MIMO_DISPATCH_DISPATCH_CALL_H
 
 #include "comm/buffer_state.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route/route_map.h"
 #include "move/prepared_call.h"
 

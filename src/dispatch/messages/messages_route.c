@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route_state.h"
 #include "move/prepared_call.h"
 
