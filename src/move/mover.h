@@ -154,11 +154,11 @@ static inline mimo_op_request mimo_whole_pass(bool backward, const mimo_tensor *
 mimo_status mimo_mover_begin(mimo_op **out, mimo_mover *mover, const mimo_op_request *request);
 
 /* Begin one and wait for it, inside of a call on the mover's parent: no other thread gets in
- * between, and no operation is left (op.c). */
+ * between, and no operation is left (mover_calls.c). */
 mimo_status mimo_mover_run(mimo_mover *mover, const mimo_op_request *request);
 
-/* The public calls of a pass (op.c): begun, from the start to the end, and that of a rank which
- * can't make it, with the error that all ranks get. `call` begins sentences. */
+/* The public calls of a pass (mover_calls.c): begun; from the start to the end; and that of a rank
+ * which can't make it, with the error that all ranks get. `call` begins sentences. */
 mimo_status mimo_mover_start(mimo_op **out, mimo_mover *mover, const mimo_op_request *request);
 mimo_status mimo_mover_move(mimo_mover *mover, const mimo_op_request *request);
 mimo_status mimo_mover_refuse(mimo_mover *mover, const mimo_op_request *request, mimo_status local,

@@ -84,12 +84,14 @@ static mimo_status place_tensors(mimo_prepared_call *call, const mimo_op *op)
 static void set_bases(const mimo_prepared_call *call, const mimo_op *op, char *staging)
 {
     char **at = call->bases.at;
+    const int tiles = has_tiles(call) ? call->count : 0;
     at[MIMO_BASE_STAGING] = staging;
-    for (int i = 0; i < call->count && has_tiles(call); i++) {
+    for (int i = 0; i < tiles; i++) {
+        const mimo_tile_pair *pair = &op->tensors.pairs[i];
         if (at[mimo_base_of_tile(i, MIMO_SRC)] && MIMO_MUTATED("last-addresses"))
             continue;
-        at[mimo_base_of_tile(i, MIMO_SRC)] = op->tensors.pairs[i].src.view.data;
-        at[mimo_base_of_tile(i, MIMO_DST)] = op->tensors.pairs[i].dst.view.data;
+        at[mimo_base_of_tile(i, MIMO_SRC)] = pair->src.view.data;
+        at[mimo_base_of_tile(i, MIMO_DST)] = pair->dst.view.data;
     }
 }
 
