@@ -7,7 +7,8 @@
 
 void mimo_dispatch_release(mimo_dispatch *dispatch)
 {
-    if (dispatch->executor)
+    mimo_buffer_destroy(dispatch->flags);
+    if (dispatch->executor && dispatch->executor->disconnect)
         dispatch->executor->disconnect(dispatch);
     mimo_mover_release(&dispatch->mover);
     mimo_release(dispatch);

@@ -15,10 +15,11 @@ typedef struct mimo_dispatch_executor {
 
     /* Whether it moves tensors in the memory of a communicator. All ranks say the same. */
     bool (*moves)(const mimo_comm *comm);
-    /* Get what all routes share, into dispatch->own, and say whether calls may push. Collective
-     * over the mover's communicator. */
+    /* Get what all routes share, into dispatch->own and dispatch->flags. Collective over the
+     * mover's communicator. */
     mimo_status (*connect)(mimo_dispatch *dispatch);
-    /* Release what connect got, or began to get. */
+    /* Release dispatch->own, also where connect failed halfway. The flags are released before.
+     * NULL: there is none. */
     void (*disconnect)(mimo_dispatch *dispatch);
     /* What the routes needed since the last report, where the host does not know: it may wait for
      * the device, which counts replays of graphs as well. NULL: mimo_route_take has counted it. */

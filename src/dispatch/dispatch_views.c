@@ -110,7 +110,7 @@ mimo_buffer *mimo_dispatch_target(const mimo_op *op, int i)
 {
     const mimo_dispatch *dispatch = mimo_route_of(op)->dispatch;
     const mimo_tile *tile = &op->tensors.pairs[i].dst;
-    if (op->call.backward || !dispatch->pushes)
+    if (op->call.backward || !dispatch->flags)
         return NULL;
     return mimo_buffer_holding(op->mover->parent, tile->view.data, mimo_tile_bytes(tile));
 }

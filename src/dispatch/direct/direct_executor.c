@@ -73,19 +73,16 @@ static mimo_status connect(mimo_dispatch *dispatch)
     if (status == MIMO_OK)
         status = prepare_memory(own, dispatch);
     MIMO_TRY(mimo_comm_agree(comm, status));
-    MIMO_TRY(mimo_buffer_create_internal(&own->memory.buffer, comm, own->memory.at.bytes));
-    dispatch->pushes = true;
-    return check_reach(own->memory.buffer);
+    MIMO_TRY(mimo_buffer_create_internal(&dispatch->flags, comm, own->memory.at.bytes));
+    own->memory.buffer = dispatch->flags;
+    return check_reach(dispatch->flags);
 }
 
 static void disconnect(mimo_dispatch *dispatch)
 {
-    mimo_direct *own = mimo_direct_of(dispatch);
-    if (!own)
-        return;
-    mimo_buffer_destroy(own->memory.buffer);
-    mimo_direct_routes_release(dispatch);
-    mimo_release(own);
+    if (dispatch->own)
+        mimo_direct_routes_release(dispatch);
+    mimo_release(dispatch->own);
 }
 
 /* -------------------------------------- report -------------------------------------- */

@@ -7,7 +7,7 @@
 
 typedef struct mimo_direct_route mimo_direct_route;
 
-/* Of a dispatch. */
+/* Of a dispatch. Its memory lies in the buffer of dispatch->flags. */
 typedef struct mimo_direct {
     mimo_expert_memory memory;
     mimo_stream stream;            /* of the last call */

@@ -201,7 +201,7 @@ static mimo_messages messages_of(const list_maker *it, const mimo_dispatch *disp
                               .receive_count = it->receive_count,
                               .send_count = it->send_count};
     if (it->call->common.bases.count > MIMO_BASE_TILES)
-        messages.pushes = (mimo_pushes){.buffer = mimo_messages_flags_of(dispatch),
+        messages.pushes = (mimo_pushes){.buffer = dispatch->flags,
                                         .list = it->pushes,
                                         .count = it->push_count,
                                         .pushers = it->pushers,

@@ -17,24 +17,15 @@ static mimo_status connect(mimo_dispatch *dispatch)
 {
     if (dispatch->desc.transport == MIMO_TRANSPORT_P2P)
         return MIMO_OK;
-    mimo_buffer *flags = NULL;
-    mimo_status status = mimo_buffer_create_internal(&flags, dispatch->mover.comm, 0);
+    mimo_status status = mimo_buffer_create_internal(&dispatch->flags, dispatch->mover.comm, 0);
     bool needed = dispatch->desc.transport == MIMO_TRANSPORT_ZERO_COPY;
-    dispatch->own = flags;
-    dispatch->pushes = flags != NULL;
     return status == MIMO_ERR_UNSUPPORTED && !needed ? MIMO_OK : status;
-}
-
-static void disconnect(mimo_dispatch *dispatch)
-{
-    mimo_buffer_destroy(mimo_messages_flags_of(dispatch));
 }
 
 const mimo_dispatch_executor mimo_messages_executor = {
     .name = "messages",
     .moves = moves,
     .connect = connect,
-    .disconnect = disconnect,
     .route_create = mimo_messages_route_create,
     .route_destroy = mimo_messages_route_destroy,
     .set_prepare = mimo_messages_set_prepare,

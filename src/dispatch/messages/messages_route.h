@@ -8,13 +8,6 @@
 #include "dispatch/route_types.h"
 #include "move/mover.h"
 
-/* What it keeps of a dispatch: flags of rows that are written into buffers (buffer_state.h); NULL:
- * none are. */
-static inline mimo_buffer *mimo_messages_flags_of(const mimo_dispatch *dispatch)
-{
-    return dispatch->own;
-}
-
 /* What a rank tells all others of a route. Its ids follow. */
 typedef struct mimo_route_record {
     int64_t tokens, capacity;
