@@ -101,7 +101,8 @@ MPI_TEST(dispatch_errors, of_devices)
     device.enqueues = true;
     comm->device = &device;
     MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("dispatch: the communicator moves host memory, and so far only");
+    MPI_EXPECT_SENTENCE(
+        "dispatch: the communicator moves host memory, and no executor of a dispatch does");
     mimo_comm_destroy(comm);
 }
 
@@ -184,9 +185,8 @@ MPI_TEST(dispatch_errors, of_routes)
     NOT_SET_WITH(ids, NULL, MIMO_ERR_ARGUMENT, "route: ids is NULL, for 3 tokens");
     NOT_SET_WITH(id_dtype, MIMO_F64, MIMO_ERR_ARGUMENT, "route: ids of f64");
     NOT_SET_WITH(capacity, -3, MIMO_ERR_ARGUMENT, "a capacity of -3 rows");
-    NOT_SET_WITH(
-        memory, MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
-        "route: the ids lie in memory of kind 1, and so far only host memory is supported");
+    NOT_SET_WITH(memory, MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
+                 "route: the ids lie in memory of kind 1, and the communicator moves host memory");
     mimo_route_desc old = good_choice(); /* of a program that knows no memory of the ids */
     old.size = offsetof(mimo_route_desc, memory);
     old.memory = MIMO_MEMORY_CUDA;

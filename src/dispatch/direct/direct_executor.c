@@ -124,5 +124,4 @@ const mimo_dispatch_executor mimo_direct_executor = {
     .prepare = mimo_direct_move_prepare,
     .rows = mimo_direct_move_steps,
     .combine = mimo_direct_move_steps,
-    .finish = mimo_direct_move_finish,
 };

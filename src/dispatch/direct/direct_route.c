@@ -8,7 +8,7 @@
 #include "comm/calls.h"
 #include "core/check.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route_state.h"
 
 /* ------------------------------------- its life ------------------------------------- */
