@@ -393,4 +393,10 @@ mimo_progress_callback **mimo_callbacks_of(mimo_comm *comm);
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
 
+/* Bytes of tensors that are on their way in a request; NULL: there is none. */
+static inline int64_t mimo_bytes_moving(const mimo_comm *comm, const mimo_request *request)
+{
+    return request && comm->backend->moving ? comm->backend->moving(request) : 0;
+}
+
 #endif

@@ -55,7 +55,7 @@ mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size)
     return status;
 }
 
-void mimo_recorder_end(mimo_family *family)
+void mimo_recorder_end(mimo_family *family, bool stays)
 {
     mimo_recorder *it = family->recorder;
     if (!it)
@@ -67,7 +67,7 @@ void mimo_recorder_end(mimo_family *family)
     mimo_release(it->members);
     if (it->let_go && !it->let_go(family, mimo_recorder_launches(family)))
         it->ring = NULL; /* it stays for good, as other memory does that the device may write */
-    mimo_ring_destroy(it->ring, family->ring_stays || mimo_family_status(family) != MIMO_OK);
+    mimo_ring_destroy(it->ring, stays);
     mimo_release(it);
 }
 

@@ -31,8 +31,8 @@ typedef struct mimo_recorder {
     mimo_peer_ring *peers; /* peers[peer_count]: of other ranks of this host, mapped */
     int peer_count;
     mimo_ring_identity *members; /* members[size]: who runs the ranks; NULL: it is not known */
-    mimo_ring_verdict verdict; /* of the family's end */
-    bool judged;               /* it has one */
+    mimo_ring_verdict verdict;   /* of the family's end */
+    bool judged;                 /* it has one */
     /* The device lets go of the page of launches. False: a kernel may still write there. NULL: no
      * device has it. */
     bool (*let_go)(mimo_family *family, void *page);
@@ -43,7 +43,7 @@ typedef struct mimo_recorder {
 /* Begin the ring of a family, as its descriptor said (mimo_family_init). Where this system or the
  * folder has no room for one, a warning says so. MIMO_ERR_MEMORY. */
 MIMO_BACKEND_API mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size);
-void mimo_recorder_end(mimo_family *family);
+void mimo_recorder_end(mimo_family *family, bool stays);
 
 /* What has become of a rank's process, of the family's ranks; unknown where nobody was told. */
 mimo_ring_life mimo_recorder_life(const mimo_family *family, int rank);

@@ -177,7 +177,7 @@ void mimo_family_release(mimo_family *family)
     if (__atomic_sub_fetch(&family->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     pthread_mutex_destroy(&family->lock);
-    mimo_recorder_end(family);
+    mimo_recorder_end(family, family->ring_stays || mimo_family_status(family) != MIMO_OK);
     family->backend->release_family(family);
 }
 

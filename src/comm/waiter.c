@@ -36,7 +36,8 @@ static int64_t next_nap(mimo_waiter *waiter)
         waiter->still = waiter->clock.last_check;
         waiter->ended = comm->ended;
     }
-    return mimo_nap_after(waiter->clock.last_check - waiter->still, mimo_bytes_moving(waiter));
+    return mimo_nap_after(waiter->clock.last_check - waiter->still,
+                          mimo_bytes_moving(waiter->comm, waiter->request));
 }
 
 /* Ranks may outnumber cores, so each step yields or sleeps. */

@@ -51,13 +51,6 @@ MIMO_BACKEND_API mimo_status mimo_waiter_pause(mimo_waiter *waiter);
 /* The same without a pause, for a call that looks once and returns. */
 mimo_status mimo_waiter_check(mimo_waiter *waiter);
 
-/* Bytes of tensors that are on their way in the request that it waits for. */
-static inline int64_t mimo_bytes_moving(const mimo_waiter *waiter)
-{
-    const mimo_comm_backend *backend = waiter->comm->backend;
-    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
-}
-
 /* How long a wait that may sleep sleeps now, in nanoseconds: it has been still for that time, with
  * `moving` bytes on their way. 0: it looks again at once. */
 int64_t mimo_nap_after(int64_t still, int64_t moving);
