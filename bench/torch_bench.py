@@ -502,7 +502,9 @@ def start_ranks(name, blocking=None):
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     if rank is None or ranks is None:
         raise SystemExit("start me under torchrun or mpirun")
-    for key, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29542"), ("WORLD_SIZE", str(ranks))):
+    job = int(os.environ.get("OMPI_MCA_ess_base_jobid", 0)) >> 16  # launches may run side by side
+    for key, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(20000 + job % 10000)),
+                       ("WORLD_SIZE", str(ranks))):
         os.environ.setdefault(key, value)
     if name == "cuda":
         if not torch.cuda.is_available():
