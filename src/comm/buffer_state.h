@@ -89,8 +89,7 @@ struct mimo_buffer {
     void *given;                         /* the caller's memory; NULL: the backend's own */
     void *own;                           /* the backend's */
     struct mimo_ring_launches *launches; /* of kernels that use its flags; NULL: none is noted */
-    const char
-        *title; /* what its flags are of, in words: "dispatch 1"; NULL: zero-copy. Borrowed */
+    const char *title; /* whose flags they are: "dispatch 1"; NULL: zero-copy. Borrowed */
     /* Why the backend looks for no other rank's memory, in words; NULL: it has looked. */
     const char *unreached;
     mimo_refusal noted;          /* by the host */

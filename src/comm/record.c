@@ -267,7 +267,7 @@ static int slot_waited_for(const mimo_ring *ring, const mimo_comm *comm)
 static void record_flight(mimo_ring_slot *slot, const mimo_waiter *waiter)
 {
     const mimo_comm *comm = waiter->comm;
-    uint64_t bytes = (uint64_t)mimo_bytes_moving(waiter->comm, waiter->request);
+    uint64_t bytes = (uint64_t)mimo_bytes_moving(comm, waiter->request);
     if (mimo_ring_load(&slot->flight) == bytes &&
         mimo_ring_load(&slot->flight_ended) == comm->ended &&
         mimo_ring_load(&slot->flight_arrived) == (uint64_t)waiter->arrived)

@@ -145,30 +145,31 @@ void mimo_ring_tell_devices(mimo_ring_judgement *it)
 
 /* ------------------------------- those that wait -------------------------------- */
 
-/* Waiters of a group whose kernel of an object is in this state, and in this launch where it runs.
- */
-static int list_in(mimo_ring_judgement *it, const mimo_ring_group *group,
-                   const mimo_ring_launched *like, int from)
+/* Whether a ring's kernel of an object is in the same state, in the same launch. */
+static bool is_alike(const mimo_ring_looked *ring, const mimo_ring_launched *like)
 {
-    const mimo_ring_kernel kernel = mimo_ring_kernel_of(like);
+    const mimo_ring_launched *part = launched_of(ring, like);
+    return part && mimo_ring_kernel_of(part) == mimo_ring_kernel_of(like) &&
+           part->begun == like->begun;
+}
+
+/* Those of a group's waiters, from one on. */
+static int list_alike(mimo_ring_judgement *it, const mimo_ring_group *group,
+                      const mimo_ring_launched *like, int from)
+{
     int count = 0;
-    for (int i = from; i < group->waiter_count; i++) {
-        const mimo_ring_launched *part = launched_of(group->waiters[i], like);
-        if (part && mimo_ring_kernel_of(part) == kernel && part->begun == like->begun)
+    for (int i = from; i < group->waiter_count; i++)
+        if (is_alike(group->waiters[i], like))
             it->ranks[count++] = group->waiters[i]->now->rank;
-    }
     return count;
 }
 
 /* A waiter before this one is in the same state, and was told with it. */
 static bool was_listed(const mimo_ring_group *group, const mimo_ring_launched *like, int before)
 {
-    for (int i = 0; i < before; i++) {
-        const mimo_ring_launched *part = launched_of(group->waiters[i], like);
-        if (part && mimo_ring_kernel_of(part) == mimo_ring_kernel_of(like) &&
-            part->begun == like->begun)
+    for (int i = 0; i < before; i++)
+        if (is_alike(group->waiters[i], like))
             return true;
-    }
     return false;
 }
 
@@ -176,7 +177,7 @@ static void append_kernel(mimo_ring_judgement *it, const mimo_ring_group *group,
                           const mimo_ring_launched *like, int waiter)
 {
     const bool is_running = mimo_ring_kernel_of(like) == MIMO_RING_KERNEL_RUNS;
-    int count = list_in(it, group, like, waiter);
+    int count = list_alike(it, group, like, waiter);
     mimo_ring_append(&it->text, "; ");
     mimo_ring_append_list(it, count);
     if (is_running)

@@ -195,13 +195,6 @@ static void keep_strongest(mimo_ring_group *group)
 
 /* -------------------------------------- chains ------------------------------------ */
 
-static bool same_process(const mimo_ring_identity *a, const mimo_ring_identity *b)
-{
-    return a->pid == b->pid && a->start == b->start && a->boot[0] == b->boot[0] &&
-           a->boot[1] == b->boot[1] && a->pids == b->pids &&
-           strncmp(a->host, b->host, sizeof a->host) == 0;
-}
-
 uint64_t mimo_ring_thread_of(const mimo_ring_sample *ring, uint64_t comm)
 {
     const mimo_ring_seen *seen = mimo_ring_find_comm(ring, comm);
@@ -215,7 +208,7 @@ bool mimo_ring_keeps(const mimo_ring_group *group, const mimo_ring_blocker *bloc
         return false;
     uint64_t thread = mimo_ring_thread_of(blocker->ring, comm);
     for (int i = 0; i < group->waiter_count; i++)
-        if (same_process(&group->waiters[i]->now->owner, blocker->process) &&
+        if (mimo_ring_same_process(&group->waiters[i]->now->owner, blocker->process) &&
             (thread == 0 || group->threads[i] == thread))
             return true;
     return false;

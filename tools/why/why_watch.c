@@ -27,9 +27,7 @@ void why_watch_begin(void)
 static bool is_noted(const why_watch *watch, const mimo_ring_identity *process)
 {
     for (int i = 0; i < watch->count; i++)
-        if (watch->seen[i].pid == process->pid && watch->seen[i].start == process->start &&
-            watch->seen[i].boot[0] == process->boot[0] &&
-            watch->seen[i].boot[1] == process->boot[1])
+        if (mimo_ring_same_process(&watch->seen[i], process))
             return true;
     return false;
 }

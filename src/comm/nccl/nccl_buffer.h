@@ -23,8 +23,7 @@ typedef struct mimo_nccl_addresses {
 } mimo_nccl_addresses;
 mimo_nccl_addresses mimo_nccl_buffer_addresses(const mimo_buffer *buffer);
 
-/* Where kernels of the buffer say how far they are, as the device sees it. `words` NULL: nowhere.
- */
+/* Where kernels of the buffer say how far they are, for the device. `words` NULL: nowhere. */
 mimo_push_progress mimo_nccl_buffer_progress(const mimo_buffer *buffer);
 
 /* All work of a stream is done: no launch has to be ordered after it any more. */
