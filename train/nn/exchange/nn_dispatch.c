@@ -22,7 +22,6 @@ static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_c
     MIMO_TRY(nn_exchange_check(&exchange, "dispatch"));
     MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
     **made = (nn_dispatch){.runtime = runtime, .comm = comm, .sizes = *desc};
-    (*made)->sizes.name = NULL;
     (*made)->sizes.row_bytes = desc->hidden * (int64_t)sizeof(nn_real);
     return MIMO_OK;
 }
@@ -34,17 +33,21 @@ mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mim
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "dispatch: no group of ranks that share the experts");
     mimo_status status = reserve(&made, nn_runtime_or_host(runtime), comm, desc);
     status = mimo_comm_agree(comm, status);
-    if (status == MIMO_OK) {
-        mimo_dispatch_desc whole = made->sizes;
-        whole.name = desc->name;
-        status = mimo_dispatch_create(&made->dispatch, comm, &whole);
-    }
+    if (status == MIMO_OK)
+        status = mimo_dispatch_create(&made->dispatch, comm, &made->sizes);
     if (status != MIMO_OK) {
         nn_dispatch_destroy(made);
         return status;
     }
+    made->sizes.name = NULL; /* the caller's */
     *out = made;
     return MIMO_OK;
+}
+
+/* Of this rank. */
+static int64_t experts_of(const nn_dispatch *dispatch)
+{
+    return dispatch->sizes.experts * dispatch->sizes.etp / mimo_comm_size(dispatch->comm);
 }
 
 const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch)
@@ -73,11 +76,10 @@ void nn_dispatch_destroy(nn_dispatch *dispatch)
 
 mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch *dispatch)
 {
-    int64_t n = dispatch->n, ep = mimo_comm_size(dispatch->comm) / dispatch->sizes.etp;
+    int64_t n = dispatch->n;
     MIMO_TRY(mimo_regrow(&dispatch->routes, n, n + 1, sizeof *dispatch->routes));
     MIMO_TRY(mimo_regrow(&dispatch->ends, n, n + 1, sizeof *dispatch->ends));
-    MIMO_TRY(
-        mimo_reserve(&dispatch->ends[n], dispatch->sizes.experts / ep, sizeof *dispatch->ends[n]));
+    MIMO_TRY(mimo_reserve(&dispatch->ends[n], experts_of(dispatch), sizeof *dispatch->ends[n]));
     mimo_status status = mimo_route_create(&dispatch->routes[n], dispatch->dispatch);
     if (status != MIMO_OK) {
         mimo_release(dispatch->ends[n]);
@@ -117,12 +119,11 @@ mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route
                                   int64_t capacity)
 {
     const nn_runtime *runtime = dispatch->runtime;
-    int64_t count = dispatch->sizes.experts * dispatch->sizes.etp / mimo_comm_size(dispatch->comm);
     const int32_t *from;
     if (runtime->memory != MIMO_MEMORY_HOST)
         MIMO_TRY(check_capacity(route, capacity));
     MIMO_TRY(mimo_route_ends(&from, route));
-    return nn_runtime_read(runtime, ends, from, count * (int64_t)sizeof *ends);
+    return nn_runtime_read(runtime, ends, from, experts_of(dispatch) * (int64_t)sizeof *ends);
 }
 
 /* The views of a move: the rows, and behind them the values of pairs and the numbers. */
