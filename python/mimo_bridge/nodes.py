@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from . import _c
 from .errors import ArgumentError
-from .schedule import Schedule, fields_of, text_of
+from .schedule import Schedule, fields_of, list_of, stage_of, text_of
 
 __all__ = ["Node", "NodeLayer", "Nodes", "NodesReport"]
 
@@ -148,16 +148,14 @@ class Nodes:
         raise TypeError("Nodes can't be copied or pickled: make others of the same arguments")
 
     def _stage(self, what: str, stage: int) -> int:
-        number = _c.whole(f"Nodes.{what}: stage", stage)
-        if not 0 <= number < self.stages:
-            raise ArgumentError(f"Nodes.{what}: there is no stage {number} of {self.stages}")
-        return number
+        return stage_of(f"Nodes.{what}", stage, self.stages)
+
+    def _listed(self, stage: int) -> Any:
+        return list_of(_c.lib.mimo_nodes_of, _c.mimo_node, self._handle, stage)
 
     def of(self, stage: int = 0) -> list[Node]:
         """The nodes of a stage in their order. ArgumentError: no such stage."""
-        count = ctypes.c_int64()
-        found = _c.lib.mimo_nodes_of(ctypes.byref(count), self._handle, self._stage("of", stage))
-        array = ctypes.cast(found, ctypes.POINTER(_c.mimo_node * count.value)).contents
+        array = self._listed(self._stage("of", stage))
         return [Node(_c.NODE_PARTS[n.part], _c.NODE_PASSES[getattr(n, "pass")], n.step, n.micro_batch, n.chunk,
                      n.layer, _c.NODE_LANES[_c.lib.mimo_node_lane_of(n.part)]) for n in array]
 
@@ -166,7 +164,7 @@ class Nodes:
         last one. What comes from other stages is not here."""
         stage, found = self._stage("waits", stage), (ctypes.c_int64 * len(_c.NODE_LANES))()
         edges = []
-        for i in range(len(self.of(stage))):
+        for i in range(len(self._listed(stage))):
             _c.lib.mimo_nodes_waits(found, self._handle, stage, i)
             edges.append(tuple(place for place in found if place >= 0))
         return edges
@@ -175,7 +173,7 @@ class Nodes:
         """(begin, end, multiprocessors) of each node of a stage, where each begins as soon as it may. What
         computes is sized for the multiprocessors that the lanes beside it leave; 0: they are not counted."""
         stage = self._stage("times", stage)
-        count = len(self.of(stage))
+        count = len(self._listed(stage))
         array = (_c.mimo_node_time * max(count, 1))()
         _c.lib.mimo_nodes_times(array, self._handle, stage)
         return [(time.begin, time.end, time.multiprocessors) for time in array[:count]]

@@ -130,23 +130,21 @@ class Schedule:
         raise TypeError("a Schedule can't be copied or pickled: make another one of the same arguments")
 
     def _stage(self, what: str, stage: int) -> int:
-        number = _c.whole(f"Schedule.{what}: stage", stage)
-        if not 0 <= number < self.stages:
-            raise ArgumentError(f"Schedule.{what}: there is no stage {number} of {self.stages}")
-        return number
+        return stage_of(f"Schedule.{what}", stage, self.stages)
 
     def steps(self, stage: int) -> list[Step]:
         """The steps of a stage in their order. ArgumentError: no such stage."""
-        count = ctypes.c_int64()
-        found = _c.lib.mimo_schedule_steps(ctypes.byref(count), self._handle, self._stage("steps", stage))
-        array = ctypes.cast(found, ctypes.POINTER(_c.mimo_schedule_step * count.value)).contents
+        array = self._listed(self._stage("steps", stage))
         return [Step(_c.STEP_KINDS[s.kind], s.index, s.chunk,
                      *((s.back, s.back_chunk) if _c.STEP_KINDS[s.kind] == "FB" else ())) for s in array]
+
+    def _listed(self, stage: int) -> Any:
+        return list_of(_c.lib.mimo_schedule_steps, _c.mimo_schedule_step, self._handle, stage)
 
     def times(self, stage: int, costs: Mapping[str, int] | None = None) -> list[tuple[int, int]]:
         """When each step of a stage begins and ends. `costs`: others than those of the schedule."""
         stage = self._stage("times", stage)
-        count = len(self.steps(stage))
+        count = len(self._listed(stage))
         begin, end = (ctypes.c_int64 * count)(), (ctypes.c_int64 * count)()
         _c.lib.mimo_schedule_times(begin, end, self._handle, stage, _costs(costs))
         return list(zip(begin, end))
@@ -188,6 +186,20 @@ class Schedule:
     def hash(self) -> int:
         """Of sizes and lists, not of costs, for ranks to compare."""
         return int(_c.lib.mimo_schedule_hash(self._handle)) % 2**64
+
+
+def stage_of(what: str, stage: int, stages: int) -> int:
+    number = _c.whole(f"{what}: stage", stage)
+    if not 0 <= number < stages:
+        raise ArgumentError(f"{what}: there is no stage {number} of {stages}")
+    return number
+
+
+def list_of(function: Any, kind: Any, handle: ctypes.c_void_p, stage: int) -> Any:
+    """What a function of C lists of a stage: structures, which the object owns."""
+    count = ctypes.c_int64()
+    found = function(ctypes.byref(count), handle, stage)
+    return ctypes.cast(found, ctypes.POINTER(kind * count.value)).contents
 
 
 def text_of(function: Any, handle: ctypes.c_void_p, form: int) -> str:
