@@ -27,7 +27,6 @@ beside      moves beside products that do not need them: the part of the moves' 
             memory and link stays whatever the order
 """
 import argparse
-import json
 import pathlib
 import random
 import sys
@@ -44,7 +43,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
 from balance_bench import Clock, over_ranks, wait  # noqa: E402
 from overlap_model import ROUTINGS, Local, Model, ids_of  # noqa: E402
 from peer_cases import median  # noqa: E402
-from torch_bench import start_ranks  # noqa: E402
+from torch_bench import run_to_table  # noqa: E402
 
 PASSES = {"forward": "f.{}", "inputs": "b.{}.bwd", "weights": "b.{}.dw"}
 MOVES = ("dispatch", "combine")
@@ -255,18 +254,7 @@ def main():
     unknown = {*asked.routings} - {*ROUTINGS}
     if unknown:
         raise SystemExit(f"--routings: there is no {sorted(unknown)[0]}")
-    comm = start_ranks(asked.device)
-    lines = []
-    measure(asked, comm, lines.append)
-    if comm.rank == 0:
-        text = "\n".join(map(json.dumps, lines))
-        if asked.json:
-            pathlib.Path(asked.json).write_text(text + "\n", encoding="utf-8")
-        else:
-            print(text)
-        print_table(lines)
-    comm.close()
-    dist.destroy_process_group()
+    run_to_table(asked, measure, print_table)
 
 
 if __name__ == "__main__":

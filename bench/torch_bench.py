@@ -25,6 +25,7 @@ input, without any ranks.
 """
 import argparse
 import importlib
+import json
 import os
 import pathlib
 import random
@@ -40,7 +41,7 @@ import mimo_bridge as mb
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
 from peer_cases import CALLS, SHAPES, WARM_UP, Case, median  # noqa: E402
-from torch_seed import from_launcher, global_samples, in_order, microseconds, split_zigzag  # noqa: E402
+from torch_seed import from_launcher, global_samples, in_order, microseconds, set_meeting_place, split_zigzag  # noqa: E402
 
 KINDS = {"cp": "tp=1,cp={},dp=1", "sp": "tp={},cp=1,dp=1"}  # the LLM's grid
 MODES = ("eager", "graph", "compiled")
@@ -502,10 +503,8 @@ def start_ranks(name, blocking=None):
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     if rank is None or ranks is None:
         raise SystemExit("start me under torchrun or mpirun")
-    job = int(os.environ.get("OMPI_MCA_ess_base_jobid", 0)) >> 16  # launches may run side by side
-    for key, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(20000 + job % 10000)),
-                       ("WORLD_SIZE", str(ranks))):
-        os.environ.setdefault(key, value)
+    set_meeting_place()
+    os.environ.setdefault("WORLD_SIZE", str(ranks))
     if name == "cuda":
         if not torch.cuda.is_available():
             raise SystemExit("torch finds no GPU; --device cpu tests the program")
@@ -518,6 +517,22 @@ def start_ranks(name, blocking=None):
         dist.new_subgroups_by_enumeration = lambda lists, backend=None: make(lists, backend="gloo")
         torch.cuda.current_device = lambda: torch.device("cpu")
     return mb.Communicator(device=name if name == "cpu" else None, blocking=blocking)
+
+
+def run_to_table(asked, measure_all, print_table):
+    """A whole program: measure_all(asked, comm, out) gives out its lines, which rank 0 prints, or writes to
+    asked.json, and then the table."""
+    comm, lines = start_ranks(asked.device), []
+    measure_all(asked, comm, lines.append)
+    if comm.rank == 0:
+        text = "\n".join(map(json.dumps, lines))
+        if asked.json:
+            pathlib.Path(asked.json).write_text(text + "\n", encoding="utf-8")
+        else:
+            print(text)
+        print_table(lines)
+    comm.close()
+    dist.destroy_process_group()
 
 
 def main():
