@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """forward_backward with large hops: do they hang, are gradients those of one piece, how long is a step. A line each.
 
-    python pipelined_gpu.py [--stages 2] [--steps N] [--mib N]      on so many GPUs, by torchrun. Exit status 77 where
-                                                                    there are fewer
+    python pipelined_gpu.py [--stages 2] [--steps N] [--mib N]      a GPU for each stage, by torchrun. Exit status 77
+                                                                    where there are fewer
     python pipelined_gpu.py --cpu MPIRUN [--stages 2] ...           on ranks of the CPU, over gloo, which can't hang
 
 MIMO_MEGATRON: as for the cases (megatron_import.py). A launch for each CUDA_DEVICE_MAX_CONNECTIONS of 1, unset and 32

@@ -2,7 +2,7 @@
 a warning names it, also where it is the lead.
 
     test_captioner_missing.py MPIRUN CAPTIONER                on four ranks of the host
-    test_captioner_missing.py MPIRUN CAPTIONER --gpus RANKS   on so many GPUs, at ten moments of a few steps;
+    test_captioner_missing.py MPIRUN CAPTIONER --gpus RANKS   a GPU for each rank, a death at each of ten moments;
                                                               CAPTIONER_SAMPLES names samples of 16 pixels a side
 
 On GPUs no rank is named: NCCL may notice the death first.

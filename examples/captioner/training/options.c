@@ -143,8 +143,8 @@ static const option_row rows[] = {
         "token has K: together they are as wide as the MLP",
         .first_part = "E", .second_part = "K", .example = "8,2", .read = read_experts),
     OPTION_INT("capacity", "ROWS", capacity, 0, INT32_MAX,
-               "Most rows of a rank's experts in one mixture and micro-batch: room for so many is "
-               "taken, and more is an error (default 0: room for whatever tokens choose)"),
+               "The most rows that a rank's experts may get in one mixture and micro-batch. This "
+               "sizes their memory; more rows are an error (default 0: any choice of tokens fits)"),
     OPTION_TEXT(
         "expert-grid", "SPEC", expert_grid,
         "Which ranks of each of the LLM's stages share its experts: with ep=2 each has half of "
