@@ -96,14 +96,18 @@ static void walk_memory(mimo_schedule_memory *most, holding *now, const mimo_sch
         most->saved_states += now->most_of_chunk[c];
 }
 
-static mimo_status memory_of(mimo_schedule_memory *out, const mimo_schedule *schedule,
-                             int64_t stage)
+/* of_chunk[V] gets each chunk's states; NULL: it is not asked. */
+static mimo_status memory_of(mimo_schedule_memory *out, int64_t *of_chunk,
+                             const mimo_schedule *schedule, int64_t stage)
 {
     holding now = {0};
     mimo_schedule_memory most = MIMO_SCHEDULE_MEMORY_INIT;
-    MIMO_TRY(mimo_reserve(&now.of_chunk, 2 * schedule->desc.chunks, sizeof *now.of_chunk));
-    now.most_of_chunk = now.of_chunk + schedule->desc.chunks;
+    int64_t chunks = schedule->desc.chunks;
+    MIMO_TRY(mimo_reserve(&now.of_chunk, 2 * chunks, sizeof *now.of_chunk));
+    now.most_of_chunk = now.of_chunk + chunks;
     walk_memory(&most, &now, schedule, stage);
+    if (of_chunk)
+        memcpy(of_chunk, now.most_of_chunk, (size_t)chunks * sizeof *of_chunk);
     mimo_release(now.of_chunk);
     *out = most;
     return MIMO_OK;
@@ -116,8 +120,17 @@ mimo_status mimo_schedule_memory_of(mimo_schedule_memory *out, const mimo_schedu
     MIMO_CHECK(out && schedule, MIMO_ERR_ARGUMENT, "mimo_schedule_memory_of: %s is NULL",
                out ? "schedule" : "out");
     MIMO_TRY(check_stage_number(schedule, stage, "mimo_schedule_memory_of"));
-    MIMO_TRY(memory_of(&own, schedule, stage));
+    MIMO_TRY(memory_of(&own, NULL, schedule, stage));
     return mimo_write_descriptor(out, &own, sizeof own, "mimo_schedule_memory");
+}
+
+mimo_status mimo_schedule_states(int64_t *out, const mimo_schedule *schedule, int64_t stage)
+{
+    mimo_schedule_memory all;
+    MIMO_TRY(memory_of(&all, out, schedule, stage));
+    for (int64_t c = 0; c < schedule->desc.chunks; c++)
+        out[c] = larger(out[c], 1);
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- report ----------------------------------------- */
@@ -126,7 +139,7 @@ static mimo_status add_memory(mimo_schedule_report *own, const mimo_schedule *sc
 {
     for (int64_t p = 0; p < schedule->desc.stages; p++) {
         mimo_schedule_memory memory;
-        MIMO_TRY(memory_of(&memory, schedule, p));
+        MIMO_TRY(memory_of(&memory, NULL, schedule, p));
         own->encoder_alive = larger(own->encoder_alive, memory.encoder_alive);
         own->chunks_alive = larger(own->chunks_alive, memory.chunks_alive);
         own->weights_waiting = larger(own->weights_waiting, memory.weights_waiting);

@@ -109,11 +109,12 @@ static mimo_status create_llm(oracle_candidate *out)
     const layer_layout_desc layout = {.layers = out->sizes.llm_layers,
                                       .stages = out->topology->ranks.stages,
                                       .chunks = out->topology->schedule.chunks};
-    int64_t *states;
+    int64_t *states = NULL;
     MIMO_TRY(create_dispatch(out));
     MIMO_TRY(layer_layout_create(&out->layout, &layout));
-    MIMO_TRY(oracle_pass_states(&states, &out->train, out->topology));
-    mimo_status status = create_language(out, states);
+    mimo_status status = oracle_pass_states(&states, &out->train, out->topology);
+    if (status == MIMO_OK)
+        status = create_language(out, states);
     mimo_release(states);
     MIMO_TRY(status);
     MIMO_TRY(mimo_reserve(&out->texts, out->llm.states, sizeof *out->texts));

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "schedule/schedule_types.h"
 #include "train/model/layer_widths.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -115,7 +116,7 @@ static mimo_status count_needs(model_needs *out, const bridged_model *model)
     TRY(schedule_choose(&schedule, &sizes, &model->desc.schedule, &need));
     mimo_status status = memory_reserve(&out->states, sizes.chunks, sizeof *out->states);
     if (status == MIMO_OK)
-        pipeline_count_states(out->states, sizes.chunks, schedule, topology->stage);
+        status = mimo_schedule_states(out->states, schedule, topology->stage);
     out->places = sizes.encoder_alive;
     mimo_schedule_destroy(schedule);
     return status;
