@@ -209,7 +209,9 @@ static model_desc small_model(void)
                         .heads = 8,
                         .encoder_layers = 1,
                         .llm_layers = 2,
-                        .side = SIDE,
+                        .tokens = caption_tokens(SIDE),
+                        .patch_values = PATCH_VALUES,
+                        .words = CAPTION_WORDS,
                         .seq = SEQ,
                         .micro_batch = MICRO_BATCH,
                         .micro_batches = (SAMPLES + MICRO_BATCH - 1) / MICRO_BATCH,
@@ -608,7 +610,7 @@ MPI_TEST(captioner_reference, minus_zero_behind_the_bridge)
     brings_minus_zero = true;
     MPI_EXPECT_OK(train_step(&trainer, 0, &result));
     brings_minus_zero = false;
-    int64_t count = model.batch.pictures * model.batch.tokens * model.desc.hidden;
+    int64_t count = model.batch.pictures * model.batch.desc.tokens * model.desc.hidden;
     const nn_real *brought = model.images.places[0].src_tile;
     MPI_EXPECT(count > 0, "the step had no rows");
     for (int64_t i = 0; i < count; i++)

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model/batch.h"
-#include "train/model/language.h"
+#include "captioner/captions/caption_batch.h"
 #include "core/check.h"
 #include "mpi_test.h"
 #include "train/nn/params/nn_hash.h"
@@ -39,22 +38,21 @@ static mimo_status build(staged_language *own)
     MIMO_TRY(mimo_partition_create(&own->partition, &rule, &coords));
     MIMO_TRY(layer_layout_create(
         &own->layout, &(layer_layout_desc){.layers = LAYERS, .stages = own->stages, .chunks = 1}));
-    const language_desc desc = {
-        .stage = own->stage,
-        .stages = own->stages,
-        .layout = &own->layout,
-        .states = (const int64_t[]){MICRO_BATCHES},
-        .runtime = &own->runtime,
-        .partition = own->partition,
-        .seed = 5,
-        .words = {TEXT_VOCABULARY, PADDED_VOCABULARY, TOKEN_IMAGE, TOKEN_PAD},
-        .image_tokens = IMAGE_TOKENS,
-        .seq = SEQ,
-        .sentences = SENTENCES,
-        .hidden = HIDDEN,
-        .heads = 8,
-        .shards = 8,
-        .pairs = 1};
+    const language_desc desc = {.stage = own->stage,
+                                .stages = own->stages,
+                                .layout = &own->layout,
+                                .states = (const int64_t[]){MICRO_BATCHES},
+                                .runtime = &own->runtime,
+                                .partition = own->partition,
+                                .seed = 5,
+                                .words = CAPTION_WORDS,
+                                .image_tokens = IMAGE_TOKENS,
+                                .seq = SEQ,
+                                .sentences = SENTENCES,
+                                .hidden = HIDDEN,
+                                .heads = 8,
+                                .shards = 8,
+                                .pairs = 1};
     MIMO_TRY(language_create(&own->language, &desc));
     for (int m = 0; m < MICRO_BATCHES; m++)
         MIMO_TRY(language_text_create(&own->texts[m], &own->language));
@@ -79,7 +77,7 @@ static void read_text(staged_language *own, int m)
     for (int i = 0; i < SENTENCES * SEQ; i++) {
         int letter = i % SEQ - IMAGE_TOKENS, last = 1 + (m + i / SEQ) % 3;
         ids[i] = letter < 0 ? TOKEN_IMAGE : (letter > last ? TOKEN_PAD : 'a' + m + 3 * letter);
-        labels[i] = letter >= -1 && letter < last ? 'a' + m + 3 * (letter + 1) : LABEL_IGNORED;
+        labels[i] = letter >= -1 && letter < last ? 'a' + m + 3 * (letter + 1) : NN_IGNORE;
     }
     MPI_EXPECT_OK(language_read(&own->language, &own->texts[m], &sentences));
 }
