@@ -239,14 +239,20 @@ static mimo_status make_twins(const oracle_candidate *candidate)
     return MIMO_OK;
 }
 
-mimo_status oracle_candidate_reset(oracle_candidate *candidate)
+mimo_status oracle_params_reset(const oracle_candidate *candidate,
+                                nn_params *const stores[ORACLE_STORES])
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
-        nn_params *params = candidate->stores[store];
-        MIMO_TRY(nn_params_reset(params));
-        for (int i = 0; i < nn_params_count(params); i++)
-            MIMO_TRY(reset_param(candidate, params, i));
+        MIMO_TRY(nn_params_reset(stores[store]));
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            MIMO_TRY(reset_param(candidate, stores[store], i));
     }
+    return MIMO_OK;
+}
+
+mimo_status oracle_candidate_reset(oracle_candidate *candidate)
+{
+    MIMO_TRY(oracle_params_reset(candidate, candidate->stores));
     return make_twins(candidate);
 }
 
@@ -270,19 +276,20 @@ static void capture_param(const oracle_candidate *candidate, oracle_capture *cap
     capture_add(capture, &block);
 }
 
-static void capture_params(const oracle_candidate *candidate, oracle_capture *capture,
+void oracle_params_capture(const oracle_candidate *candidate,
+                           nn_params *const stores[ORACLE_STORES], oracle_capture *capture,
                            const char *prefix, nn_part part)
 {
     for (int store = 0; store < ORACLE_STORES; store++)
-        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
-            if (nn_param_has(nn_params_at(candidate->stores[store], i), part))
-                capture_param(candidate, capture, prefix, candidate->stores[store], i, part);
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            if (nn_param_has(nn_params_at(stores[store], i), part))
+                capture_param(candidate, capture, prefix, stores[store], i, part);
 }
 
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix)
 {
-    capture_params(candidate, capture, prefix, NN_VALUE);
+    oracle_params_capture(candidate, candidate->stores, capture, prefix, NN_VALUE);
 }
 
 void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
@@ -297,7 +304,7 @@ void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix)
 {
-    capture_params(candidate, capture, prefix, NN_GRAD);
+    oracle_params_capture(candidate, candidate->stores, capture, prefix, NN_GRAD);
 }
 
 static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *params, int index,
@@ -450,19 +457,24 @@ static mimo_status train_on_others(oracle_candidate *candidate, const synthetic_
     return MIMO_OK;
 }
 
+mimo_status oracle_gradients_finish(oracle_step_result *result, const rank_topology *ranks,
+                                    nn_params *const stores[ORACLE_STORES])
+{
+    const nn_gradients gradients = {.gradient = ranks->gradient,
+                                    .world = ranks->world,
+                                    .n = ORACLE_STORES,
+                                    .stores = {stores[0], stores[1]},
+                                    .tp = {ranks->encoder_tp, ranks->llm_tp},
+                                    .pp = {NULL, ranks->llm_pp},
+                                    .experts = {NULL, ranks->experts.group}};
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, ranks->gradient));
+    return nn_gradients_finish(&result->norm, &gradients, result->tokens);
+}
+
 static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                           oracle_step_result *result)
 {
-    const oracle_topology *topology = candidate->topology;
-    const nn_gradients gradients = {.gradient = topology->ranks.gradient,
-                                    .world = topology->ranks.world,
-                                    .n = ORACLE_STORES,
-                                    .stores = {candidate->stores[0], candidate->stores[1]},
-                                    .tp = {topology->ranks.encoder_tp, topology->ranks.llm_tp},
-                                    .pp = {NULL, topology->ranks.llm_pp},
-                                    .experts = {NULL, topology->ranks.experts.group}};
-    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->ranks.gradient));
-    MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
+    MIMO_TRY(oracle_gradients_finish(result, &candidate->topology->ranks, candidate->stores));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);

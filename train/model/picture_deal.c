@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "core/mutation.h"
 #include "train/model/row_order.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -141,9 +142,10 @@ mimo_status picture_deal_make(picture_deal *deal, const model_samples *samples,
                               const int64_t *picked)
 {
     const micro_batch *batch = deal->desc.batch;
+    int64_t first = MIMO_MUTATED("pictures-of-lane-0") ? 0 : batch->first_picture;
     deal->count = batch->pictures;
     for (int64_t b = 0; !is_ragged(deal) && b < deal->count; b++)
-        deal->own[b] = (picture_number){picked[batch->first_picture + b], 0};
+        deal->own[b] = (picture_number){picked[first + b], 0};
     if (is_ragged(deal))
         TRY(deal_ragged(deal, samples, picked));
     return find_order(deal);
