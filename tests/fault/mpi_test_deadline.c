@@ -38,13 +38,11 @@ static void expect_ended(fault_bed *bed, mimo_status status)
     char sentence[1024];
     MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), status);
     snprintf(sentence, sizeof sentence, "%s", mimo_last_error());
-    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->comm), status);
-    MPI_EXPECT_SENTENCE(sentence);
+    MPI_FAILS(mimo_comm_barrier(bed->comm), status, sentence);
     MPI_EXPECT_STATUS(fault_forward(bed), status);
     MPI_EXPECT_STATUS(fault_adjoint(bed), status);
     MPI_EXPECT_STATUS(fault_create_gradient(bed), status);
-    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->tp), status);
-    MPI_EXPECT_SENTENCE(sentence);
+    MPI_FAILS(mimo_comm_barrier(bed->tp), status, sentence);
 }
 
 /* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
@@ -125,8 +123,8 @@ MPI_TEST(deadline, late_for_creation)
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT);
-    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: given up after ");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT,
+              "mimo_comm_create_mpi: given up after ");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     if (mpi_test_rank() != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
@@ -144,15 +142,14 @@ MPI_TEST(deadline, values)
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
     MPI_EXPECT_OK(mimo_comm_set_deadline(half, 7000));
     MPI_EXPECT(mimo_comm_deadline(comm) == 7000, "%lld", (long long)mimo_comm_deadline(comm));
-    MPI_EXPECT_STATUS(mimo_comm_set_deadline(comm, -1), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("a deadline of -1 ms");
+    MPI_FAILS(mimo_comm_set_deadline(comm, -1), MIMO_ERR_ARGUMENT, "a deadline of -1 ms");
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, NULL));
     mimo_comm_destroy(comm);
     MPI_EXPECT_OK(mimo_comm_barrier(half)); /* a family outlives its first communicator */
     mimo_comm_destroy(half);
     setenv("MIMO_DEADLINE_MS", "soon", 1);
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT,
+              "MIMO_DEADLINE_MS='soon'");
     setenv("MIMO_DEADLINE_MS", "0", 1);
     comm = mpi_test_comm_new();
     MPI_EXPECT(mimo_comm_deadline(comm) == 0, "%lld", (long long)mimo_comm_deadline(comm));
@@ -170,9 +167,8 @@ MPI_TEST(deadline, abort_on_one_rank)
         expect_ended(&bed, MIMO_ERR_ABORTED);
         MPI_EXPECT_SENTENCE("aborted here: the loader has no more samples");
     } else {
-        MPI_EXPECT_STATUS(fault_forward(&bed), MIMO_ERR_ABORTED);
-        MPI_EXPECT_SENTENCE("bridge 1 forward of 1");
-        MPI_EXPECT_SENTENCE("rank 2 aborted: the loader has no more samples");
+        MPI_FAILS(fault_forward(&bed), MIMO_ERR_ABORTED, "bridge 1 forward of 1",
+                  "rank 2 aborted: the loader has no more samples");
         expect_ended(&bed, MIMO_ERR_ABORTED);
     }
     end(&bed);

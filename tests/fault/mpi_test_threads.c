@@ -68,8 +68,8 @@ static void *call_all(void *of)
                    mimo_last_error());
         MPI_EXPECT_SENTENCE("MPI was initialised with MPI_THREAD_FUNNELED (level 1)");
     }
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE,
+              "mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
     MPI_EXPECT_STATUS(mimo_comm_synchronize(bed->comm, NULL), MIMO_ERR_STATE);
     MPI_EXPECT_OK(mimo_comm_state(bed->comm));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, 0));
@@ -327,8 +327,8 @@ static void *watch(void *of)
     while (!is_inside(bed->comm))
         sched_yield();
     MPI_EXPECT_OK(mimo_comm_abort(bed->comm, "the watchdog barks"));
-    MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), MIMO_ERR_ABORTED);
-    MPI_EXPECT_SENTENCE("the communicator was aborted here: the watchdog barks");
+    MPI_FAILS(mimo_comm_state(bed->comm), MIMO_ERR_ABORTED,
+              "the communicator was aborted here: the watchdog barks");
     return NULL;
 }
 
@@ -391,8 +391,8 @@ MPI_TEST(threads, abort_while_no_call_waits)
         run(abort_without_mpi, comm);
         MPI_EXPECT_STATUS(mimo_comm_state(comm), MIMO_ERR_ABORTED);
     }
-    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
-    MPI_EXPECT_SENTENCE(mpi_test_rank() == 0 ? "aborted here: enough" : "rank 0 aborted: enough");
+    MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED,
+              mpi_test_rank() == 0 ? "aborted here: enough" : "rank 0 aborted: enough");
     MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_comm_destroy(comm);

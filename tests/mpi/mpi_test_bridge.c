@@ -379,33 +379,30 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     test_push(&from);
     test_push(&to);
     bad.shape[0] = 7;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
-                      MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
-        "rank 3: bridge 1: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
-        "sbh[7,1,3] needs f32 sbh[7,2,3]");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
+              MIMO_ERR_SHAPE,
+              "rank 3: bridge 1: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
+              "sbh[7,1,3] needs f32 sbh[7,2,3]");
     bad = test_view(&from, MIMO_F32, rank == 2 ? "bsh" : "sbh", 2, 2, 3);
     mimo_tensor square = test_view(&to, MIMO_F32, "sbh", 2, 4, 3);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
+    MPI_FAILS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
     bad = source;
     bad.dtype = MIMO_I32;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
     bad.data = NULL;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
+              MIMO_ERR_ARGUMENT, "rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL");
     bad = source;
     bad.letters[0] = 'p';
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
     bad.data = (float *)to.place + 3;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("overlap");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
+              MIMO_ERR_ARGUMENT, "overlap");
     bad = source;
     bad.memory = test_other_memory();
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
@@ -443,22 +440,21 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     mimo_tensor tile = test_view(&a, MIMO_F32, "sbh", 8, 1, 2);
     mimo_tensor flat = test_view(&b, MIMO_F32, "bh", 16, 2, 1);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
+    MPI_FAILS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE,
+              "dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
     MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &tile, &flat, 1, test_stream()), MIMO_ERR_SHAPE);
     mimo_tensor ragged = test_view(&a, MIMO_F32, "th", 9, 2, 1);
     mimo_tensor shard = test_view(&b, MIMO_F32, "sbh", 4, 2, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()),
-                      MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("f32 th[9,2] is not a whole number of samples of 8 positions");
+    MPI_FAILS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()), MIMO_ERR_SHAPE,
+              "f32 th[9,2] is not a whole number of samples of 8 positions");
     drop_bridge(bridge, src, dst);
 
     tile_case out = case_of((grids){"tp=4,dp=1", "tp=1,cp=1,dp=4"});
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor six = test_view(&a, MIMO_F32, "sbh", 4, 6, 2);
     mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("holds 6 samples, which fan-out by 4 does not divide");
+    MPI_FAILS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE,
+              "holds 6 samples, which fan-out by 4 does not divide");
     /* only the sizes that the letters name count; the last one here is the rank */
     mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
     mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
@@ -468,8 +464,8 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     out.given = 8;
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor few = test_view(&a, MIMO_F32, "sbh", 4, 4, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 8 samples");
+    MPI_FAILS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE,
+              "of a batch of 8 this rank holds 8 samples");
     /* flat on both sides: two rows for each of the 8 samples, and nothing says so */
     mimo_tensor rows = test_view(&a, MIMO_F32, "th", 16, 2, 1);
     mimo_tensor quarter = test_view(&b, MIMO_F32, "th", 4, 2, 1);
@@ -562,15 +558,12 @@ MPI_TEST(bridge, wrong_creation)
 {
     int rank = mpi_test_rank();
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    MPI_EXPECT_STATUS(
-        create_with("tp=1,dp=4", rank == 2 ? "tp=1,cp=4,dp=1" : "tp=1,cp=2,dp=2", 0, NULL),
-        MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=1,dp=4 dst tp=1,cp=4,dp=1");
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, rank == 3 ? &rule : NULL),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 3");
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID);
-    MPI_EXPECT_SENTENCE("[0, 3), the communicator has 4 ranks");
+    MPI_FAILS(create_with("tp=1,dp=4", rank == 2 ? "tp=1,cp=4,dp=1" : "tp=1,cp=2,dp=2", 0, NULL),
+              MIMO_ERR_MISMATCH, "rank 2 called bridge create src tp=1,dp=4 dst tp=1,cp=4,dp=1");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, rank == 3 ? &rule : NULL),
+              MIMO_ERR_MISMATCH, "rank 3");
+    MPI_FAILS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID,
+              "[0, 3), the communicator has 4 ranks");
     MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 1, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=1,cp=2,dp=2", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=2,dp=2", "dp=2,tp=2", 0, NULL), MIMO_ERR_GRID);
@@ -584,17 +577,17 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
     if (rank == 1)
         setenv("MIMO_CTAS", "4294967297", 1); /* would be 1 if it were cut to 32 bits */
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_CTAS=4294967297");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT,
+              "rank 1: environment MIMO_CTAS=4294967297");
     unsetenv("MIMO_CTAS");
     if (rank == 1)
         setenv("MIMO_STAGED", "2", 1);
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_STAGED=2 is neither 0 nor 1");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT,
+              "rank 1: environment MIMO_STAGED=2 is neither 0 nor 1");
     if (rank == 1)
         setenv("MIMO_STAGED", "0", 1);
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(", MIMO_STAGED=0, rank 0 called");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_MISMATCH,
+              ", MIMO_STAGED=0, rank 0 called");
     unsetenv("MIMO_STAGED");
 }
 
@@ -705,8 +698,8 @@ MPI_TEST(bridge, dimensions_without_a_meaning)
             desc.dst = dst;
             if (collective > 0)
                 desc.executor.algorithm = MIMO_ALGORITHM_COLLECTIVE;
-            MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID);
-            MPI_EXPECT_SENTENCE(cases[i].words);
+            MPI_FAILS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID,
+                      cases[i].words);
             drop_bridge(bridge, src, dst);
         }
 }
@@ -771,9 +764,8 @@ MPI_TEST(bridge, replica_check)
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()));
     ((float *)from[1].room.host)[LAST] = mpi_test_rank() == 3 ? 1.0f : 0.0f;
     test_push(&from[1].room);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("copies along tp of src: rank 3 from rank 2");
+    MPI_FAILS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
+              MIMO_ERR_MISMATCH, "copies along tp of src: rank 3 from rank 2");
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, from_views, to_views, TENSORS, test_stream()));
     for (int i = 0; i < TENSORS; i++) {
         test_tile_free(&from[i]);

@@ -110,15 +110,12 @@ MPI_TEST(staging, wrong_questions)
     bridge_bed bed;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     bed_create(&bed, &bed_fan_in);
-    MPI_EXPECT_STATUS(mimo_bridge_staging(NULL, bed.bridge, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bytes is NULL");
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, NULL, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bridge is NULL");
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("sizes is NULL");
+    MPI_FAILS(mimo_bridge_staging(NULL, bed.bridge, &sizes), MIMO_ERR_ARGUMENT, "bytes is NULL");
+    MPI_FAILS(mimo_bridge_staging(&bytes, NULL, &sizes), MIMO_ERR_ARGUMENT, "bridge is NULL");
+    MPI_FAILS(mimo_bridge_staging(&bytes, bed.bridge, NULL), MIMO_ERR_ARGUMENT, "sizes is NULL");
     sizes.hidden = -1;
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rows of -1 elements");
+    MPI_FAILS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_ARGUMENT,
+              "rows of -1 elements");
     sizes.hidden = INT64_MAX / 8;
     sizes.batch = sizes.seq = 64;
     MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_OVERFLOW);
