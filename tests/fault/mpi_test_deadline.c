@@ -4,32 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault_bed.h"
-#include "mpi_test.h"
+#include "late_bed.h"
 
-enum { LATE = 2, DEADLINE = 150 };
-
-/* The bed on a fresh communicator, with everything made on all ranks. All ranks wait here: the end
- * of the communicator can overtake a call that has ended on some ranks only. */
-static void begin(fault_bed *bed, executor_id executor)
-{
-    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
-    MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
-    MPI_Barrier(MPI_COMM_WORLD);
-}
+enum { DEADLINE = 150 };
 
 static void begin_under_deadline(fault_bed *bed, executor_id executor)
 {
-    begin(bed, executor);
+    late_bed_open(bed, executor);
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, DEADLINE));
     MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void end(fault_bed *bed)
-{
-    mimo_comm *comm = bed->comm;
-    fault_bed_end(bed);
-    mimo_comm_destroy(comm);
 }
 
 /* All later calls fail at once with the same error, whatever they are made on. */
@@ -43,12 +26,6 @@ static void expect_ended(fault_bed *bed, mimo_status status)
     MPI_EXPECT_STATUS(fault_adjoint(bed), status);
     MPI_EXPECT_STATUS(fault_create_gradient(bed), status);
     MPI_FAILS(mimo_comm_barrier(bed->tp), status, sentence);
-}
-
-/* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
-static bool waits(const fault_bed *bed, const fault_call *call)
-{
-    return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
 }
 
 /* "; no sign of ranks 0, 2": on a busy machine the sentence may name a slow rank beside the late
@@ -73,7 +50,7 @@ static void miss_one(const fault_call *call, executor_id executor)
     if (bed.rank == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     mimo_status status = call->act(&bed);
-    if (bed.rank == LATE || waits(&bed, call)) {
+    if (bed.rank == LATE || late_bed_waits(&bed, call)) {
         MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "%s: %s (%s)", call->name, mimo_status_name(status),
                    mimo_last_error());
         MPI_EXPECT_SENTENCE(call->words);
@@ -88,20 +65,20 @@ static void miss_one(const fault_call *call, executor_id executor)
     if (bed.rank != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     expect_ended(&bed, MIMO_ERR_TIMEOUT);
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 /* The same process goes on after all that. */
 static void expect_life(executor_id executor)
 {
     fault_bed bed;
-    begin(&bed, executor);
+    late_bed_open(&bed, executor);
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
     MPI_EXPECT_OK(fault_backward(&bed));
     MPI_EXPECT(fault_wrong_full(&bed) == 0, "a wrong gradient");
     MPI_EXPECT_OK(fault_gradient_step(&bed));
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 MPI_TEST(deadline, late_for_any_call)
@@ -160,7 +137,7 @@ MPI_TEST(deadline, values)
 MPI_TEST(deadline, abort_on_one_rank)
 {
     fault_bed bed;
-    begin(&bed, EXECUTOR_ROUTED);
+    late_bed_open(&bed, EXECUTOR_ROUTED);
     if (bed.rank == LATE) {
         MPI_EXPECT_OK(mimo_comm_abort(bed.tp, "the loader has no more samples"));
         MPI_EXPECT_OK(mimo_comm_abort(bed.comm, "this changes nothing"));
@@ -171,7 +148,7 @@ MPI_TEST(deadline, abort_on_one_rank)
                   "rank 2 aborted: the loader has no more samples");
         expect_ended(&bed, MIMO_ERR_ABORTED);
     }
-    end(&bed);
+    late_bed_close(&bed);
     MPI_Barrier(MPI_COMM_WORLD);
     expect_life(EXECUTOR_COLLECTIVE);
 }
@@ -196,7 +173,7 @@ MPI_TEST(deadline, operations_in_flight)
         MPI_EXPECT_STATUS(mimo_op_wait(&ops[i]), MIMO_ERR_TIMEOUT);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
-    end(&bed);
+    late_bed_close(&bed);
     expect_life(EXECUTOR_ROUTED);
 }
 
@@ -214,5 +191,5 @@ MPI_TEST(deadline, waiting_elsewhere)
                    "%s", mimo_last_error());
         MPI_EXPECT(!strstr(mimo_last_error(), "no sign"), "%s", mimo_last_error());
     }
-    end(&bed);
+    late_bed_close(&bed);
 }
