@@ -10,6 +10,7 @@
 #include "reference_grid.h"
 #include "test_memory.h"
 #include "same_bits.h"
+#include "core/checked.h"
 
 /* Deprecated functions work as before. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -176,15 +177,10 @@ static void check_case(const tile_case *c, mimo_bridge *bridge)
         check_one_way(c, bridge, true);
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static tile_case case_of(grids pair)
 {
     tile_case c = {.grids = pair, .src_letters = "sbh", .dst_letters = "sbh", .dtype = MIMO_F32};
-    c.batch = 2 * larger(ref_size(pair.src, "dp"), ref_size(pair.dst, "dp"));
+    c.batch = 2 * mimo_larger(ref_size(pair.src, "dp"), ref_size(pair.dst, "dp"));
     c.seq = 2 * ref_size(pair.dst, "cp") * ref_size(pair.dst, "tp") * 3;
     return c;
 }

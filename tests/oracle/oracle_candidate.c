@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 #include "train/nn/params/nn_initial.h"
@@ -163,17 +164,12 @@ static mimo_status create_tiles(oracle_candidate *out)
     return MIMO_OK;
 }
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Elements of the largest parameter on this rank. */
 static int64_t largest_param(const oracle_candidate *candidate)
 {
     int64_t most = 0;
     for (int store = 0; store < ORACLE_STORES; store++)
-        most = largest(most, nn_params_largest(candidate->stores[store]));
+        most = mimo_larger(most, nn_params_largest(candidate->stores[store]));
     return most;
 }
 
@@ -182,16 +178,17 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     const ref_sizes *sizes = &out->sizes;
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
     int64_t positions = sizes->seq * (out->pictures + out->group * out->sentences);
-    int64_t tile = positions * largest(sizes->hidden, sizes->vocabulary);
+    int64_t tile = positions * mimo_larger(sizes->hidden, sizes->vocabulary);
     int64_t mixed = oracle_mixtures_elements(&out->llm), rows = oracle_mixtures_rows(&out->llm);
-    int64_t room = largest(largest(tile, patches), largest(mixed, 2 * largest_param(out)));
+    int64_t room =
+        mimo_larger(mimo_larger(tile, patches), mimo_larger(mixed, 2 * largest_param(out)));
     MIMO_TRY(nn_runtime_reserve(out->topology->runtime, &out->patches, out->places * patches,
                                 sizeof *out->patches));
     MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
     MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
     MIMO_TRY(mimo_reserve(&out->numbers, rows, sizeof *out->numbers));
     MIMO_TRY(create_tiles(out));
-    return mimo_reserve(&out->row_of, largest(rows, positions + 6 * sizes->vocabulary),
+    return mimo_reserve(&out->row_of, mimo_larger(rows, positions + 6 * sizes->vocabulary),
                         sizeof *out->row_of);
 }
 
