@@ -105,16 +105,13 @@ MPI_TEST(chunks, of_collective)
 BED_TEST(chunks, first_before_the_last_is_sent)
 {
     enum { LATE = 3, SEEN_TAG = 77 };
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=1", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_P2P,
-                  .buffer = buffer,
-                  .batch = 4,
-                  .seq = 16,
-                  .given = true,
-                  .chunks = 4};
+    bed_case c = bed_case_of(EXECUTOR_P2P, "dp=4", "cp=2,dp=1", "sbh", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 4;
+    c.seq = 16;
+    c.given = true;
+    c.chunks = 4;
     bridge_bed bed;
     int rank = mpi_test_rank(), seen = 1;
     mimo_op *op = NULL;

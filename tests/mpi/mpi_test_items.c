@@ -332,12 +332,9 @@ static void wrong_on_the_other_side(const bridge_bed *its)
 
 BED_TEST(items, that_are_wrong)
 {
-    bed_case c = {.src = {.grid = "tp=2,dp=2"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "th",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "cp=2,dp=2", "th", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
     bridge_bed bed;
     test_agree_on_data();
     bed_create(&bed, &c);

@@ -286,13 +286,9 @@ MPI_TEST(micro_batches, older_descriptors)
         char bytes[2 * OLD];
         mimo_batch_desc first;
     } descs;
-    bed_case c = {.src = {.grid = "dp=2"},
-                  .dst = {.grid = "cp=2"},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .batch = 4,
-                  .seq = 2};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=2", "cp=2", "sbh", "sbh");
+    c.batch = 4;
+    c.seq = 2;
     bridge_bed bed;
     mimo_tensor tile;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;

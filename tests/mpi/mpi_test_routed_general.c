@@ -313,13 +313,10 @@ static void check_sums(const char *dst, const test_tile *to, int64_t first, int6
 
 static void add_in_order(const char *src, const char *dst)
 {
-    bed_case c = {.src = {.grid = src},
-                  .dst = {.grid = dst, .all_stages = true},
-                  .src_letters = "bsh",
-                  .dst_letters = "bsh",
-                  .executor = EXECUTOR_P2P,
-                  .batch = ORDER_BATCH,
-                  .seq = ORDER_SEQ};
+    bed_case c = bed_case_of(EXECUTOR_P2P, src, dst, "bsh", "bsh");
+    c.dst.all_stages = true;
+    c.batch = ORDER_BATCH;
+    c.seq = ORDER_SEQ;
     bridge_bed bed;
     int64_t first = 0, rank = mpi_test_rank(), held = 0;
     int64_t samples = reference_samples(&c.src, ORDER_BATCH, ref_coord(src, "dp", rank), &first);
@@ -588,12 +585,9 @@ static void update_in_flight(const bridge_bed *bed)
 
 BED_TEST(routed_general, wrong_updates)
 {
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "th",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
     bridge_bed bed, seed;
     int rank = mpi_test_rank();
     const mimo_span one[] = {{1, 0, 2, 3}}, other[] = {{1, 0, 2, 2}}, none[] = {{4, 0, 0, 1}},
@@ -654,14 +648,11 @@ static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t ds
  * agreement. */
 BED_TEST(routed_general, batch_that_is_told)
 {
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "bsh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 7,
-                  .seq = 8};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "sbh", "bsh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 7;
+    c.seq = 8;
     bridge_bed bed;
     bed_create(&bed, &c);
     setenv("MIMO_AGREE", "0", 1);
@@ -701,14 +692,11 @@ BED_TEST(routed_general, batches_that_change)
 {
     test_agree_on_data();
     static const int64_t batches[] = {4, 7, 4, 1, 7, 0, 4, 9};
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 4,
-                  .seq = 8};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "sbh", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 4;
+    c.seq = 8;
     bridge_bed bed;
     bed_create(&bed, &c);
     for (size_t i = 0; bed.bridge && i < sizeof batches / sizeof batches[0]; i++) {
@@ -735,14 +723,10 @@ BED_TEST(routed_general, batches_that_change)
 BED_TEST(routed_general, cuts_that_change)
 {
     test_agree_on_data();
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "dp=4"},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 8,
-                  .seq = 2};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "dp=4", "sbh", "sbh");
+    c.buffer = buffer;
+    c.batch = 8;
+    c.seq = 2;
     bridge_bed bed;
     bed_create(&bed, &c);
     for (uint64_t i = 0; bed.bridge && i < 12; i++) {
@@ -776,12 +760,9 @@ static mimo_status forward_uneven(const bridge_bed *bed, int64_t src_batch, int6
 BED_TEST(routed_general, sizes_that_do_not_fit)
 {
     test_agree_on_data();
-    bed_case c = {.src = {.grid = "tp=2,dp=2"},
-                  .dst = {.grid = "dp=2", .offset = 2},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "dp=2", "sbh", "sbh");
+    c.dst.offset = 2;
+    c.buffer = buffer;
     bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t dst = rank < 2 ? 0 : 2;

@@ -86,14 +86,11 @@ MPI_TEST(staging, as_announced)
     FOR_EACH_PAIR(i)
     {
         for (int k = 0; k < 12; k++) {
-            bed_case c = {.src = {.grid = bridge_pairs[i].src},
-                          .dst = {.grid = bridge_pairs[i].dst},
-                          .executor = executors[k % 2],
-                          .src_letters = k % 3 ? "sbh" : "bsh",
-                          .dst_letters = k % 5 ? "bsh" : "sbh",
-                          .batch = 24,
-                          .seq = 48,
-                          .hidden = 1 + k};
+            bed_case c = bed_case_of(executors[k % 2], bridge_pairs[i].src, bridge_pairs[i].dst,
+                                     k % 3 ? "sbh" : "bsh", k % 5 ? "bsh" : "sbh");
+            c.batch = 24;
+            c.seq = 48;
+            c.hidden = 1 + k;
             c.dst.partition = k / 2 % 3 > 0;
             c.dst.sp = k / 2 % 3 > 1;
             took += check(&c);
