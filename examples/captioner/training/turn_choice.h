@@ -1,7 +1,7 @@
 /*
  * The training samples of a run: which pictures a sample has, and how they are changed. Both are
- * functions of the seed and of the place of the sample in the whole run, so that every topology
- * trains on the same samples, and so does a run that is resumed.
+ * functions of the seed and of the sample's place in the whole run. So every topology trains on the
+ * same samples, and so does a resumed run.
  */
 #ifndef CAPTIONER_TURN_CHOICE_H
 #define CAPTIONER_TURN_CHOICE_H
