@@ -1,4 +1,5 @@
-/* The bridge on real ranks, bit for bit against a loop over global elements. */
+/* A collective bridge on real ranks: what it says of itself, what it refuses, and in which order
+ * calls may end. What it moves is compared beside routed (mpi_test_routed.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,120 +10,21 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 #include "test_memory.h"
-#include "same_bits.h"
-#include "core/checked.h"
 
 /* Deprecated functions work as before. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-enum { HIDDEN = 3 };
-
-typedef struct tile_case {
+typedef struct bridge_case {
     grids grids;
-    const char *src_letters, *dst_letters;
-    bool partition, sp;
-    mimo_dtype dtype;
-    int64_t batch, seq;
+    bool partition;
     int64_t given; /* the batch of the descriptor; 0: none */
-} tile_case;
+} bridge_case;
 
-static test_tile new_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
-{
-    if (strcmp(letters, "sbh") == 0)
-        return test_tile_new(letters, dtype, seq, batch, HIDDEN);
-    if (strcmp(letters, "bsh") == 0)
-        return test_tile_new(letters, dtype, batch, seq, HIDDEN);
-    return test_tile_new(letters, dtype, batch * seq, HIDDEN, 1);
-}
-
-static int64_t row_of(const char *letters, int64_t seq, int64_t batch, int64_t b, int64_t s)
-{
-    return letters[0] == 's' ? s * batch + b : b * seq + s;
-}
-
-/* What one rank holds on a side: samples of its dp coordinate; all positions, or its shard. */
-typedef struct holding {
-    int64_t first, batch, rows;
-    bool shard, zero_padded;
-} holding;
-
-static holding holding_of(const tile_case *c, const char *spec, bool dst, int64_t rank)
-{
-    holding h = {0};
-    h.batch = c->batch / ref_size(spec, "dp");
-    h.first = ref_coord(spec, "dp", rank) * h.batch;
-    h.shard = dst && c->partition;
-    h.rows = c->seq;
-    if (h.shard)
-        h.rows /= ref_size(spec, "cp") * (c->sp ? ref_size(spec, "tp") : 1);
-    return h;
-}
-
-static bool owns_position(const char *spec, int64_t rank, int64_t seq, int64_t position)
-{
-    int64_t mine = seq / ref_size(spec, "cp");
-    for (int64_t i = 0; i < mine; i++)
-        if (ref_position(spec, rank, seq, false, i) == position)
-            return true;
-    return false;
-}
-
-typedef void (*visitor)(bit_report *report, int64_t at, void *element, const void *expected);
-
-static void store(bit_report *report, int64_t at, void *element, const void *expected)
-{
-    (void)at;
-    memcpy(element, expected, (size_t)report->element);
-}
-
-static void compare(bit_report *report, int64_t at, void *element, const void *expected)
-{
-    bits_note(report, at, element, expected);
-}
-
-/* Store or compare every element of a rank's tile. */
-static void visit(const tile_case *c, const char *spec, const holding *h, int64_t rank,
-                  const test_tile *tile, uint64_t seed, visitor at)
-{
-    int64_t bytes = (int64_t)mimo_dtype_size(c->dtype);
-    bit_report report = {.element = bytes, .columns = HIDDEN};
-    for (int64_t b = 0; b < h->batch; b++)
-        for (int64_t i = 0; i < h->rows; i++) {
-            int64_t s = h->shard ? ref_position(spec, rank, c->seq, c->sp, i) : i;
-            bool zero = h->zero_padded && !owns_position(spec, rank, c->seq, s);
-            int64_t row = row_of(tile->view.letters, h->rows, h->batch, b, i);
-            for (int64_t e = 0; e < HIDDEN; e++) {
-                unsigned char expected[8] = {0};
-                if (!zero)
-                    ref_store(expected, ref_word(seed, h->first + b, s, e), bytes);
-                at(&report, row * HIDDEN + e,
-                   (unsigned char *)tile->room.host + (row * HIDDEN + e) * bytes, expected);
-            }
-        }
-    MPI_EXPECT_BITS(report, "%s tile of %s -> %s, %s", tile->view.letters, c->grids.src,
-                    c->grids.dst, mimo_dtype_name(c->dtype));
-}
-
-static void fill(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
-                 uint64_t seed)
-{
-    visit(c, spec, h, mpi_test_rank(), tile, seed, store);
-    test_push(&tile->room);
-}
-
-static void check(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
-                  uint64_t seed)
-{
-    test_pull(&tile->room);
-    visit(c, spec, h, mpi_test_rank(), tile, seed, compare);
-}
-
-static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid **dst)
+static mimo_bridge *make_bridge(const bridge_case *c, mimo_grid **src, mimo_grid **dst)
 {
     mimo_bridge *bridge = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    rule.sp = c->sp;
     MPI_EXPECT_OK(mimo_grid_create_text(src, c->grids.src, 0));
     MPI_EXPECT_OK(mimo_grid_create_text(dst, c->grids.dst, 0));
     desc.src = *src;
@@ -142,108 +44,13 @@ static void drop_bridge(mimo_bridge *bridge, mimo_grid *src, mimo_grid *dst)
     mimo_grid_destroy(dst);
 }
 
-/* One transfer forward or backward: fill the source, move, compare the destination, and check that
- * the source is untouched. */
-static void check_one_way(const tile_case *c, mimo_bridge *bridge, bool backward)
-{
-    int64_t rank = mpi_test_rank();
-    uint64_t seed = backward ? 2 : 1;
-    holding src = holding_of(c, c->grids.src, false, rank);
-    holding dst = holding_of(c, c->grids.dst, true, rank);
-    dst.zero_padded = backward && !c->partition;
-    test_tile encoder = new_tile(c->src_letters, c->dtype, src.rows, src.batch);
-    test_tile language = new_tile(c->dst_letters, c->dtype, dst.rows, dst.batch);
-    if (backward) {
-        fill(c, c->grids.dst, &dst, &language, seed);
-        MPI_EXPECT_OK(
-            mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, test_stream()));
-    } else {
-        fill(c, c->grids.src, &src, &encoder, seed);
-        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &language.view, &encoder.view, 1, test_stream()));
-    }
-    check(c, c->grids.src, &src, &encoder, seed);
-    check(c, c->grids.dst, &dst, &language, seed);
-    test_tile_free(&encoder);
-    test_tile_free(&language);
-}
-
-static void check_case(const tile_case *c, mimo_bridge *bridge)
-{
-    if (!bridge)
-        return;
-    check_one_way(c, bridge, false);
-    check_one_way(c, bridge, false);
-    if (c->dtype != MIMO_F8 || ref_size(c->grids.dst, "cp") == 1)
-        check_one_way(c, bridge, true);
-}
-
-static tile_case case_of(grids pair)
-{
-    tile_case c = {.grids = pair, .src_letters = "sbh", .dst_letters = "sbh", .dtype = MIMO_F32};
-    c.batch = 2 * mimo_larger(ref_size(pair.src, "dp"), ref_size(pair.dst, "dp"));
-    c.seq = 2 * ref_size(pair.dst, "cp") * ref_size(pair.dst, "tp") * 3;
-    return c;
-}
-
-MPI_TEST(bridge, every_pair_and_order)
-{
-    static const char *letters[] = {"sbh", "bsh", "bh", "th"};
-    FOR_EACH_PAIR(p)
-    {
-        tile_case c = case_of(bridge_pairs[p]);
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int way = 0; way < 16; way++) {
-            c.src_letters = letters[way / 4];
-            c.dst_letters = letters[way % 4];
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
-MPI_TEST(bridge, with_a_partition)
-{
-    static const char *letters[] = {"sbh", "bsh", "th"};
-    FOR_EACH_PAIR(p)
-    for (int sp = 0; sp < 2; sp++) {
-        tile_case c = case_of(bridge_pairs[p]);
-        c.partition = true;
-        c.sp = sp;
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int way = 0; way < 6; way++) {
-            c.src_letters = letters[way / 2];
-            c.dst_letters = letters[way % 2];
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
-MPI_TEST(bridge, every_dtype)
-{
-    FOR_EACH_PAIR(p)
-    for (int partition = 0; partition < 2; partition++) {
-        tile_case c = case_of(bridge_pairs[p]);
-        c.partition = partition;
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int dtype = MIMO_F32; dtype <= MIMO_F8; dtype++) {
-            c.dtype = (mimo_dtype)dtype;
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
 /* Slots, groups and samples of an example of docs/concepts.md, "The gather-narrow-sum method". */
 MPI_TEST(bridge, accessors)
 {
     static const int64_t group_of[8] = {0, 1, 0, 1, 4, 5, 4, 5};
     mimo_grid *src = NULL, *dst = NULL;
     int64_t ranks[2], slot, start, length, first, count, rank = mpi_test_rank();
-    tile_case fan_in = case_of((grids){"tp=2,dp=4", "tp=2,cp=2,dp=2"});
+    bridge_case fan_in = {.grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2"}};
     mimo_bridge *bridge = make_bridge(&fan_in, &src, &dst);
     mimo_pairing pairing = MIMO_PAIRING_INIT;
     MPI_EXPECT_OK(mimo_bridge_pairing(&pairing, bridge));
@@ -267,61 +74,11 @@ MPI_TEST(bridge, accessors)
     drop_bridge(bridge, src, dst);
 }
 
-/* Several operations in flight, ended in another order than begun, with different progress on each
- * rank. Each moves its own data. */
-MPI_TEST(bridge, several_in_flight)
-{
-    enum { FLIGHTS = 5 };
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
-    mimo_grid *src = NULL, *dst = NULL;
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    int64_t rank = mpi_test_rank();
-    holding from = holding_of(&c, c.grids.src, false, rank);
-    holding to = holding_of(&c, c.grids.dst, true, rank);
-    to.zero_padded = true;
-    test_tile encoder[FLIGHTS], language[FLIGHTS];
-    mimo_op *ops[FLIGHTS];
-    for (int i = 0; i < FLIGHTS; i++) {
-        bool backward = i % 2;
-        holding full = to;
-        full.zero_padded = backward;
-        encoder[i] = new_tile("sbh", c.dtype, from.rows, from.batch);
-        language[i] = new_tile("sbh", c.dtype, to.rows, to.batch);
-        if (backward) {
-            fill(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
-            MPI_EXPECT_OK(mimo_bridge_backward_start(&ops[i], bridge, &encoder[i].view,
-                                                     &language[i].view, 1, test_stream()));
-        } else {
-            fill(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
-            MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bridge, &language[i].view,
-                                                    &encoder[i].view, 1, test_stream()));
-        }
-        bool done;
-        for (int64_t tests = 0; tests < rank * 7; tests++)
-            MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        int which = (int)((i * 2 + rank) % FLIGHTS);
-        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
-        MPI_EXPECT(ops[which] == NULL, "the handle was kept");
-        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        holding full = to;
-        full.zero_padded = i % 2;
-        check(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
-        check(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
-        test_tile_free(&encoder[i]);
-        test_tile_free(&language[i]);
-    }
-    drop_bridge(bridge, src, dst);
-}
-
 /* Three tensors of one call, of different widths and dtypes, one of them empty. */
 MPI_TEST(bridge, many_tensors)
 {
     mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=4,dp=1"}};
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
     test_tile narrow = test_tile_new("th", MIMO_I64, 2, 1, 1);
@@ -360,7 +117,7 @@ MPI_TEST(bridge, many_tensors)
 MPI_TEST(bridge, mistakes_of_one_rank)
 {
     mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     test_agree_on_data();
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
@@ -431,7 +188,7 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
 {
     mimo_grid *src = NULL, *dst = NULL;
     test_room a = test_room_new(64 * sizeof(float)), b = test_room_new(64 * sizeof(float));
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     c.partition = true;
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     mimo_tensor tile = test_view(&a, MIMO_F32, "sbh", 8, 1, 2);
@@ -445,7 +202,7 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
               "f32 th[9,2] is not a whole number of samples of 8 positions");
     drop_bridge(bridge, src, dst);
 
-    tile_case out = case_of((grids){"tp=4,dp=1", "tp=1,cp=1,dp=4"});
+    bridge_case out = {.grids = {"tp=4,dp=1", "tp=1,cp=1,dp=4"}};
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor six = test_view(&a, MIMO_F32, "sbh", 4, 6, 2);
     mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
@@ -489,7 +246,7 @@ MPI_TEST(bridge, waits_in_any_order)
 {
     mimo_grid *src[2], *dst[2];
     mimo_bridge *bridge[2];
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=4,dp=1"}};
     int rank = mpi_test_rank();
     for (int i = 0; i < 2; i++)
         bridge[i] = make_bridge(&c, &src[i], &dst[i]);
@@ -745,7 +502,7 @@ MPI_TEST(bridge, replica_check)
     enum { TENSORS = 2, WIDTH = 1 << 12, LAST = 8 * WIDTH - 1 };
     setenv("MIMO_CHECK", "replicas", 1);
     mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
+    bridge_case c = {.grids = {"tp=2,dp=2", "tp=1,cp=4,dp=1"}};
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];

@@ -145,8 +145,12 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
             for (int tests = 0; tests < rank * 7; tests++)
                 MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
         }
-        for (int i = 0; i < FLIGHTS; i++)
-            MPI_EXPECT_OK(mimo_op_wait(&ops[(i * 2 + rank) % FLIGHTS]));
+        for (int i = 0; i < FLIGHTS; i++) {
+            mimo_op **op = &ops[(i * 2 + rank) % FLIGHTS];
+            MPI_EXPECT_OK(mimo_op_wait(op));
+            MPI_EXPECT(!*op, "the handle was kept");
+            MPI_EXPECT_OK(mimo_op_wait(op));
+        }
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
     }
@@ -160,6 +164,8 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
 BED_TEST(routed, several_in_flight)
 {
     fly(EXECUTOR_ROUTED, EXECUTOR_AUTO, buffer);
+    if (!buffer)
+        fly(EXECUTOR_COLLECTIVE, EXECUTOR_AUTO, false);
 }
 
 /* One bridge that moves forward by one executor and backward by another. */
