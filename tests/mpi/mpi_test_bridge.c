@@ -74,44 +74,6 @@ MPI_TEST(bridge, accessors)
     drop_bridge(bridge, src, dst);
 }
 
-/* Three tensors of one call, of different widths and dtypes, one of them empty. */
-MPI_TEST(bridge, many_tensors)
-{
-    mimo_grid *src = NULL, *dst = NULL;
-    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=4,dp=1"}};
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    int rank = mpi_test_rank();
-    test_tile narrow = test_tile_new("th", MIMO_I64, 2, 1, 1);
-    test_tile wide = test_tile_new("th", MIMO_I64, 8, 1, 1);
-    test_tile rows = test_tile_new("bsh", MIMO_F64, 1, 2, 3);
-    test_tile all = test_tile_new("bsh", MIMO_F64, 4, 2, 3);
-    mimo_tensor none = mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 1, 0), no_rows = none;
-    none.memory = no_rows.memory = test_memory();
-    no_rows.shape[1] = 4;
-    for (int i = 0; i < 2; i++)
-        ((int64_t *)narrow.room.host)[i] = rank + 100 * i;
-    for (int i = 0; i < 6; i++)
-        ((double *)rows.room.host)[i] = rank * 10 + i;
-    test_push(&narrow.room);
-    test_push(&rows.room);
-    mimo_tensor from[] = {narrow.view, none, rows.view}, to[] = {wide.view, no_rows, all.view};
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to, from, 3, test_stream()));
-    test_pull(&wide.room);
-    test_pull(&all.room);
-    const int64_t *words = wide.room.host;
-    const double *numbers = all.room.host;
-    for (int r = 0; r < 4; r++) {
-        MPI_EXPECT(words[2 * r] == r && words[2 * r + 1] == r + 100, "rank %d's words", r);
-        for (int i = 0; i < 6; i++)
-            MPI_EXPECT(numbers[6 * r + i] == r * 10 + i, "rank %d, %d", r, i);
-    }
-    test_tile_free(&narrow);
-    test_tile_free(&wide);
-    test_tile_free(&rows);
-    test_tile_free(&all);
-    drop_bridge(bridge, src, dst);
-}
-
 /* A call that is wrong on one rank is an error on all ranks. Nothing moves, and the next call
  * works. */
 MPI_TEST(bridge, mistakes_of_one_rank)
