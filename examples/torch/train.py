@@ -40,6 +40,12 @@ def start():
     return comm
 
 
+def end(comm):
+    comm.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 class Encoder(nn.Sequential):
     """[n, P, 48] to [n * P, H], sample after sample."""
 
@@ -167,9 +173,7 @@ def main():
         optimizer.step()
         if comm.rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
-    comm.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end(comm)
 
 
 if __name__ == "__main__":
