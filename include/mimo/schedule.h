@@ -311,10 +311,11 @@ typedef enum mimo_node_lane {
         MIMO_NODE_LANES /* their number */
 } mimo_node_lane;
 
-/** X(name, word, lane, what it is). The first seven are parts of a layer. */
+/** X(name, word, lane, what it is). The first eight are parts of a layer. */
 #define MIMO_NODE_PART_LIST(X)                                                                  \
     X(PRE, "pre", COMPUTE, "attention or a mixer, norms, the choice of experts")                \
-    X(DISPATCH, "dispatch", EXCHANGES, "the route, and rows to their experts")                  \
+    X(ROUTE, "route", EXCHANGES, "where rows go: the choice alone, ahead of the rows")          \
+    X(DISPATCH, "dispatch", EXCHANGES, "rows to their experts; without ROUTE, the route first") \
     X(SHARED, "shared", COMPUTE, "the shared expert")                                           \
     X(MLP, "mlp", COMPUTE, "this rank's experts, or a dense MLP")                               \
     X(COMBINE, "combine", EXCHANGES, "sums back")                                               \
@@ -352,15 +353,19 @@ typedef struct mimo_node {
 } mimo_node;
 
 /** A layer's parts: bit 1 << MIMO_NODE_PRE and so on. A mixture has PRE, DISPATCH, MLP and COMBINE,
- *  and may have BEHIND; with SHARED it must. A layer without DISPATCH has PRE, MLP or both. */
+ *  and may have BEHIND; with SHARED it must. With ROUTE its route is set behind PRE, beside the
+ *  products that come before its DISPATCH. A layer without DISPATCH has PRE, MLP or both. */
 #define MIMO_LAYER_DENSE (1u << MIMO_NODE_PRE | 1u << MIMO_NODE_MLP)
 #define MIMO_LAYER_MIXTURE (MIMO_LAYER_DENSE | 1u << MIMO_NODE_DISPATCH | 1u << MIMO_NODE_COMBINE)
+#define MIMO_LAYER_ROUTED (MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_ROUTE)
 #define MIMO_LAYER_SHARED (MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_SHARED | 1u << MIMO_NODE_BEHIND)
 
 typedef enum mimo_node_recompute {
     MIMO_RECOMPUTE_NONE = 0,
     MIMO_RECOMPUTE_KEEP_ROWS = 1, /* computing parts run again; experts' rows and routes are kept */
     MIMO_RECOMPUTE_SEND_ROWS = 2, /* rows are sent again as well, by the kept route */
+    MIMO_RECOMPUTE_BY_COSTS = 3,  /* SEND_ROWS in all such layers, if the whole then takes no longer
+                                     than with KEEP_ROWS; otherwise KEEP_ROWS */
 } mimo_node_recompute;
 
 /** How long nodes take, in any unit: whole numbers, as in mimo_step_costs. */
@@ -375,9 +380,9 @@ typedef struct mimo_node_costs {
 #define MIMO_NODE_COSTS_INIT                                                                       \
     {                                                                                              \
         sizeof(mimo_node_costs),                                                                   \
-        {{3, 3, 3, 3}, {2, 2, 2, 0}, {1, 1, 1, 1}, {4, 4, 4, 4}, {2, 2, 2, 0}, {0, 0, 0, 0},       \
-         {1, 0, 2, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 2, 0},       \
-         {0, 0, 0, 0}}                                                                             \
+        {{3, 3, 3, 3}, {0, 0, 0, 0}, {2, 2, 2, 0}, {1, 1, 1, 1}, {4, 4, 4, 4}, {2, 2, 2, 0},       \
+         {0, 0, 0, 0}, {1, 0, 2, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0},       \
+         {1, 0, 2, 0}, {0, 0, 0, 0}}                                                               \
     }
 /* clang-format on */
 

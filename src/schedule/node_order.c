@@ -4,7 +4,7 @@
  * micro-batch has something to compute.
  *
  *   compute    f.pre  b.mlp.bwd  b.mlp.dw  f.shared f.mlp  b.pre.bwd f.behind  b.pre.dw
- *   exchanges  b.combine  f.dispatch  b.dispatch  f.combine
+ *   exchanges  b.combine  f.route f.dispatch  b.dispatch  f.combine
  *
  * The first layer's b.pre.dw comes last, beside the gradients that go to the stage before.
  */
@@ -44,6 +44,8 @@ static mimo_status forward(const order *own, mimo_node_part part)
 
 static mimo_status replay(const order *own, mimo_node_part part)
 {
+    if (MIMO_MUTATED("replay-twice") && part == MIMO_NODE_MLP)
+        MIMO_TRY(append(own, &own->back, part, MIMO_NODE_REPLAY, own->b));
     return append(own, &own->back, part, MIMO_NODE_REPLAY, own->b);
 }
 
@@ -67,6 +69,7 @@ static mimo_status order_to_dispatch(const order *own)
     MIMO_TRY(replay(own, MIMO_NODE_PRE));
     MIMO_TRY(replay(own, MIMO_NODE_DISPATCH));
     MIMO_TRY(forward(own, MIMO_NODE_PRE));
+    MIMO_TRY(forward(own, MIMO_NODE_ROUTE));
     MIMO_TRY(replay(own, MIMO_NODE_SHARED));
     MIMO_TRY(back(own, MIMO_NODE_SHARED));
     MIMO_TRY(replay(own, MIMO_NODE_MLP));

@@ -31,7 +31,7 @@ static bool layer_has_node(const mimo_own_chunk *chunk, mimo_node_part part, mim
     case MIMO_NODE_REPLAY:
         return runs_again(own, part);
     case MIMO_NODE_INPUTS:
-        return part != MIMO_NODE_BEHIND;
+        return part != MIMO_NODE_BEHIND && part != MIMO_NODE_ROUTE;
     default:
         return weights;
     }
@@ -197,6 +197,9 @@ static mimo_status inputs_of_forward(const asked *own)
     case MIMO_NODE_PRE:
         return needs_output(own, layer - 1);
     case MIMO_NODE_DISPATCH:
+        MIMO_TRY(needs(own, MIMO_NODE_ROUTE, MIMO_NODE_FORWARD, layer));
+        return needs(own, MIMO_NODE_PRE, MIMO_NODE_FORWARD, layer);
+    case MIMO_NODE_ROUTE:
     case MIMO_NODE_SHARED:
         return needs(own, MIMO_NODE_PRE, MIMO_NODE_FORWARD, layer);
     case MIMO_NODE_MLP:

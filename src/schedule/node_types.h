@@ -6,7 +6,8 @@
 
 typedef struct mimo_own_layer {
     uint32_t parts;
-    mimo_node_recompute recompute;
+    mimo_node_recompute recompute; /* by_costs: as they have chosen */
+    bool by_costs;
     mimo_node_costs costs;
 } mimo_own_layer;
 

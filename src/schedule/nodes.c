@@ -68,16 +68,17 @@ static mimo_status check_layer(int64_t chunk, int64_t layer, const mimo_node_lay
         SHARED = 1 << MIMO_NODE_SHARED,
         MLP = 1 << MIMO_NODE_MLP,
         BEHIND = 1 << MIMO_NODE_BEHIND,
-        ALL = MIMO_LAYER_SHARED
+        ALL = MIMO_LAYER_SHARED | MIMO_LAYER_ROUTED
     };
     bool mixed = (of->parts & MIMO_LAYER_MIXTURE) == MIMO_LAYER_MIXTURE;
     bool dense = (of->parts & ~MIMO_LAYER_DENSE) == 0 && of->parts != 0;
     bool added = !(of->parts & SHARED) || of->parts & BEHIND;
     MIMO_CHECK((of->parts & ~(uint32_t)ALL) == 0 && (dense || (mixed && added)), MIMO_ERR_ARGUMENT,
                "schedule: layer %" PRId64 " of chunk %" PRId64 " has the parts %#x: a mixture has "
-               "pre, dispatch, mlp and combine, a shared expert behind as well, others pre or mlp",
+               "pre, dispatch, mlp and combine and may have route, a shared expert behind as well, "
+               "others pre or mlp",
                layer, chunk, (unsigned)of->parts);
-    MIMO_CHECK((unsigned)of->recompute <= MIMO_RECOMPUTE_SEND_ROWS, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK((unsigned)of->recompute <= MIMO_RECOMPUTE_BY_COSTS, MIMO_ERR_ARGUMENT,
                "schedule: layer %" PRId64 " of chunk %" PRId64 " recomputes in a way %d", layer,
                chunk, (int)of->recompute);
     return MIMO_OK;
@@ -113,6 +114,7 @@ static mimo_status copy_chunk(mimo_nodes *nodes, int64_t number, const mimo_node
     for (int64_t i = 0; i < chunk->count; i++) {
         own->layers[i].parts = chunk->layers[i].parts;
         own->layers[i].recompute = chunk->layers[i].recompute;
+        own->layers[i].by_costs = chunk->layers[i].recompute == MIMO_RECOMPUTE_BY_COSTS;
         MIMO_TRY(read_costs(&own->layers[i].costs, chunk->layers[i].costs, &nodes->costs));
     }
     return MIMO_OK;
@@ -199,6 +201,8 @@ static mimo_status find_times(mimo_nodes *nodes)
     mimo_status status = MIMO_OK;
     for (int64_t p = 0; status == MIMO_OK && p < pp; p++) {
         mimo_stage_nodes *list = &nodes->stages[p];
+        mimo_release(list->times);
+        list->times = NULL;
         status = mimo_reserve(&list->times, list->count, sizeof *list->times);
         times[p] = list->times;
     }
@@ -248,17 +252,67 @@ static void find_last(mimo_nodes *nodes, int64_t stage)
     }
 }
 
-static mimo_status complete(mimo_nodes *nodes)
+/* From the steps to lists, as often as it is called. */
+static mimo_status cut_steps(mimo_nodes *nodes)
 {
-    MIMO_CHECK(!pairs_steps(nodes->schedule) || has_mixture(nodes), MIMO_ERR_ARGUMENT,
-               "schedule: a forward beside a backward, and no layer has an exchange to hide");
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
-        find_last(nodes, p);
+        nodes->stages[p].count = 0;
         for (int64_t i = 0; i < nodes->schedule->lists[p].count; i++)
             MIMO_TRY(mimo_node_order(nodes, p, i));
     }
     MIMO_TRY(check_sum(nodes));
-    MIMO_TRY(mimo_nodes_find_waits(nodes));
+    return mimo_nodes_find_waits(nodes);
+}
+
+/* ------------------------------------- rows: kept, or sent again ------------------------------ */
+
+/* Give all layers that leave it to the costs this way. False: there is none. */
+static bool recompute_by(mimo_nodes *nodes, mimo_node_recompute way)
+{
+    bool found = false;
+    for (int64_t n = 0; n < mimo_model_chunks(nodes->schedule); n++)
+        for (int64_t i = 0; i < nodes->chunks[n].count; i++) {
+            mimo_own_layer *layer = &nodes->chunks[n].layers[i];
+            layer->recompute = layer->by_costs ? way : layer->recompute;
+            found |= layer->by_costs;
+        }
+    return found;
+}
+
+static mimo_status time_with(int64_t *out, mimo_nodes *nodes, mimo_node_recompute way)
+{
+    *out = 0;
+    if (!recompute_by(nodes, way))
+        return MIMO_OK;
+    MIMO_TRY(cut_steps(nodes));
+    MIMO_TRY(find_times(nodes));
+    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
+        for (int64_t i = 0; i < nodes->stages[p].count; i++) {
+            int64_t end = nodes->stages[p].times[i].end;
+            *out = end > *out ? end : *out;
+        }
+    return MIMO_OK;
+}
+
+/* Rows that are sent again take no memory. They are kept where sending them takes time. */
+static mimo_status choose_recompute(mimo_nodes *nodes)
+{
+    int64_t kept, sent;
+    MIMO_TRY(time_with(&kept, nodes, MIMO_RECOMPUTE_KEEP_ROWS));
+    MIMO_TRY(time_with(&sent, nodes, MIMO_RECOMPUTE_SEND_ROWS));
+    if (sent > kept)
+        (void)recompute_by(nodes, MIMO_RECOMPUTE_KEEP_ROWS);
+    return MIMO_OK;
+}
+
+static mimo_status complete(mimo_nodes *nodes)
+{
+    MIMO_CHECK(!pairs_steps(nodes->schedule) || has_mixture(nodes), MIMO_ERR_ARGUMENT,
+               "schedule: a forward beside a backward, and no layer has an exchange to hide");
+    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
+        find_last(nodes, p);
+    MIMO_TRY(choose_recompute(nodes));
+    MIMO_TRY(cut_steps(nodes));
     MIMO_TRY(mimo_nodes_check(nodes));
     return find_times(nodes);
 }

@@ -297,6 +297,7 @@ static const char *const unit_table[] = {
     "final-norm-by-layer-count", /* the last chunk that has a layer has the final norm */
     "two-combines-swapped",      /* two exchanges of a step change places */
     "lanes-cost-nothing",        /* products beside exchanges have all multiprocessors */
+    "replay-twice",              /* experts are asked a second time before a backward */
     NULL,
 };
 

@@ -70,6 +70,9 @@ def whole_schedule():
     again = output(*PIPE, "--nodes", "[*E]|[*E]", "--recompute", "send", "--shared-expert")
     for word in ("b.dispatch0.replay", "b.shared0.dw", "f.behind0"):
         expect(word in again, PIPE, f"no {word}:\n{again}")
+    for cost, sent in (("1", True), ("40", False)):
+        again = output("--nodes", "4,4", "--recompute", "costs", "--route-ahead", "--node-cost", f"dispatch.replay={cost}")
+        expect("f.route3" in again and ("b.dispatch3.replay" in again) == sent, PIPE, again)
 
 
 def budgets():
@@ -142,7 +145,7 @@ def documented():
 
 
 def bad_usage():
-    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --early and "
+    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --route-ahead, --early and "
                  "--grad-sync belong to --nodes", *PIPE, "--early")
     expect_error("--nodes and --print-csv: the table of steps has no nodes", *STEP, "--print-csv")
     expect_error("--pp, --micro-batches are missing; see 'mimo-plan schedule --help'", "--nodes", "2")
