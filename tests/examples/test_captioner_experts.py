@@ -24,7 +24,7 @@ SAME = [
     (ONE, "etp=1,ep=1", ["--micro-batches", "13"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3"]),
     (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
-    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap", "--recompute=keep"]),
 ]
 # In stages. The second one has the mixtures, blocks 1 and 3, in the second chunks; one chunk has no block.
 STAGED = [
@@ -39,7 +39,13 @@ EVERY_SAME = [
     (ONE, "etp=1", ["--micro-batches", "4", "--overlap"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3", "--overlap"]),
     (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap"]),
-    (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2", ["--micro-batches", "7", "--encoder-group", "2", "--overlap"]),
+    (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2",
+     ["--micro-batches", "7", "--encoder-group", "2", "--overlap", "--recompute=keep"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
+    (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "3", "--overlap", "--recompute"]),
+    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "2", "--schedule", "interleaved",
+                                                       "--overlap", "--recompute"]),
+    (("tp=2,dp=2", "tp=1,cp=1,dp=4", 4), "ep=4", ["--micro-batches", "1", "--recompute=keep"]),
     (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "5", "--recompute"]),
     (("tp=2,dp=4", "tp=2,pp=2,cp=2,dp=1", 8), "ep=2", ["--micro-batches", "3", "--schedule", "three-phases"]),
     (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2", ["--micro-batches", "7", "--encoder-group", "2"]),
@@ -82,7 +88,6 @@ REFUSED = [
     (1, ["--llm-pattern", "[*-]*-[*-]"],
      "--experts: blocks 1, 3, ... are mixtures, and block 1 of --llm-pattern is no [*-]"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
-    (1, ["--micro-batches", "3", "--overlap", "--recompute"], "nodes of blocks that recompute are not walked"),
     (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
     (1, ["--expert-grid", "etp=one"], "etp=one"),
     (2, ["--expert-grid", "ep=2", "--experts", "7,2"], "--experts 7,2: they do not divide over ep=2"),

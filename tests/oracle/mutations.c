@@ -298,6 +298,8 @@ static const char *const unit_table[] = {
     "two-combines-swapped",      /* two exchanges of a step change places */
     "lanes-cost-nothing",        /* products beside exchanges have all multiprocessors */
     "replay-twice",              /* experts are asked a second time before a backward */
+    "experts-not-again",         /* recompute: backward reads what another forward left */
+    "rows-before-their-route",   /* rows go while the route is being set */
     NULL,
 };
 

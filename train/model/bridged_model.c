@@ -171,7 +171,8 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .experts = topology->experts.place,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
-                              .recompute = desc->recompute};
+                              .recompute = desc->recompute,
+                              .pairs_steps = desc->schedule.overlap};
     return language_create(&out->language, &language);
 }
 

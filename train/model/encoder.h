@@ -18,7 +18,7 @@ typedef struct encoder_desc {
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
     int64_t shards;                    /* V of the fixed order; its C is 1 here */
-    bool recompute;                    /* blocks save nothing, and backward repeats their forward */
+    nn_recompute recompute;            /* blocks save nothing, and backward repeats their forward */
 } encoder_desc;
 
 /** What a forward leaves for its backward. */

@@ -12,7 +12,8 @@ static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo
     const layer_layout *layout = desc->layout;
     const mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
     for (int64_t i = 0; i < layout->pattern->items; i++)
-        layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures));
+        layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures),
+                                     desc->language->blocks[0].recompute);
     for (int64_t n = 0; n < layout->chunks * desc->stages; n++)
         chunks[n] = (mimo_node_chunk){&layers[layout->bounds[n]],
                                       layout->bounds[n + 1] - layout->bounds[n], 0, 0};
@@ -38,8 +39,6 @@ static mimo_status check_model(const language_model *language)
 {
     CHECK(nn_runtime_or_host(language->runtime)->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
           "a forward beside a backward (--overlap) runs on the host so far");
-    for (int64_t c = 0; c < language->chunks; c++)
-        TRY(stack_walk_check(&language->blocks[c]));
     return MIMO_OK;
 }
 

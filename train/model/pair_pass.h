@@ -37,8 +37,8 @@ typedef struct pair_pass {
 
 /** Cut a schedule of the model into nodes. Local; the same answer on every rank. The caller zeroes
  *  *out before and calls pair_pass_destroy after, whatever the result; *out stays where it is.
- *  Errors: MIMO_ERR_UNSUPPORTED (on a device; blocks that recompute), those of mimo_nodes_create
- *  (no layer has experts). */
+ *  Errors: MIMO_ERR_UNSUPPORTED (on a device), those of mimo_nodes_create (no layer has experts).
+ */
 mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc);
 void pair_pass_destroy(pair_pass *pair);
 

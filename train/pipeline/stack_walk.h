@@ -6,7 +6,9 @@
  * waited for where a node needs it, or a later move. So all ranks begin exchanges in the order of
  * the list. What is no part of a block, such as embedding and head, is the caller's.
  *
- * For host memory. Blocks that recompute are not walked.
+ * A stack that recomputes has room for two micro-batches in flight, where steps FB are walked.
+ *
+ * For host memory.
  */
 #ifndef TRAIN_STACK_WALK_H
 #define TRAIN_STACK_WALK_H
@@ -46,10 +48,7 @@ typedef struct stack_walk {
 
 /** A block of this kind, as nodes are cut for it. A mixture has the node of a shared expert whether
  *  or not it has the expert: it does nothing then. Pure. */
-mimo_node_layer stack_walk_layer(const nn_block_kind *kind);
-
-/** MIMO_ERR_UNSUPPORTED: a stack that recomputes. Pure. */
-mimo_status stack_walk_check(const nn_stack *stack);
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind, nn_recompute recompute);
 
 /** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY. */
 mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,

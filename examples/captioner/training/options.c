@@ -217,9 +217,11 @@ static const option_row rows[] = {
         "other V or C, other bits",
         .first_part = "V", .second_part = "C", .example = "8,1", .optional = true,
         .read = read_same_bits),
-    OPTION_FLAG(
-        "recompute", recompute,
-        "Keep less for backward: blocks save nothing, and their forward runs twice; the same bits"),
+    OPTION_CHOICE(
+        "recompute", recompute, "none|send|keep",
+        "Keep less for backward: blocks save nothing, and their forward runs twice; the same bits. "
+        "The rows of experts are sent again (send, also without a value), or kept",
+        .optional = true, .bare = NN_RECOMPUTE_SEND_ROWS),
     OPTION_HEADING("Samples:"),
     OPTION_TEXT(
         "samples", "FILE", samples,

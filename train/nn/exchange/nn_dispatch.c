@@ -70,14 +70,14 @@ mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch)
     return MIMO_OK;
 }
 
-mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
-                            int64_t tokens, int64_t capacity)
+mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mimo_route *route,
+                                  const int32_t *ids, int64_t tokens, int64_t capacity)
 {
     mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
     desc.ids = ids;
     desc.tokens = tokens;
     desc.capacity = capacity;
-    return mimo_route_set(route, &desc, dispatch->runtime->stream);
+    return mimo_route_set_start(out, route, &desc, dispatch->runtime->stream);
 }
 
 /* The views of a move: the rows, and behind them the values of pairs and the numbers. */

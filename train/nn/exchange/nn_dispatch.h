@@ -27,9 +27,10 @@ mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
 /** A route that lives as long as the dispatch. Local; all ranks add routes in the same order. */
 mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
 
-/** Set a route: ids [tokens, k], -1 for none; `capacity` rows on this rank. Collective. */
-mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
-                            int64_t tokens, int64_t capacity);
+/** Begin to set a route: ids [tokens, k], -1 for none; `capacity` rows on this rank. mimo_op_wait
+ *  ends it. Collective, in one order on all ranks. Errors: as mimo_route_set_start. */
+mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mimo_route *route,
+                                  const int32_t *ids, int64_t tokens, int64_t capacity);
 
 /** The tensors of a move. */
 typedef struct nn_dispatch_move {
