@@ -531,6 +531,29 @@ MIMO_API mimo_status mimo_nodes_print(FILE *stream, const mimo_nodes *nodes,
 MIMO_API mimo_status mimo_nodes_text(int64_t *length, char *text, int64_t capacity,
                                      const mimo_nodes *nodes, mimo_schedule_format format);
 
+/** When the nodes of a run ran, for a picture of it beside that of its plan. */
+typedef struct mimo_nodes_run {
+    size_t size; /* set by the initializer */
+    /* times[stage][i] of node i of each stage's list, from the run's start on, in any unit;
+     * borrowed. Multiprocessors that are 0 are not written */
+    const mimo_node_time *const *times;
+    const char *unit; /* of times, such as "us": 1 to 15 letters; borrowed; NULL: none is written */
+} mimo_nodes_run;
+
+#define MIMO_NODES_RUN_INIT                \
+    {                                      \
+        sizeof(mimo_nodes_run), NULL, NULL \
+    }
+
+MIMO_API void mimo_nodes_run_init(mimo_nodes_run *out, size_t size);
+
+/** Write a run as mimo_nodes_print does a plan, in one of the formats that have times:
+ *  MIMO_SCHEDULE_SVG and MIMO_SCHEDULE_TRACE. Errors: MIMO_ERR_ARGUMENT (another format, NULL, a
+ *  node that begins before the start or ends before it begins, a unit that is not letters),
+ *  MIMO_ERR_IO. */
+MIMO_API mimo_status mimo_nodes_print_run(FILE *stream, const mimo_nodes *nodes,
+                                          mimo_schedule_format format, const mimo_nodes_run *run);
+
 /** A hash of lists and of the lanes' multiprocessors, not of costs, for ranks to compare. */
 MIMO_API uint64_t mimo_nodes_hash(const mimo_nodes *nodes);
 

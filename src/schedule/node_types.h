@@ -128,7 +128,19 @@ int64_t mimo_nodes_time_of(const mimo_nodes *nodes, mimo_node_time *const *times
 /* Whether a stage runs nodes in this lane. */
 bool mimo_node_lane_used(const mimo_nodes *nodes, int64_t stage, mimo_node_lane lane);
 
-void mimo_nodes_write_svg(FILE *stream, const mimo_nodes *nodes, const mimo_nodes_report *report);
-void mimo_nodes_write_trace(FILE *stream, const mimo_nodes *nodes);
+/* When each node of each stage begins and ends: as planned, or measured. Borrowed. */
+typedef struct mimo_node_timeline {
+    const mimo_nodes *nodes;
+    const mimo_node_time *const *times;
+    const char *unit; /* of the times; NULL: none */
+} mimo_node_timeline;
+
+/* `title` has two lines, the second one behind a '\n'. */
+void mimo_nodes_write_svg(FILE *stream, const mimo_node_timeline *line, const char *title);
+void mimo_nodes_write_trace(FILE *stream, const mimo_node_timeline *line);
+
+/* One of these two, with the planned times (node_run.c). */
+mimo_status mimo_nodes_write_plan(FILE *stream, const mimo_nodes *nodes,
+                                  mimo_schedule_format format);
 
 #endif

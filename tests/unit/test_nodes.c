@@ -438,6 +438,83 @@ Test(nodes, questions)
     mimo_nodes_destroy(NULL);
 }
 
+/* ------------------------------------------- runs -------------------------------------------- */
+
+static char *text_of_run(const mimo_nodes *nodes, mimo_schedule_format format,
+                         const mimo_nodes_run *run)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = open_memstream(&text, &length);
+    cr_assert_eq(mimo_nodes_print_run(stream, nodes, format, run), MIMO_OK, "%s",
+                 mimo_last_error());
+    fclose(stream);
+    return text;
+}
+
+/* A run in which every node took what it was planned to has the events of the plan. Then a combine
+ * goes on for 2 behind the last product. */
+Test(nodes, run_as_planned)
+{
+    mimo_node_time times[32];
+    const mimo_node_time *stages[] = {times};
+    mimo_nodes_run run = MIMO_NODES_RUN_INIT;
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    run.times = stages;
+    char *plan = nodes_text_of(nodes, MIMO_SCHEDULE_TRACE);
+    char *ran = text_of_run(nodes, MIMO_SCHEDULE_TRACE, &run);
+    cr_assert_str_eq(ran, plan);
+    free(plan);
+    free(ran);
+    run.unit = "us";
+    times[numbered(nodes, "f.combine0")].end += 6; /* 15 to 23, products to 21 */
+    ran = text_of_run(nodes, MIMO_SCHEDULE_SVG, &run);
+    cr_assert(strstr(ran, "one step: ran in 23 us<"), "%s", ran);
+    cr_assert(strstr(ran, "exchanges are on their way for 14 us, 85.7% of it beside products"),
+              "%s", ran);
+    cr_assert(strstr(ran, "f.pre0 of 1, 0 to 3 us<"), "%s", ran);
+    free(ran);
+    mimo_nodes_destroy(nodes);
+}
+
+Test(nodes, runs_that_cannot_be)
+{
+    mimo_node_time times[32];
+    const mimo_node_time *stages[] = {times};
+    mimo_nodes_run run = MIMO_NODES_RUN_INIT;
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: times is NULL");
+    run.times = stages;
+    FAILS(mimo_nodes_print_run(NULL, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "stream is NULL");
+    FAILS(mimo_nodes_print_run(stdout, NULL, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "nodes is NULL");
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, NULL), MIMO_ERR_ARGUMENT,
+          "run is NULL");
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_TEXT, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: format 0 has no times");
+    run.unit = "m/s";
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: unit 'm/s' is not 1 to 15 letters");
+    run.unit = NULL;
+    FILE *full = fopen("/dev/full", "w");
+    FAILS(mimo_nodes_print_run(full, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_IO, "takes no more");
+    fclose(full);
+    times[3].begin = times[3].end + 1;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: f.pre0 from 4 to 3 (node 3)");
+    times[3].begin = -1;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_TRACE, &run), MIMO_ERR_ARGUMENT,
+          "f.pre0 from -1 to 3");
+    run.size = 5;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_run: the descriptor's size is 5");
+    mimo_nodes_destroy(nodes);
+}
+
 /* An executor needs an event for each of these, and no other. */
 Test(nodes, waits)
 {
