@@ -5,6 +5,7 @@ on elsewhere. In the fast order losses agree where ranks share an expert. Adapte
     test_captioner_experts.py MPIRUN CAPTIONER [every]     every: more topologies (scripts/oracle.sh)
 """
 import filecmp
+import json
 import os
 import re
 import struct
@@ -151,6 +152,27 @@ class Experts(Checks):
             self.expect(loads_of(one) and loads_of(one) == loads_of(other),
                         f"{words(case)} says {loads_of(other)}, and one rank {loads_of(one)}")
 
+    def drawn_by_nodes(self, case):
+        """Two lanes a stage as planned and as run, each node of each stage once, and what nodes cost."""
+        folder = self.path("drawn")
+        printed = self.launch(case, *SAME_BITS, "--out", folder)
+        with open(os.path.join(folder, "schedule_run.json"), encoding="utf-8") as f:
+            events = [event for event in json.load(f)["traceEvents"] if event["ph"] == "X"]
+        names = [(event["pid"], event["name"], event["args"]["micro_batch"], event["ts"]) for event in events]
+        self.expect(len(set(names)) == len(names), f"{words(case)}: an event twice")
+        for stage in (0, 1):
+            own = [event for event in events if event["pid"] == stage]
+            moves = [event for event in own if event["tid"] == 1]
+            self.expect({"f.pre_process", "b.post_process.bwd"} <= {event["name"] for event in own} and
+                        all(event["ts"] + event["dur"] > 0 for event in own), f"{words(case)}: stage {stage}: {own}")
+            self.expect(moves, f"{words(case)}: stage {stage} moves nothing")
+        for name, said in (("schedule.svg", "time "), ("schedule_run.svg", "ran in ")):
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                text = f.read()
+            for lane in ("compute", "exchanges"):
+                self.expect(f"pp 2, 2 micro-batches: {said}" in text and f"stage 1 {lane}<" in text, f"{name}: {text}")
+        self.expect(re.search(r"^node-cost pre\.fwd=\d+,.*,mlp\.dw=\d+,", printed, re.M), f"no costs in {printed}")
+
     def goes_on_elsewhere(self, first, *flags):
         """Half of the steps, on another grid of experts than the second half; after one_checkpoint."""
         self.launch(first, "--same-bits=8,4", "--steps", "3", *flags, "--save", self.path("half"))
@@ -267,6 +289,7 @@ def main():
         captioner.prepare(16, ONE_EMOJI_IN)
         test = Experts(captioner)
         test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
+        test.drawn_by_nodes(STAGED[1])
         test.goes_on_elsewhere(SAME[2])
         test.other_experts()
         test.halves_are_the_mlp()

@@ -117,6 +117,8 @@ static mimo_status backward_params(model_pass *pass, const pipeline_task *task)
 static mimo_status compute(void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
+    if (pass->pair.nodes && (task->kind == MIMO_STEP_F || task->kind == MIMO_STEP_B))
+        return pair_pass_run_alone(&pass->pair, task, pass->pipeline.done);
     switch (task->kind) {
     case MIMO_STEP_E:
         return encode(pass, task);
@@ -306,6 +308,8 @@ mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t co
         TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
     if (pass->model->lanes.apart && !pass->warm)
         TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));
+    if (pass->pair.nodes)
+        TRY(pair_pass_begin(&pass->pair));
     return pipeline_run(&pass->pipeline);
 }
 

@@ -1,5 +1,7 @@
 #include "train/model/pair_pass.h"
 
+#include <string.h>
+
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -104,12 +106,15 @@ mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc)
     out->work = desc->work;
     TRY(check_model(desc->language));
     TRY(cut(&out->nodes, desc));
-    return stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes);
+    TRY(stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes));
+    out->walk.clock = &out->clock;
+    return step_clock_create(&out->clock, NULL, 1 + 2 * out->walk.count);
 }
 
 void pair_pass_destroy(pair_pass *pair)
 {
     stack_walk_close(&pair->walk);
+    step_clock_destroy(&pair->clock);
     mimo_nodes_destroy(pair->nodes);
     *pair = (pair_pass){0};
 }
@@ -119,4 +124,29 @@ mimo_status pair_pass_run(pair_pass *pair, const pipeline_task *tasks, int64_t s
     int64_t at = stack_walk_find(&pair->walk, step);
     pair->tasks = tasks;
     return stack_walk_step(&at, &pair->walk);
+}
+
+mimo_status pair_pass_run_alone(pair_pass *pair, const pipeline_task *task, int64_t step)
+{
+    pipeline_task tasks[2] = {*task, *task};
+    mimo_status status = pair_pass_run(pair, tasks, step);
+    pair->tasks = NULL;
+    return status;
+}
+
+mimo_status pair_pass_begin(pair_pass *pair)
+{
+    memset(pair->clock.times, 0, (size_t)pair->clock.count * sizeof *pair->clock.times);
+    return step_clock_stamp(&pair->clock, 0, LANE_COMPUTE);
+}
+
+mimo_status pair_pass_times(mimo_node_time *times, pair_pass *pair)
+{
+    TRY(step_clock_read(&pair->clock, pair->clock.count));
+    for (int64_t i = 0; i < pair->walk.count; i++) {
+        const int64_t *own = pair->clock.times + 1 + 2 * i;
+        bool ran = own[0] >= 0 && own[1] >= own[0]; /* what has no stamp lies before stamp 0 */
+        times[i] = ran ? (mimo_node_time){own[0], own[1], 0} : (mimo_node_time){0};
+    }
+    return MIMO_OK;
 }

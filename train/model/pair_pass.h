@@ -1,4 +1,5 @@
-/* A forward beside the backward of another micro-batch, by nodes: what a step FB of a pass does. */
+/* Steps of a pass by nodes: a forward beside the backward of another micro-batch, as one step FB
+ * does, forwards and backwards alone, and the encoder's. */
 #ifndef TRAIN_PAIR_PASS_H
 #define TRAIN_PAIR_PASS_H
 
@@ -31,6 +32,7 @@ typedef struct pair_pass {
     language_model *language;
     mimo_nodes *nodes; /* of the whole schedule */
     stack_walk walk;
+    step_clock clock; /* of the walk */
     pair_pass_work work;
     const pipeline_task *tasks; /* of the step that runs: its F and its B */
 } pair_pass;
@@ -44,5 +46,15 @@ void pair_pass_destroy(pair_pass *pair);
 
 /** Run a step, as pipeline_work.compute_pair. */
 mimo_status pair_pass_run(pair_pass *pair, const pipeline_task *tasks, int64_t step);
+
+/** Run a step F or B; `step` is its place in the list. */
+mimo_status pair_pass_run_alone(pair_pass *pair, const pipeline_task *task, int64_t step);
+
+/** Times count from here on: at the begin of each walk of the list. Local. */
+mimo_status pair_pass_begin(pair_pass *pair);
+
+/** When the stage's nodes ran, in nanoseconds, into times[walk.count]: those of steps that were run
+ *  above; all others at 0. Once for each pair_pass_begin. Local. */
+mimo_status pair_pass_times(mimo_node_time *times, pair_pass *pair);
 
 #endif

@@ -49,11 +49,28 @@ static bool find_part(nn_stack_node *out, const mimo_node *node)
 
 /* ------------------------------------------- moves ------------------------------------------- */
 
+static mimo_status stamp(const stack_walk *walk, int64_t i, bool end)
+{
+    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), LANE_COMPUTE)
+                       : MIMO_OK;
+}
+
+static mimo_status note_end(const stack_walk *walk, stack_move *move)
+{
+    if (move->over)
+        return MIMO_OK;
+    move->over = true;
+    return stamp(walk, move->at, true);
+}
+
 /* Moves that were begun up to a node are over. */
 static mimo_status end_moves(stack_walk *walk, int64_t up_to)
 {
-    while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to)
-        TRY(mimo_op_wait(&walk->moves[walk->first++].op));
+    while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to) {
+        stack_move *move = &walk->moves[walk->first++];
+        TRY(mimo_op_wait(&move->op));
+        TRY(note_end(walk, move));
+    }
     return MIMO_OK;
 }
 
@@ -90,11 +107,18 @@ static mimo_status await_inputs(stack_walk *walk, int64_t at)
 }
 
 /* Host memory moves only inside such calls. A failure is that of the wait. */
-static void move_on(const stack_walk *walk)
+static mimo_status move_on(const stack_walk *walk)
 {
-    bool done;
-    if (walk->first < walk->behind)
-        (void)mimo_op_test(&done, walk->moves[walk->first].op);
+    for (int64_t i = walk->first; i < walk->behind; i++) {
+        stack_move *move = &walk->moves[i];
+        bool done = move->over;
+        if (!done)
+            (void)mimo_op_test(&done, move->op);
+        if (!done)
+            break;
+        TRY(note_end(walk, move));
+    }
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- nodes ------------------------------------------- */
@@ -102,15 +126,22 @@ static void move_on(const stack_walk *walk)
 static mimo_status run_part(stack_walk *walk, int64_t i, nn_stack_node at)
 {
     stack_pass pass;
-    stack_move move = {NULL, i};
+    stack_move move = {NULL, i, false};
     bool weights = at.pass == NN_PASS_PARAMS && at.part == NN_PART_EXPERTS;
     TRY(walk->work.find(&pass, walk->work.context, &walk->list[i]));
     if (MIMO_MUTATED("weights-node-lost") && weights)
         return MIMO_OK;
     TRY(nn_stack_run(&move.op, pass.stack, pass.saved, at));
-    if (move.op)
-        walk->moves[walk->behind++] = move;
-    return MIMO_OK;
+    if (!move.op)
+        return stamp(walk, i, true);
+    walk->moves[walk->behind++] = move;
+    return walk->serial ? end_moves(walk, i) : MIMO_OK;
+}
+
+static mimo_status run_other(stack_walk *walk, int64_t i)
+{
+    TRY(walk->work.other(walk->work.context, &walk->list[i]));
+    return stamp(walk, i, true);
 }
 
 static mimo_status run_node(stack_walk *walk, int64_t i)
@@ -118,10 +149,9 @@ static mimo_status run_node(stack_walk *walk, int64_t i)
     nn_stack_node at;
     const mimo_node *node = &walk->list[i];
     TRY(await_inputs(walk, i));
-    mimo_status status =
-        find_part(&at, node) ? run_part(walk, i, at) : walk->work.other(walk->work.context, node);
-    move_on(walk);
-    return status;
+    TRY(stamp(walk, i, false));
+    TRY(find_part(&at, node) ? run_part(walk, i, at) : run_other(walk, i));
+    return move_on(walk);
 }
 
 /* Nobody goes on with what a step that failed had begun. */

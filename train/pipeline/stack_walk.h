@@ -16,6 +16,7 @@
 #include <mimo/schedule.h>
 
 #include "train/nn/layers/nn_stack.h"
+#include "train/pipeline/step_clock.h"
 
 /** The stack of a chunk, and the saved state of a micro-batch in it. Borrowed. */
 typedef struct stack_pass {
@@ -35,6 +36,7 @@ typedef struct stack_walk_work {
 typedef struct stack_move {
     mimo_op *op;
     int64_t at; /* the place of its node */
+    bool over;  /* it was seen to be */
 } stack_move;
 
 typedef struct stack_walk {
@@ -44,6 +46,10 @@ typedef struct stack_walk {
     stack_walk_work work;
     stack_move *moves; /* moves[most]: in flight, those from `first` on, before `behind` */
     int64_t most, first, behind;
+    /* The caller's, behind stack_walk_open. */
+    step_clock *clock; /* borrowed; NULL: none. Stamps 1 + 2i and 2 + 2i are node i's begin and end,
+                          that of a move where the walk sees it */
+    bool serial;       /* a move ends before the next node begins */
 } stack_walk;
 
 /** A block of this kind, as nodes are cut for it. A mixture has the node of a shared expert whether
