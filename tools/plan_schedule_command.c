@@ -81,6 +81,8 @@ static const option_row rows[] = {
     OPTION_FLAG("early", nodes.desc.early,
                 "Backward of attention before the other's experts: activations are freed earlier"),
     OPTION_FLAG("grad-sync", nodes.desc.grad_sync, "Gradients are added over ranks"),
+    OPTION_INT("encoder-pieces", "N", nodes.desc.encoder_pieces, 1, 1024,
+               "Cut steps of the encoder into N, which fill what exchanges leave idle (1)"),
     PLAN_OUTPUT("json", output, "Print JSON"),
     PLAN_OUTPUT("svg", output, "Draw it"),
     PLAN_OUTPUT("trace", output, "Print events for chrome://tracing and Perfetto"),
@@ -110,10 +112,10 @@ static mimo_status check_nodes(const plan_schedule_request *request)
     const plan_nodes_request *nodes = &request->nodes;
     bool other = nodes->costs_given || nodes->count > 0 || nodes->desc.multiprocessors > 0 ||
                  nodes->shared || nodes->ahead || nodes->recompute != MIMO_RECOMPUTE_NONE ||
-                 nodes->desc.early || nodes->desc.grad_sync;
+                 nodes->desc.early || nodes->desc.grad_sync || nodes->desc.encoder_pieces > 0;
     MIMO_CHECK(nodes->layers || !other, MIMO_ERR_ARGUMENT,
                "--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, "
-               "--route-ahead, --early and --grad-sync belong to --nodes");
+               "--route-ahead, --early, --grad-sync and --encoder-pieces belong to --nodes");
     bool table = request->output && strcmp(request->output, "print-csv") == 0;
     MIMO_CHECK(!nodes->layers || !table, MIMO_ERR_ARGUMENT,
                "--nodes and --print-csv: the table of steps has no nodes");

@@ -349,7 +349,8 @@ typedef struct mimo_node {
     mimo_node_pass pass;
     int64_t step;               /* of the stage's list in the schedule */
     int64_t micro_batch, chunk; /* chunk of the stage. ENCODER, CALL: the group, and 0 */
-    int64_t layer;              /* of the chunk; 0 for what is no part of a layer */
+    int64_t layer; /* of the chunk; 0 for what is no part of a layer. ENCODER: the piece,
+                                   from 1, where it is cut; 0: the whole */
 } mimo_node;
 
 /** A layer's parts: bit 1 << MIMO_NODE_PRE and so on. A mixture has PRE, DISPATCH, MLP and COMBINE,
@@ -419,10 +420,14 @@ typedef struct mimo_nodes_desc {
     bool early;     /* FB: the backward of PRE comes before the forward's MLP. Activations are
                        given up earlier, and less is hidden */
     bool grad_sync; /* gradients are added over ranks behind each chunk's last micro-batch */
+    int64_t encoder_pieces; /* E and EB are cut into this number, at layers of the encoder. Pieces
+                               fill what exchanges leave idle: of E earlier than their step, of EB
+                               later, never more than L groups alive. Only if the whole then takes
+                               less time. 0, 1, or an encoder without backward: none is moved */
 } mimo_nodes_desc;
 
 /* clang-format off */
-#define MIMO_NODES_DESC_INIT {sizeof(mimo_nodes_desc), NULL, 0, {0, 32, 8, 16, 16}, false, false}
+#define MIMO_NODES_DESC_INIT {sizeof(mimo_nodes_desc), NULL, 0, {0, 32, 8, 16, 16}, false, false, 0}
 /* clang-format on */
 
 MIMO_API void mimo_nodes_desc_init(mimo_nodes_desc *out, size_t size);
@@ -476,10 +481,11 @@ MIMO_API mimo_status mimo_nodes_waits(int64_t *waits, const mimo_nodes *nodes, i
  * Prove lists of nodes:
  *   - one chunk of the model, the first, has the embedding; one, the last, has final norm and head,
  *     and multi-token prediction where there is any;
- *   - every node that the layers have stands in the list of its stage once, in its step, behind all
+ *   - every node that the layers have stands in the list of its stage once, in its step (a piece of
+ *     the encoder in any), behind all
  *     that it needs: gradients of weights behind those of inputs, what backward reads behind what
  *     makes it (a replay, where it was given up), grad_sync behind all gradients of its chunk;
- *   - lanes that wait have room together;
+ *   - lanes that wait have room together; no stage holds more than L encoder groups;
  *   - nobody waits for ever.
  *
  * Lists are checked where they are made, so this is for tests and tools. MIMO_ERR_ARGUMENT has the

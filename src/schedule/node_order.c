@@ -163,16 +163,22 @@ static mimo_status order_chunks(order *own)
 
 /* -------------------------------------------- steps ------------------------------------------ */
 
+/* Pieces of a backward come in the other order. */
 static mimo_status append_group(const order *own, const mimo_schedule_step *of)
 {
     bool forward_way = of->kind == MIMO_STEP_E || of->kind == MIMO_STEP_BF;
-    const mimo_node node = {mimo_step_is_call(of->kind) ? MIMO_NODE_CALL : MIMO_NODE_ENCODER,
-                            forward_way ? MIMO_NODE_FORWARD : MIMO_NODE_INPUTS,
-                            own->step,
-                            of->index,
-                            0,
-                            0};
-    return mimo_nodes_append(own->list, node);
+    int64_t pieces = mimo_step_is_call(of->kind) ? 0 : own->nodes->pieces;
+    mimo_node node = {mimo_step_is_call(of->kind) ? MIMO_NODE_CALL : MIMO_NODE_ENCODER,
+                      forward_way ? MIMO_NODE_FORWARD : MIMO_NODE_INPUTS,
+                      own->step,
+                      of->index,
+                      0,
+                      0};
+    for (int64_t i = 1; i <= pieces; i++) {
+        node.layer = forward_way ? i : pieces + 1 - i;
+        MIMO_TRY(mimo_nodes_append(own->list, node));
+    }
+    return pieces > 0 ? MIMO_OK : mimo_nodes_append(own->list, node);
 }
 
 mimo_status mimo_node_order(mimo_nodes *nodes, int64_t stage, int64_t step)

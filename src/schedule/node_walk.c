@@ -101,6 +101,15 @@ static bool is_there(const mimo_nodes *nodes, int64_t stage, const mimo_node *no
     }
 }
 
+int64_t mimo_node_encoder_cost(const mimo_nodes *nodes, const mimo_node *node)
+{
+    int64_t whole = mimo_group_size(nodes->schedule, node->micro_batch) *
+                    nodes->costs.of[MIMO_NODE_ENCODER][node->pass];
+    if (nodes->pieces == 0)
+        return whole;
+    return whole * node->layer / nodes->pieces - whole * (node->layer - 1) / nodes->pieces;
+}
+
 static int64_t cost_of(const walk *own, int64_t stage, const mimo_node *node)
 {
     const mimo_nodes *nodes = own->nodes;
@@ -112,9 +121,8 @@ static int64_t cost_of(const walk *own, int64_t stage, const mimo_node *node)
         return 0;
     if (mimo_node_of_layer(node->part))
         costs = &mimo_node_chunk_of(nodes, stage, node->chunk)->layers[node->layer].costs;
-    int64_t times =
-        node->part == MIMO_NODE_ENCODER ? mimo_group_size(nodes->schedule, node->micro_batch) : 1;
-    return times * costs->of[node->part][node->pass];
+    return node->part == MIMO_NODE_ENCODER ? mimo_node_encoder_cost(nodes, node)
+                                           : costs->of[node->part][node->pass];
 }
 
 /* What lanes that move beside a node leave to it. 0: multiprocessors are not counted. */

@@ -37,7 +37,7 @@ static mimo_status read_costs(mimo_node_costs *out, const mimo_node_costs *given
 
 static mimo_status read_desc(mimo_nodes *nodes, const mimo_nodes_desc *desc)
 {
-    enum { MOST_MULTIPROCESSORS = 1 << 12 };
+    enum { MOST_MULTIPROCESSORS = 1 << 12, MOST_PIECES = 1 << 10 };
     static const mimo_node_costs initial = MIMO_NODE_COSTS_INIT;
     mimo_nodes_desc *own = &nodes->desc;
     *own = (mimo_nodes_desc)MIMO_NODES_DESC_INIT;
@@ -48,6 +48,9 @@ static mimo_status read_desc(mimo_nodes *nodes, const mimo_nodes_desc *desc)
     MIMO_CHECK(own->multiprocessors >= 0 && own->multiprocessors <= MOST_MULTIPROCESSORS,
                MIMO_ERR_ARGUMENT, "schedule: %" PRId64 " multiprocessors, and there may be %d",
                own->multiprocessors, MOST_MULTIPROCESSORS);
+    MIMO_CHECK(own->encoder_pieces >= 0 && own->encoder_pieces <= MOST_PIECES, MIMO_ERR_ARGUMENT,
+               "schedule: an encoder in %" PRId64 " pieces, and there may be %d",
+               own->encoder_pieces, MOST_PIECES);
     for (int lane = 0; lane < MIMO_NODE_LANES; lane++) {
         int64_t least = lane == MIMO_NODE_LANE_COMPUTE ? 0 : 1, has = own->lanes[lane];
         MIMO_CHECK(has >= least && has <= MOST_MULTIPROCESSORS, MIMO_ERR_ARGUMENT,
@@ -193,52 +196,6 @@ static mimo_status begin(mimo_nodes **out, const mimo_schedule_desc *sizes)
     return mimo_reserve(&nodes->stages, sizes->stages, sizeof *nodes->stages);
 }
 
-static mimo_status find_times(mimo_nodes *nodes)
-{
-    int64_t pp = nodes->schedule->desc.stages, stuck, at;
-    mimo_node_time **times;
-    MIMO_TRY(mimo_reserve(&times, pp, sizeof *times));
-    mimo_status status = MIMO_OK;
-    for (int64_t p = 0; status == MIMO_OK && p < pp; p++) {
-        mimo_stage_nodes *list = &nodes->stages[p];
-        mimo_release(list->times);
-        list->times = NULL;
-        status = mimo_reserve(&list->times, list->count, sizeof *list->times);
-        times[p] = list->times;
-    }
-    if (status == MIMO_OK)
-        status = mimo_nodes_walk(times, &stuck, &at, nodes, MIMO_NODES_PLANNED);
-    mimo_release(times);
-    return status;
-}
-
-static int64_t largest_of(const mimo_node_costs *costs)
-{
-    int64_t largest = 0;
-    for (int part = 0; part < MIMO_NODE_PARTS; part++)
-        for (int pass = 0; pass < MIMO_NODE_PASSES; pass++)
-            largest = costs->of[part][pass] > largest ? costs->of[part][pass] : largest;
-    return largest;
-}
-
-/* No time leaves 64 bits: all nodes, each with the largest cost of a whole group, and as slow as a
- * product with one multiprocessor. */
-static mimo_status check_sum(const mimo_nodes *nodes)
-{
-    const mimo_schedule *schedule = nodes->schedule;
-    int64_t sum = largest_of(&nodes->costs), count = 0, group = schedule->desc.encoder_group;
-    for (int64_t n = 0; n < mimo_model_chunks(schedule); n++)
-        for (int64_t i = 0; i < nodes->chunks[n].count; i++) {
-            int64_t own = largest_of(&nodes->chunks[n].layers[i].costs);
-            sum = own > sum ? own : sum;
-        }
-    for (int64_t p = 0; p < schedule->desc.stages; p++)
-        count += nodes->stages[p].count;
-    MIMO_TRY(mimo_mul(&sum, sum, group > 0 ? group : 1));
-    MIMO_TRY(mimo_mul(&sum, sum, nodes->desc.multiprocessors + 1));
-    return mimo_mul(&sum, sum, count);
-}
-
 /* Tables may have backwards in any order of micro-batches. */
 static void find_last(mimo_nodes *nodes, int64_t stage)
 {
@@ -250,18 +207,6 @@ static void find_last(mimo_nodes *nodes, int64_t stage)
         if (back->kind == MIMO_STEP_B || back->kind == MIMO_STEP_W)
             nodes->chunks[mimo_step_number(nodes->schedule, stage, back->chunk)].last = back->index;
     }
-}
-
-/* From the steps to lists, as often as it is called. */
-static mimo_status cut_steps(mimo_nodes *nodes)
-{
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
-        nodes->stages[p].count = 0;
-        for (int64_t i = 0; i < nodes->schedule->lists[p].count; i++)
-            MIMO_TRY(mimo_node_order(nodes, p, i));
-    }
-    MIMO_TRY(check_sum(nodes));
-    return mimo_nodes_find_waits(nodes);
 }
 
 /* ------------------------------------- rows: kept, or sent again ------------------------------ */
@@ -284,13 +229,9 @@ static mimo_status time_with(int64_t *out, mimo_nodes *nodes, mimo_node_recomput
     *out = 0;
     if (!recompute_by(nodes, way))
         return MIMO_OK;
-    MIMO_TRY(cut_steps(nodes));
-    MIMO_TRY(find_times(nodes));
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
-        for (int64_t i = 0; i < nodes->stages[p].count; i++) {
-            int64_t end = nodes->stages[p].times[i].end;
-            *out = end > *out ? end : *out;
-        }
+    MIMO_TRY(mimo_nodes_cut(nodes));
+    MIMO_TRY(mimo_nodes_find_times(nodes));
+    *out = mimo_nodes_planned_time(nodes);
     return MIMO_OK;
 }
 
@@ -312,9 +253,10 @@ static mimo_status complete(mimo_nodes *nodes)
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
         find_last(nodes, p);
     MIMO_TRY(choose_recompute(nodes));
-    MIMO_TRY(cut_steps(nodes));
+    MIMO_TRY(mimo_nodes_cut(nodes));
+    MIMO_TRY(mimo_nodes_fill(nodes));
     MIMO_TRY(mimo_nodes_check(nodes));
-    return find_times(nodes);
+    return mimo_nodes_find_times(nodes);
 }
 
 static mimo_status make(mimo_nodes *nodes, const mimo_schedule *schedule,
@@ -325,6 +267,8 @@ static mimo_status make(mimo_nodes *nodes, const mimo_schedule *schedule,
     for (int64_t n = 0; n < mimo_model_chunks(schedule); n++)
         MIMO_TRY(copy_chunk(nodes, n, &chunks[n]));
     place_ends(nodes);
+    nodes->pieces =
+        nodes->desc.encoder_pieces > 1 && schedule->groups > 0 ? nodes->desc.encoder_pieces : 0;
     return complete(nodes);
 }
 

@@ -75,6 +75,18 @@ def whole_schedule():
         expect("f.route3" in again and ("b.dispatch3.replay" in again) == sent, PIPE, again)
 
 
+def encoder_in_pieces():
+    """Pieces take less time than whole steps, and every one of them stands in the list once."""
+    arguments = ["--pp", "1", "--micro-batches", "3", "--overlap", "--encoder-group", "1", "--alive", "2", "--nodes", "1",
+                 "--node-cost", "dispatch=5,combine=5,encoder=4,encoder.bwd=8"]
+    whole, cut = (json.loads(output(*arguments, *more, "--json")) for more in ([], ["--encoder-pieces", "2"]))
+    times = [plan["budgets"][0]["time"] for plan in (whole, cut)]
+    expect(times == [119, 111], arguments, f"times {times}")
+    pieces = sorted((n["micro_batch"], n["name"]) for n in cut["stages"][0] if "encoder" in n["name"])
+    expect(pieces == [(group, name) for group in range(3) for name in
+                      ("b.encoder1.bwd", "b.encoder2.bwd", "f.encoder1", "f.encoder2")], arguments, pieces)
+
+
 def budgets():
     """Each number of blocks is planned, and the fastest is the one that is printed."""
     arguments = ["--nodes", "4,4", "--multiprocessors", "132", "--node-cost", "pre=300,mlp=400",
@@ -145,8 +157,8 @@ def documented():
 
 
 def bad_usage():
-    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --route-ahead, --early and "
-                 "--grad-sync belong to --nodes", *PIPE, "--early")
+    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --route-ahead, --early, "
+                 "--grad-sync and --encoder-pieces belong to --nodes", *PIPE, "--early")
     expect_error("--nodes and --print-csv: the table of steps has no nodes", *STEP, "--print-csv")
     expect_error("--pp, --micro-batches are missing; see 'mimo-plan schedule --help'", "--nodes", "2")
     expect_error("--nodes 0,0 has no layer, forward or backward", "--nodes", "0,0")
@@ -177,7 +189,7 @@ def bad_nodes():
                  "--nodes", "[*E]|[*E]/*-/*-")
 
 
-for check in (one_step, whole_schedule, budgets, json_of_nodes, picture, documented, bad_usage, bad_nodes):
+for check in (one_step, whole_schedule, encoder_in_pieces, budgets, json_of_nodes, picture, documented, bad_usage, bad_nodes):
     check()
 print("\n".join(failures) if failures else "all as expected")
 sys.exit(1 if failures else 0)

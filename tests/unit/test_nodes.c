@@ -410,6 +410,10 @@ Test(nodes, refusals_of_numbers)
     desc.lanes[MIMO_NODE_LANE_COMPUTE] = 0;
     desc.multiprocessors = -1;
     refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT, "schedule: -1 multiprocessors");
+    desc.multiprocessors = 0;
+    desc.encoder_pieces = -1;
+    refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT,
+            "schedule: an encoder in -1 pieces, and there may be 1024");
     desc.size = 12;
     refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT, "mimo_nodes_desc");
 }
