@@ -16,7 +16,7 @@ from captioner_runs import Captioner, Checks, Report, compare, read_tensors, wri
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
-SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,4", "--seq", "80", "--lr", "0.01",
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "2,4", "--seq", "80", "--lr", "0.01",
          "--global-batch", "13", "--seed", "7", "--experts", "8,2"]
 SAME_BITS = ["--same-bits=8,4", "--steps", "6"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
@@ -25,14 +25,15 @@ SAME = [
     (ONE, "etp=1,ep=1", ["--micro-batches", "13"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3"]),
     (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
-    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap", "--recompute=keep"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap", "--recompute=keep", "--encoder-pieces", "2"]),
 ]
 # In stages. The second one has the mixtures, blocks 1 and 3, in the second chunks; one chunk has no block.
 STAGED = [
     (("tp=1,dp=4", "tp=2,cp=1,dp=1,pp=2", 4), "ep=2",
      ["--sp", "--micro-batches", "4", "--schedule", "zero-bubble"]),
     (("tp=1,dp=8", "pp=2,tp=1,cp=2,dp=2", 8), "ep=2",
-     ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]", "--overlap"]),
+     ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]", "--overlap",
+      "--encoder-pieces", "2"]),
 ]
 EVERY_SAME = [
     (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3"]),
@@ -43,6 +44,10 @@ EVERY_SAME = [
     (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2",
      ["--micro-batches", "7", "--encoder-group", "2", "--overlap", "--recompute=keep"]),
     (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
+    (("tp=2,dp=2", "tp=1,cp=1,dp=4", 4), "ep=4", ["--micro-batches", "4", "--overlap", "--encoder-pieces", "2",
+                                                  "--encoder-alive", "0"]),
+    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap", "--encoder-pieces", "2",
+                                                       "--encoder-group", "2", "--recompute"]),
     (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "3", "--overlap", "--recompute"]),
     (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "2", "--schedule", "interleaved",
                                                        "--overlap", "--recompute"]),
@@ -89,6 +94,8 @@ REFUSED = [
     (1, ["--llm-pattern", "[*-]*-[*-]"],
      "--experts: blocks 1, 3, ... are mixtures, and block 1 of --llm-pattern is no [*-]"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
+    (1, ["--micro-batches", "3", "--encoder-pieces", "2"], "--encoder-pieces needs --overlap"),
+    (1, ["--micro-batches", "3", "--overlap", "--encoder-pieces", "3"], "an encoder of 2 layers has no 3 pieces"),
     (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
     (1, ["--expert-grid", "etp=one"], "etp=one"),
     (2, ["--expert-grid", "ep=2", "--experts", "7,2"], "--experts 7,2: they do not divide over ep=2"),

@@ -12,7 +12,8 @@ static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo
                               mimo_node_layer *layers)
 {
     const layer_layout *layout = desc->layout;
-    const mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
+    mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
+    nodes.encoder_pieces = desc->pieces;
     for (int64_t i = 0; i < layout->pattern->items; i++)
         layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures),
                                      desc->language->blocks[0].recompute);
@@ -84,17 +85,24 @@ static mimo_status end_backward(pair_pass *pair, const pipeline_task *task)
     return language_ends_backward_params(pair->language, text_of(pair, task), task->state);
 }
 
+static encoder_piece piece_of(const pair_pass *pair, const mimo_node *node)
+{
+    return node->layer > 0 ? (encoder_piece){node->layer, pair->pieces} : (encoder_piece){1, 1};
+}
+
 static mimo_status other(void *context, const mimo_node *node)
 {
     pair_pass *pair = context;
     const pipeline_task *task = task_of(pair, node);
     bool forward = node->pass == MIMO_NODE_FORWARD;
+    if (node->part == MIMO_NODE_ENCODER)
+        return pair->work.encode(pair->work.context, node, piece_of(pair, node));
     if (node->part == MIMO_NODE_PRE_PROCESS)
         return forward ? begin_chunk(pair, task) : end_backward(pair, task);
     if (node->part == MIMO_NODE_POST_PROCESS)
         return forward ? end_chunk(pair, task)
                        : language_lose_backward(pair->language, task->state);
-    return MIMO_OK; /* hops: the pipeline sends behind the step */
+    return MIMO_OK; /* hops and calls: the pipeline begins them behind the step */
 }
 
 /* -------------------------------------------- life ------------------------------------------- */
@@ -104,6 +112,7 @@ mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc)
     const stack_walk_work nodes = {out, find, other};
     out->language = desc->language;
     out->work = desc->work;
+    out->pieces = desc->pieces;
     TRY(check_model(desc->language));
     TRY(cut(&out->nodes, desc));
     TRY(stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes));
@@ -123,6 +132,8 @@ mimo_status pair_pass_run(pair_pass *pair, const pipeline_task *tasks, int64_t s
 {
     int64_t at = stack_walk_find(&pair->walk, step);
     pair->tasks = tasks;
+    if (at == pair->walk.count || pair->walk.list[at].step != step)
+        return MIMO_OK; /* all of it was moved to other steps */
     return stack_walk_step(&at, &pair->walk);
 }
 

@@ -170,6 +170,9 @@ static const option_row rows[] = {
         "With --experts, on the host: a forward beside the backward of another micro-batch, "
         "and rows of the one go to experts while the other computes. For 1f1b and "
         "interleaved. The same bits"),
+    OPTION_INT("encoder-pieces", "N", encoder_pieces, 2, MOST_LAYERS,
+               "With --overlap: cut the encoder at layers into N pieces, which run where exchanges "
+               "leave a stage idle. The same bits"),
     OPTION_INT("encoder-group", "G", encoder_group, 1, MOST,
                "Micro-batches that are encoded together, at most M (default 1)"),
     OPTION_INT(
@@ -384,6 +387,8 @@ static mimo_status check_together(const struct options *o)
           o->micro_batches, o->global_batch);
     CHECK(!o->balance || o->most_images > 0, MIMO_ERR_ARGUMENT,
           "--balance needs samples of several pictures: give --images with it");
+    CHECK(o->encoder_pieces == 0 || o->overlap, MIMO_ERR_ARGUMENT,
+          "--encoder-pieces needs --overlap, whose exchanges leave stages idle");
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
           "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
           o->encoder_group, o->micro_batches);

@@ -61,6 +61,7 @@ static schedule_choice choose_schedule(const struct options *options, int64_t mi
     schedule_choice choice = {.kind = option_schedule_kind(&options->schedule),
                               .chunks = options->schedule.chunks,
                               .overlap = options->overlap,
+                              .pieces = options->encoder_pieces,
                               .group = options->encoder_group,
                               .alive = options->encoder_alive,
                               .costs = options->cost ? &options->costs : NULL};

@@ -411,13 +411,40 @@ static mimo_status run_to_its_end(const nn_stack *stack, nn_stack_saved *saved, 
     return status;
 }
 
+mimo_status nn_stack_forward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t end)
+{
+    nn_stack_node at;
+    while (nn_stack_next(&at, stack, saved) && at.pass == NN_PASS_FORWARD && at.block < end)
+        MIMO_TRY(run_to_its_end(stack, saved, at));
+    return MIMO_OK;
+}
+
 mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
                              const nn_sequence *sequence)
 {
-    nn_stack_node at;
     MIMO_TRY(nn_stack_begin(stack, saved, sequence));
-    while (nn_stack_next(&at, stack, saved) && at.pass == NN_PASS_FORWARD)
+    return nn_stack_forward_blocks(stack, saved, stack->count);
+}
+
+/* With recompute the walk has had them. */
+static mimo_status run_params(const nn_stack *stack, nn_stack_saved *saved, int64_t block)
+{
+    for (int p = NN_PARTS; !stack->again && p-- > 0;)
+        MIMO_TRY(
+            run_to_its_end(stack, saved, (nn_stack_node){NN_PASS_PARAMS, block, (nn_block_part)p}));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_backward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t first)
+{
+    nn_stack_node at;
+    MIMO_CHECK(!saved->sequence || saved->backward, MIMO_ERR_STATE,
+               "stack: backward before forward");
+    int64_t end = saved->sequence ? saved->block + 1 : 0;
+    while (nn_stack_next(&at, stack, saved) && at.block >= first)
         MIMO_TRY(run_to_its_end(stack, saved, at));
+    for (int64_t i = end; i-- > first;)
+        MIMO_TRY(run_params(stack, saved, i));
     return MIMO_OK;
 }
 
@@ -436,9 +463,7 @@ mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *save
 {
     int64_t first = MIMO_MUTATED("dw-of-layer0-dropped") ? 1 : 0;
     for (int64_t i = saved->count; i-- > first;)
-        for (int p = NN_PARTS; p-- > 0;)
-            MIMO_TRY(
-                run_to_its_end(stack, saved, (nn_stack_node){NN_PASS_PARAMS, i, (nn_block_part)p}));
+        MIMO_TRY(run_params(stack, saved, i));
     return MIMO_OK;
 }
 

@@ -90,6 +90,12 @@ mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved);
 mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved);
 
+/** The same in several calls, of whole blocks: of a forward that nn_stack_begin has begun, those
+ *  that are left before block `end`; of a backward those from block `first` on, the last one first,
+ *  each with both halves. */
+mimo_status nn_stack_forward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t end);
+mimo_status nn_stack_backward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t first);
+
 /** Begin a forward by parts. What the saved state had begun is forgotten. Local. */
 mimo_status nn_stack_begin(const nn_stack *stack, nn_stack_saved *saved,
                            const nn_sequence *sequence);
