@@ -281,6 +281,41 @@ MPI_TEST(stack_walk, says_which_node_failed)
     free(it);
 }
 
+static int64_t rows_moved(const walk_bed *it)
+{
+    const nn_exchange_counts *counts = &nn_params_exchanged(it->on.params)->experts;
+    return counts->calls[NN_EXCHANGE_ROWS] + counts->calls[NN_EXCHANGE_COMBINE];
+}
+
+/* For measures: rows that stay are in no exchange, and no rank waits for another one. Afterwards
+ * they move as before. */
+MPI_TEST(stack_walk, rows_stay_local)
+{
+    static const walk_case c = {.counts = {1, 2}, .micro = 2};
+    static const shape s = {1, 2, 1};
+    walk_bed *it = calloc(1, sizeof *it);
+    it->on.shape = &s;
+    it->is = &c;
+    it->out = calloc(1, sizeof *it->out);
+    open_walk(it);
+    mimo_status status = nn_dispatch_set_local(it->on.dispatch, true);
+    MPI_EXPECT(status == MIMO_ERR_STATE && strstr(mimo_last_error(), "never set"), "%s: %s",
+               mimo_status_name(status), mimo_last_error());
+    MPI_EXPECT_OK(by_nodes(it));
+    int64_t moved = rows_moved(it);
+    MPI_EXPECT_OK(nn_dispatch_set_local(it->on.dispatch, true));
+    for (int i = 0; i < 1 + mpi_test_rank(); i++) /* as often as a rank likes */
+        MPI_EXPECT_OK(by_nodes(it));
+    MPI_EXPECT(moved > 0 && rows_moved(it) == moved, "%d moves, %d before", (int)rows_moved(it),
+               (int)moved);
+    MPI_EXPECT_OK(nn_dispatch_set_local(it->on.dispatch, false));
+    MPI_EXPECT_OK(by_nodes(it));
+    MPI_EXPECT(rows_moved(it) == 2 * moved, "%d moves", (int)rows_moved(it));
+    close_walk(it);
+    free(it->out);
+    free(it);
+}
+
 MPI_TEST(stack_walk, refuses)
 {
     stack_walk walk = {.count = 3};

@@ -32,6 +32,16 @@ mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
 mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mimo_route *route,
                                   const int32_t *ids, int64_t tokens, int64_t capacity);
 
+/** To measure what moves cost: from now on, until it is called with false, no rank waits for
+ *  another one. Routes stay as they were set, and a move copies as many rows on this rank as it
+ *  would bring here: those of its experts, or one for each choice of its tokens. Their values are
+ *  of no use.
+ *  Local. Errors: those of mimo_route_read (a route that was never set). */
+mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
+
+/** mimo_dispatch_report. */
+mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch);
+
 /** The tensors of a move. */
 typedef struct nn_dispatch_move {
     mimo_route *route;
