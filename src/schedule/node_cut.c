@@ -1,4 +1,4 @@
-/* From the steps of a schedule to lists of nodes and to their times, as often as lists are tried. */
+/* From the steps of a schedule to lists of nodes and their times, as often as lists are tried. */
 #include "schedule/node_types.h"
 
 #include "core/checked.h"

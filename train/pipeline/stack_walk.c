@@ -102,8 +102,9 @@ static mimo_status await_inputs(stack_walk *walk, int64_t at)
     int64_t waits[MIMO_NODE_LANES];
     TRY(mimo_nodes_waits(waits, walk->nodes, walk->stage, at));
     int64_t input = waits[MIMO_NODE_LANE_EXCHANGES], route = route_of(walk, at);
-    input = route > input ? route : input;
-    return end_moves(walk, MIMO_MUTATED("node-before-its-move") ? input - 1 : input);
+    if (MIMO_MUTATED("node-before-its-move"))
+        input--;
+    return end_moves(walk, route > input ? route : input);
 }
 
 /* Host memory moves only inside such calls. A failure is that of the wait. */
