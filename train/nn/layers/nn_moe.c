@@ -216,7 +216,9 @@ mimo_status nn_moe_kept_place(nn_moe_kept *kept, const nn_moe *layer, nn_room *r
     *kept = (nn_moe_kept){0};
     if (rows)
         MIMO_TRY(place_rows(&kept->sent, layer, room));
-    return room->base ? nn_dispatch_add_route(&kept->route, layer->dispatch) : MIMO_OK;
+    if (!room->base)
+        return MIMO_OK;
+    return nn_dispatch_add_route(&kept->route, &kept->ends, layer->dispatch);
 }
 
 /* All but what a micro-batch keeps. */
@@ -392,8 +394,9 @@ mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 
 mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
-    nn_expert_rows rows = {.x = saved->kept.sent.x, .weights = saved->kept.sent.weights};
-    MIMO_TRY(mimo_route_ends(&rows.ends, saved->kept.route));
+    const nn_expert_rows rows = {saved->kept.sent.x, saved->kept.sent.weights, saved->kept.ends};
+    MIMO_TRY(nn_dispatch_read_ends(layer->dispatch, saved->kept.route, saved->kept.ends,
+                                   layer->capacity));
     return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
 }
 

@@ -95,6 +95,7 @@ typedef struct nn_moe_rows {
 /** What a micro-batch keeps of a forward that is repeated in another saved state. */
 typedef struct nn_moe_kept {
     mimo_route *route;   /* the dispatch's */
+    int32_t *ends;       /* the dispatch's, host memory: nn_experts.h */
     int64_t rows, batch; /* of the caller's tile */
     nn_row_range own;    /* of these, this rank's tokens */
     nn_moe_rows sent;    /* zeroed: they are sent again */
