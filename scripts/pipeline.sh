@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs what takes too long for the suites on pipelines: checkpoints of the captioner on 8 ranks under pp 2 and
 # 4 by every schedule, with experts and without, each against the one of one rank; a stage that dies before each
-# of its steps; 200 launches of four stages. The exit status is 0 only where all was right.
+# of its steps; 200 launches of four stages; 1,000 steps by nodes, whose file is that of one rank and whose memory
+# stays. The exit status is 0 only where all was right.
 #
-#   scripts/pipeline.sh [part...]    default: bits deaths launches
+#   scripts/pipeline.sh [part...]    default: bits deaths launches long
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh
@@ -14,7 +15,7 @@ install_packages test
 configure_and_build "$build" --werror
 
 use_local_mpi
-[ $# -gt 0 ] || set -- bits deaths launches
+[ $# -gt 0 ] || set -- bits deaths launches long
 cd "$build" || exit 1
 for part in "$@"; do
     case $part in
@@ -31,6 +32,7 @@ for part in "$@"; do
         done
         echo "200 launches of 4 stages ended"
         ;;
+    long) python3 "$root/tests/examples/captioner_long.py" mpirun examples/captioner/captioner ;;
     *) fail "there is no part '$part'" ;;
     esac
 done

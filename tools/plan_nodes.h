@@ -18,6 +18,7 @@ typedef struct plan_nodes_request {
     plan_exchanges budgets[PLAN_BUDGETS]; /* budgets[count]; 0: the descriptor's alone */
     int64_t count;
     bool shared; /* mixtures have a shared expert */
+    bool ahead;  /* their routes are nodes of their own */
     mimo_node_recompute recompute;
     bool costs_given;
     const char *output; /* as plan_schedule_request's */

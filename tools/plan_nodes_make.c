@@ -24,8 +24,9 @@ bool plan_nodes_alone(const plan_nodes_request *request)
 /* What a letter of a pattern brings to the parts of its layer. */
 static uint32_t parts_of(const plan_nodes_request *request, char symbol)
 {
+    uint32_t ahead = request->ahead ? MIMO_LAYER_ROUTED : MIMO_LAYER_MIXTURE;
     if (symbol == 'E')
-        return request->shared ? MIMO_LAYER_SHARED : MIMO_LAYER_MIXTURE;
+        return request->shared ? ahead | MIMO_LAYER_SHARED : ahead;
     return mimo_layer_class_of(symbol) == MIMO_LAYER_MLP ? 1u << MIMO_NODE_MLP
                                                          : 1u << MIMO_NODE_PRE;
 }

@@ -73,11 +73,16 @@ static const option_row rows[] = {
                "Thread blocks of an exchange and its time with them, as 16=5,32=3: each is "
                "planned, and the fastest is printed (32)"),
     OPTION_FLAG("shared-expert", nodes.shared, "Mixtures have a shared expert"),
-    OPTION_CHOICE("recompute", nodes.recompute, "none|keep|send",
-                  "Backward repeats forward: the rows of experts are kept, or sent again"),
+    OPTION_CHOICE("recompute", nodes.recompute, "none|keep|send|costs",
+                  "Backward repeats forward: the rows of experts are kept, or sent again; costs: "
+                  "sent, if that takes no longer"),
+    OPTION_FLAG("route-ahead", nodes.ahead,
+                "Routes are set as soon as experts are chosen, ahead of the rows"),
     OPTION_FLAG("early", nodes.desc.early,
                 "Backward of attention before the other's experts: activations are freed earlier"),
     OPTION_FLAG("grad-sync", nodes.desc.grad_sync, "Gradients are added over ranks"),
+    OPTION_INT("encoder-pieces", "N", nodes.desc.encoder_pieces, 1, 1024,
+               "Cut steps of the encoder into N, which fill what exchanges leave idle (1)"),
     PLAN_OUTPUT("json", output, "Print JSON"),
     PLAN_OUTPUT("svg", output, "Draw it"),
     PLAN_OUTPUT("trace", output, "Print events for chrome://tracing and Perfetto"),
@@ -106,11 +111,11 @@ static mimo_status check_nodes(const plan_schedule_request *request)
 {
     const plan_nodes_request *nodes = &request->nodes;
     bool other = nodes->costs_given || nodes->count > 0 || nodes->desc.multiprocessors > 0 ||
-                 nodes->shared || nodes->recompute != MIMO_RECOMPUTE_NONE || nodes->desc.early ||
-                 nodes->desc.grad_sync;
+                 nodes->shared || nodes->ahead || nodes->recompute != MIMO_RECOMPUTE_NONE ||
+                 nodes->desc.early || nodes->desc.grad_sync || nodes->desc.encoder_pieces > 0;
     MIMO_CHECK(nodes->layers || !other, MIMO_ERR_ARGUMENT,
-               "--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --early "
-               "and --grad-sync belong to --nodes");
+               "--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, "
+               "--route-ahead, --early, --grad-sync and --encoder-pieces belong to --nodes");
     bool table = request->output && strcmp(request->output, "print-csv") == 0;
     MIMO_CHECK(!nodes->layers || !table, MIMO_ERR_ARGUMENT,
                "--nodes and --print-csv: the table of steps has no nodes");

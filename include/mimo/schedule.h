@@ -311,10 +311,11 @@ typedef enum mimo_node_lane {
         MIMO_NODE_LANES /* their number */
 } mimo_node_lane;
 
-/** X(name, word, lane, what it is). The first seven are parts of a layer. */
+/** X(name, word, lane, what it is). The first eight are parts of a layer. */
 #define MIMO_NODE_PART_LIST(X)                                                                  \
     X(PRE, "pre", COMPUTE, "attention or a mixer, norms, the choice of experts")                \
-    X(DISPATCH, "dispatch", EXCHANGES, "the route, and rows to their experts")                  \
+    X(ROUTE, "route", EXCHANGES, "where rows go: the choice alone, ahead of the rows")          \
+    X(DISPATCH, "dispatch", EXCHANGES, "rows to their experts; without ROUTE, the route first") \
     X(SHARED, "shared", COMPUTE, "the shared expert")                                           \
     X(MLP, "mlp", COMPUTE, "this rank's experts, or a dense MLP")                               \
     X(COMBINE, "combine", EXCHANGES, "sums back")                                               \
@@ -348,19 +349,24 @@ typedef struct mimo_node {
     mimo_node_pass pass;
     int64_t step;               /* of the stage's list in the schedule */
     int64_t micro_batch, chunk; /* chunk of the stage. ENCODER, CALL: the group, and 0 */
-    int64_t layer;              /* of the chunk; 0 for what is no part of a layer */
+    int64_t layer; /* of the chunk; 0 for what is no part of a layer. ENCODER: the piece,
+                                   from 1, where it is cut; 0: the whole */
 } mimo_node;
 
 /** A layer's parts: bit 1 << MIMO_NODE_PRE and so on. A mixture has PRE, DISPATCH, MLP and COMBINE,
- *  and may have BEHIND; with SHARED it must. A layer without DISPATCH has PRE, MLP or both. */
+ *  and may have BEHIND; with SHARED it must. With ROUTE its route is set behind PRE, beside the
+ *  products that come before its DISPATCH. A layer without DISPATCH has PRE, MLP or both. */
 #define MIMO_LAYER_DENSE (1u << MIMO_NODE_PRE | 1u << MIMO_NODE_MLP)
 #define MIMO_LAYER_MIXTURE (MIMO_LAYER_DENSE | 1u << MIMO_NODE_DISPATCH | 1u << MIMO_NODE_COMBINE)
+#define MIMO_LAYER_ROUTED (MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_ROUTE)
 #define MIMO_LAYER_SHARED (MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_SHARED | 1u << MIMO_NODE_BEHIND)
 
 typedef enum mimo_node_recompute {
     MIMO_RECOMPUTE_NONE = 0,
     MIMO_RECOMPUTE_KEEP_ROWS = 1, /* computing parts run again; experts' rows and routes are kept */
     MIMO_RECOMPUTE_SEND_ROWS = 2, /* rows are sent again as well, by the kept route */
+    MIMO_RECOMPUTE_BY_COSTS = 3,  /* SEND_ROWS in all such layers, if the whole then takes no longer
+                                     than with KEEP_ROWS; otherwise KEEP_ROWS */
 } mimo_node_recompute;
 
 /** How long nodes take, in any unit: whole numbers, as in mimo_step_costs. */
@@ -375,9 +381,9 @@ typedef struct mimo_node_costs {
 #define MIMO_NODE_COSTS_INIT                                                                       \
     {                                                                                              \
         sizeof(mimo_node_costs),                                                                   \
-        {{3, 3, 3, 3}, {2, 2, 2, 0}, {1, 1, 1, 1}, {4, 4, 4, 4}, {2, 2, 2, 0}, {0, 0, 0, 0},       \
-         {1, 0, 2, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 2, 0},       \
-         {0, 0, 0, 0}}                                                                             \
+        {{3, 3, 3, 3}, {0, 0, 0, 0}, {2, 2, 2, 0}, {1, 1, 1, 1}, {4, 4, 4, 4}, {2, 2, 2, 0},       \
+         {0, 0, 0, 0}, {1, 0, 2, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0},       \
+         {1, 0, 2, 0}, {0, 0, 0, 0}}                                                               \
     }
 /* clang-format on */
 
@@ -414,10 +420,14 @@ typedef struct mimo_nodes_desc {
     bool early;     /* FB: the backward of PRE comes before the forward's MLP. Activations are
                        given up earlier, and less is hidden */
     bool grad_sync; /* gradients are added over ranks behind each chunk's last micro-batch */
+    int64_t encoder_pieces; /* E and EB are cut into this number, at layers of the encoder. Pieces
+                               fill what exchanges leave idle: of E earlier than their step, of EB
+                               later, never more than L groups alive. Only if the whole then takes
+                               less time. 0, 1, or an encoder without backward: none is moved */
 } mimo_nodes_desc;
 
 /* clang-format off */
-#define MIMO_NODES_DESC_INIT {sizeof(mimo_nodes_desc), NULL, 0, {0, 32, 8, 16, 16}, false, false}
+#define MIMO_NODES_DESC_INIT {sizeof(mimo_nodes_desc), NULL, 0, {0, 32, 8, 16, 16}, false, false, 0}
 /* clang-format on */
 
 MIMO_API void mimo_nodes_desc_init(mimo_nodes_desc *out, size_t size);
@@ -471,10 +481,11 @@ MIMO_API mimo_status mimo_nodes_waits(int64_t *waits, const mimo_nodes *nodes, i
  * Prove lists of nodes:
  *   - one chunk of the model, the first, has the embedding; one, the last, has final norm and head,
  *     and multi-token prediction where there is any;
- *   - every node that the layers have stands in the list of its stage once, in its step, behind all
+ *   - every node that the layers have stands in the list of its stage once, in its step (a piece of
+ *     the encoder in any), behind all
  *     that it needs: gradients of weights behind those of inputs, what backward reads behind what
  *     makes it (a replay, where it was given up), grad_sync behind all gradients of its chunk;
- *   - lanes that wait have room together;
+ *   - lanes that wait have room together; no stage holds more than L encoder groups;
  *   - nobody waits for ever.
  *
  * Lists are checked where they are made, so this is for tests and tools. MIMO_ERR_ARGUMENT has the
@@ -525,6 +536,29 @@ MIMO_API mimo_status mimo_nodes_print(FILE *stream, const mimo_nodes *nodes,
 /** The same as text, as mimo_schedule_text. */
 MIMO_API mimo_status mimo_nodes_text(int64_t *length, char *text, int64_t capacity,
                                      const mimo_nodes *nodes, mimo_schedule_format format);
+
+/** When the nodes of a run ran, for a picture of it beside that of its plan. */
+typedef struct mimo_nodes_run {
+    size_t size; /* set by the initializer */
+    /* times[stage][i] of node i of each stage's list, from the run's start on, in any unit;
+     * borrowed. Multiprocessors that are 0 are not written */
+    const mimo_node_time *const *times;
+    const char *unit; /* of times, such as "us": 1 to 15 letters; borrowed; NULL: none is written */
+} mimo_nodes_run;
+
+#define MIMO_NODES_RUN_INIT                \
+    {                                      \
+        sizeof(mimo_nodes_run), NULL, NULL \
+    }
+
+MIMO_API void mimo_nodes_run_init(mimo_nodes_run *out, size_t size);
+
+/** Write a run as mimo_nodes_print does a plan, in one of the formats that have times:
+ *  MIMO_SCHEDULE_SVG and MIMO_SCHEDULE_TRACE. Errors: MIMO_ERR_ARGUMENT (another format, NULL, a
+ *  node that begins before the start or ends before it begins, a unit that is not letters),
+ *  MIMO_ERR_IO. */
+MIMO_API mimo_status mimo_nodes_print_run(FILE *stream, const mimo_nodes *nodes,
+                                          mimo_schedule_format format, const mimo_nodes_run *run);
 
 /** A hash of lists and of the lanes' multiprocessors, not of costs, for ranks to compare. */
 MIMO_API uint64_t mimo_nodes_hash(const mimo_nodes *nodes);

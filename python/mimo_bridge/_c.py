@@ -37,12 +37,12 @@ SCHEDULE_KINDS = {"1f1b": 0, "interleaved": 1, "zero_bubble": 2, "forward": 3}
 STEP_KINDS = ("F", "B", "I", "W", "FB", "E", "BF", "BB", "EB")
 SCHEDULE_TEXT, SCHEDULE_CSV, SCHEDULE_SVG, SCHEDULE_TRACE = range(4)
 # mimo_node_part, of which the first are parts of a layer; mimo_node_pass, mimo_node_lane, mimo_node_recompute
-NODE_PARTS = ("pre", "dispatch", "shared", "mlp", "combine", "behind", "post", "pre_process", "post_process",
-              "send_recv", "grad_sync", "encoder", "call")
-NODE_LAYER_PARTS = 7
+NODE_PARTS = ("pre", "route", "dispatch", "shared", "mlp", "combine", "behind", "post", "pre_process",
+              "post_process", "send_recv", "grad_sync", "encoder", "call")
+NODE_LAYER_PARTS = 8
 NODE_PASSES = ("forward", "replay", "inputs", "weights")
 NODE_LANES = ("compute", "exchanges", "hops", "bridge", "sync")
-RECOMPUTES = ("none", "keep_rows", "send_rows")
+RECOMPUTES = ("none", "keep_rows", "send_rows", "by_costs")
 
 AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
@@ -238,7 +238,8 @@ class mimo_node_chunk(Structure):
 
 class mimo_nodes_desc(Structure):
     _fields_ = [("size", c_size_t), ("costs", POINTER(mimo_node_costs)), ("multiprocessors", c_int64),
-                ("lanes", c_int64 * len(NODE_LANES)), ("early", c_bool), ("grad_sync", c_bool)]
+                ("lanes", c_int64 * len(NODE_LANES)), ("early", c_bool), ("grad_sync", c_bool),
+                ("encoder_pieces", c_int64)]
 
 
 class mimo_node_time(Structure):

@@ -13,7 +13,7 @@ from .schedule import Schedule, fields_of, list_of, stage_of, text_of
 
 __all__ = ["Node", "NodeLayer", "Nodes", "NodesReport"]
 
-Recompute = Literal["none", "keep_rows", "send_rows"]
+Recompute = Literal["none", "keep_rows", "send_rows", "by_costs"]
 # What is usual, by a name. The other parts of a layer: "post", in the last layer of a model.
 LAYERS = {"dense": ("pre", "mlp"), "mixture": ("pre", "dispatch", "mlp", "combine"),
           "shared": ("pre", "dispatch", "shared", "mlp", "combine", "behind")}
@@ -24,13 +24,13 @@ ENDINGS = {"forward": "", "replay": ".replay", "inputs": ".bwd", "weights": ".dw
 class Node:
     """A part of a layer, or of what stands around the layers of a chunk, in one pass.
 
-    part         pre, dispatch, shared, mlp, combine, behind, post; pre_process, post_process, send_recv,
+    part         pre, route, dispatch, shared, mlp, combine, behind, post; pre_process, post_process, send_recv,
                  grad_sync; encoder, call
     pass_        forward; replay (the forward that backward repeats); inputs, weights (the halves of backward)
     step         which step of the stage's list it belongs to
     micro_batch  or the group of an encoder or a call
     chunk        of the stage
-    layer        of the chunk; 0 for what is no part of a layer
+    layer        of the chunk; 0 for what is no part of a layer; of an encoder that is cut, the piece, from 1
     lane         compute, exchanges, hops, bridge, sync
     """
 
@@ -45,7 +45,7 @@ class Node:
     def __str__(self) -> str:
         """As the library writes it: f.mlp0, b.mlp0.bwd, b.mlp0.dw; a move has one backward: b.combine0."""
         half = "f" if self.pass_ == "forward" else "b"
-        layer = self.layer if self.part in _c.NODE_PARTS[:_c.NODE_LAYER_PARTS] else ""
+        layer = self.layer if self.layer or self.part in _c.NODE_PARTS[:_c.NODE_LAYER_PARTS] else ""
         computes = self.lane == "compute" or self.pass_ == "replay"
         return f"{half}.{self.part}{layer}{ENDINGS[self.pass_] if computes else ''}"
 
@@ -55,9 +55,10 @@ class NodeLayer:
     """A layer, as nodes are cut for it.
 
     parts      "dense" (pre, mlp), "mixture" (pre, dispatch, mlp, combine), "shared" (these, shared, behind), or
-               the names of parts
+               the names of parts. With "route" a mixture's route is set behind pre, ahead of its rows
     recompute  "none", "keep_rows" (computing parts run again; experts' rows and routes are kept), "send_rows"
-               (rows are sent again as well)
+               (rows are sent again as well), "by_costs": send_rows in all such layers, if the whole then takes no
+               longer than with keep_rows, otherwise keep_rows
     costs      those of this layer; None: as of the others
     """
 
@@ -102,6 +103,8 @@ class Nodes:
                      and direction. "compute": of collectives inside what computes
     early            the backward of PRE comes before the forward's MLP: less memory, less hidden
     grad_sync        gradients are summed over ranks behind the last micro-batch of each chunk
+    encoder_pieces   steps E and EB are cut into this number, at layers of the encoder. Pieces fill what exchanges
+                     leave idle, if the whole then takes less time. 0 or 1: none
 
     Local, a pure function of its arguments: every rank has the lists of all stages. They are checked when they
     are made. Thread-safe.
@@ -112,7 +115,7 @@ class Nodes:
 
     def __init__(self, schedule: Schedule, chunks: Sequence[Layers], *, costs: Mapping[str, int] | None = None,
                  multiprocessors: int = 0, lanes: Mapping[str, int] | None = None, early: bool = False,
-                 grad_sync: bool = False) -> None:
+                 grad_sync: bool = False, encoder_pieces: int = 0) -> None:
         if not isinstance(schedule, Schedule):
             raise ArgumentError(f"Nodes: the schedule is {schedule!r}")
         wanted = schedule.stages * schedule.chunks
@@ -120,7 +123,8 @@ class Nodes:
             raise ArgumentError(f"Nodes: {len(chunks)} lists of layers, and {schedule.stages} stages with "
                                 f"{schedule.chunks} chunks have {wanted}")
         array = (_c.mimo_node_chunk * wanted)(*map(_chunk, chunks))
-        desc = _desc(costs, lanes, multiprocessors=multiprocessors, early=early, grad_sync=grad_sync)
+        desc = _desc(costs, lanes, multiprocessors=multiprocessors, early=early, grad_sync=grad_sync,
+                     encoder_pieces=encoder_pieces)
         handle = ctypes.c_void_p()
         _c.lib.mimo_nodes_create(ctypes.byref(handle), schedule._handle, array, ctypes.byref(desc))
         self._keep(handle, schedule.stages)

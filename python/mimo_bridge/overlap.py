@@ -79,6 +79,8 @@ class Overlap:
             for name, part in _named(pre_process, layers, post_process):
                 if not callable(part):
                     raise ArgumentError(f"Overlap: {name} is {part!r}, and must be callable")
+                if name.startswith("route "):
+                    raise ArgumentError(f"Overlap: {name} is no part here: dispatch sets the route")
             schedule = Schedule(stages=1, micro_batches=micro_batches, encoder_group=0, overlap=True)
             return Nodes(schedule, [[[*layer] for layer in layers]], early=early, **_budget(dispatch, lanes))
 

@@ -54,6 +54,24 @@ def orders_of_schedules(comm):
 
 
 @case(1)
+def routes_rows_and_pieces(comm):
+    """What the lists may be given besides: a route ahead of its rows, rows by their costs, an encoder in pieces."""
+    routed = str(step(1, 1, ("pre", "route", "dispatch", "mlp", "combine"))).split()
+    assert routed.index("f.pre0") < routed.index("f.route0") < routed.index("f.dispatch0"), routed
+    by_costs = mb.NodeLayer(recompute="by_costs")
+    for move, sent in ((0, True), (50, False)):
+        listed = str(step(1, 1, by_costs, costs={"dispatch": move, "combine": move}))
+        assert ("b.dispatch0.replay" in listed) == sent, listed
+    schedule = mb.Schedule(stages=1, micro_batches=3, encoder_group=1, encoder_alive=2, overlap=True)
+    costs = {"dispatch": 5, "combine": 5, "f.encoder": 4, "b.encoder": 8}
+    whole, cut = (mb.Nodes(schedule, [["mixture"]], costs=costs, encoder_pieces=n) for n in (0, 2))
+    assert (whole.report().time, cut.report().time) == (119, 111)
+    names = [str(node) for node in cut.of()]
+    assert names[:3] == ["f.encoder1", "f.encoder2", "f.call"] and names[-1] == "b.encoder1.bwd", names
+    raises(mb.ArgumentError, "an encoder in -1 pieces", mb.Nodes, schedule, [["mixture"]], encoder_pieces=-1)
+
+
+@case(1)
 def waits_and_times(comm):
     nodes = step(1, 1)
     names = [str(node) for node in nodes.of()]
@@ -98,13 +116,13 @@ def refusals(comm):
            [*mixtures, []])
     raises(mb.ArgumentError, "the schedule is 'F0'", mb.Nodes, "F0", mixtures)
     raises(mb.ArgumentError, "'mixture' is no list of layers", mb.Nodes, schedule, ["mixture"] * 2)
-    raises(mb.ArgumentError, "'experts' is no part of a layer (pre, dispatch", mb.Nodes, schedule, [["experts"]] * 2)
-    raises(mb.ArgumentError, "layer 0 of chunk 1 has the parts 0x3: a mixture has pre, dispatch, mlp and combine",
+    raises(mb.ArgumentError, "'experts' is no part of a layer (pre, route, dispatch", mb.Nodes, schedule, [["experts"]] * 2)
+    raises(mb.ArgumentError, "layer 0 of chunk 1 has the parts 0x5: a mixture has pre, dispatch, mlp and combine",
            mb.Nodes, schedule, [["mixture"], [("pre", "dispatch")]])
     raises(mb.ArgumentError, "no layer has an exchange to hide", mb.Nodes, schedule, [["dense"]] * 2)
-    raises(mb.ArgumentError, "recompute is none, keep_rows, send_rows, not 'all'", step, 1, 1,
+    raises(mb.ArgumentError, "recompute is none, keep_rows, send_rows, by_costs, not 'all'", step, 1, 1,
            mb.NodeLayer(recompute="all"))
-    raises(mb.ArgumentError, "has the parts 0x41", mb.Nodes.of_step, [("pre", "post"), "dense"], None)
+    raises(mb.ArgumentError, "has the parts 0x81", mb.Nodes.of_step, [("pre", "post"), "dense"], None)
     raises(mb.ArgumentError, "lanes need 144 multiprocessors of 128", mb.Nodes, mb.Schedule(
         stages=3, micro_batches=4, overlap=True), [["mixture"]] * 3, multiprocessors=132, lanes={"exchanges": 96})
     raises(mb.ArgumentError, "'copies' is no lane", step, 1, 1, lanes={"copies": 1})

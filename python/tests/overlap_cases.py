@@ -175,6 +175,7 @@ def refusals(comm):
     without = {name: part for name, part in layer.items() if name != "combine"}
     raises(mb.ArgumentError, "layer 0 of chunk 0 has the parts", make, layers=[without])
     raises(mb.ArgumentError, "'experts' is no part of a layer", make, layers=[{**layer, "experts": print}])
+    raises(mb.ArgumentError, "route of layer 0 is no part here: dispatch sets", make, layers=[{**layer, "route": print}])
     raises(mb.ArgumentError, "mlp of layer 0 is None, and must be callable", make, layers=[{**layer, "mlp": None}])
     raises(mb.ArgumentError, "layer 0 is Block, and must have its parts by their names", make, layers=[model.blocks[0]])
     raises(mb.ArgumentError, "no layer has an exchange to hide", make, layers=[{"pre": layer["pre"]}])

@@ -326,6 +326,7 @@ static void print_node_values(void)
     VALUE(MIMO_RECOMPUTE_NONE);
     VALUE(MIMO_RECOMPUTE_KEEP_ROWS);
     VALUE(MIMO_RECOMPUTE_SEND_ROWS);
+    VALUE(MIMO_RECOMPUTE_BY_COSTS);
 }
 
 static void print_nodes(void)
@@ -356,6 +357,7 @@ static void print_nodes(void)
     FIELD(mimo_nodes_desc, lanes);
     FIELD(mimo_nodes_desc, early);
     FIELD(mimo_nodes_desc, grad_sync);
+    FIELD(mimo_nodes_desc, encoder_pieces);
     STRUCT(mimo_node_time);
     FIELD(mimo_node_time, begin);
     FIELD(mimo_node_time, end);

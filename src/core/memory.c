@@ -62,6 +62,16 @@ mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size
     return MIMO_OK;
 }
 
+mimo_status mimo_make_room(void *out, int64_t *capacity, int64_t count, int64_t first, size_t size)
+{
+    int64_t grown = *capacity > 0 ? 2 * *capacity : first;
+    if (count < *capacity)
+        return MIMO_OK;
+    MIMO_TRY(mimo_regrow(out, count, grown, size));
+    *capacity = grown;
+    return MIMO_OK;
+}
+
 mimo_status mimo_duplicate(void *out, const void *from, int64_t count, size_t size)
 {
     void *copy;

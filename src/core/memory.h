@@ -17,6 +17,10 @@ MIMO_BACKEND_API mimo_status mimo_reserve(void *out, int64_t count, size_t size)
  * *out stays as it was. */
 mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size);
 
+/* Room for one more element behind `count` of them: *capacity doubles, from `first` on, where it is
+ * used up. As mimo_regrow otherwise. */
+mimo_status mimo_make_room(void *out, int64_t *capacity, int64_t count, int64_t first, size_t size);
+
 /* A copy of count elements of `size` bytes. */
 MIMO_BACKEND_API mimo_status mimo_duplicate(void *out, const void *from, int64_t count,
                                             size_t size);

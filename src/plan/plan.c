@@ -16,11 +16,8 @@
 
 mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block)
 {
-    if (blocks->count == blocks->capacity) {
-        int64_t capacity = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
-        MIMO_TRY(mimo_regrow(&blocks->list, blocks->count, capacity, sizeof *blocks->list));
-        blocks->capacity = capacity;
-    }
+    MIMO_TRY(
+        mimo_make_room(&blocks->list, &blocks->capacity, blocks->count, 8, sizeof *blocks->list));
     blocks->list[blocks->count++] = *block;
     blocks->rows += block->nb * block->ns;
     return MIMO_OK;

@@ -115,7 +115,8 @@ static mimo_status find_node(void *context, const mimo_node *node)
     const mimo_schedule_step *step = &own->nodes->schedule->lists[own->stage].steps[own->step];
     MIMO_CHECK(place >= 0, MIMO_ERR_ARGUMENT, "schedule: stage %" PRId64 " has no %s (%s)",
                own->stage, NAME(node), mimo_step_name_of(own->nodes->schedule, step).text);
-    MIMO_CHECK(list_of(own)->nodes[place].step == own->step, MIMO_ERR_ARGUMENT,
+    bool anywhere = node->part == MIMO_NODE_ENCODER && own->nodes->pieces > 0;
+    MIMO_CHECK(anywhere || list_of(own)->nodes[place].step == own->step, MIMO_ERR_ARGUMENT,
                "schedule: %s belongs to step %" PRId64 " %s", NAME(node), own->step,
                WHERE(own->nodes, own->stage, place));
     own->wanted[place] = true;
@@ -191,6 +192,27 @@ static mimo_status check_lanes(const mimo_nodes *nodes, int64_t stage)
     return MIMO_OK;
 }
 
+/* ------------------------------------- groups of the encoder ---------------------------------- */
+
+/* A group is held from its first piece to the last one of its backward. Where nothing goes back no
+ * piece moves, and the schedule has been checked. */
+static mimo_status check_alive(const mimo_nodes *nodes, int64_t stage)
+{
+    const mimo_stage_nodes *list = &nodes->stages[stage];
+    int64_t held = 0, most = nodes->schedule->limit;
+    for (int64_t i = 0; i < list->count && mimo_schedule_encoder_learns(nodes->schedule); i++) {
+        const mimo_node *node = &list->nodes[i];
+        if (node->part != MIMO_NODE_ENCODER || node->layer > 1)
+            continue;
+        held += node->pass == MIMO_NODE_FORWARD ? 1 : -1;
+        MIMO_CHECK(held <= most, MIMO_ERR_ARGUMENT,
+                   "schedule: stage %" PRId64 " holds %" PRId64
+                   " encoder groups at %s, and may hold %" PRId64 " %s",
+                   stage, held, NAME(node), most, WHERE(nodes, stage, i));
+    }
+    return MIMO_OK;
+}
+
 /* ----------------------------------------- no deadlock --------------------------------------- */
 
 static mimo_status check_walk(const mimo_nodes *nodes, mimo_node_time *const *times)
@@ -217,6 +239,7 @@ mimo_status mimo_nodes_check(const mimo_nodes *nodes)
     MIMO_TRY(check_ends(nodes));
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
         MIMO_TRY(check_stage(nodes, p));
+        MIMO_TRY(check_alive(nodes, p));
         MIMO_TRY(check_lanes(nodes, p));
     }
     return check_deadlock(nodes);

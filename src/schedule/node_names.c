@@ -41,7 +41,7 @@ mimo_node_name mimo_node_name_of(const mimo_node *node)
 {
     mimo_node_name name;
     char layer[24] = "";
-    if (mimo_node_of_layer(node->part))
+    if (mimo_node_of_layer(node->part) || node->layer > 0)
         snprintf(layer, sizeof layer, "%" PRId64, node->layer);
     snprintf(name.text, sizeof name.text, "%s.%s%s%s", node->pass == MIMO_NODE_FORWARD ? "f" : "b",
              parts[node->part].word, layer, ending_of(node));

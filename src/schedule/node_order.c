@@ -4,7 +4,7 @@
  * micro-batch has something to compute.
  *
  *   compute    f.pre  b.mlp.bwd  b.mlp.dw  f.shared f.mlp  b.pre.bwd f.behind  b.pre.dw
- *   exchanges  b.combine  f.dispatch  b.dispatch  f.combine
+ *   exchanges  b.combine  f.route f.dispatch  b.dispatch  f.combine
  *
  * The first layer's b.pre.dw comes last, beside the gradients that go to the stage before.
  */
@@ -44,6 +44,8 @@ static mimo_status forward(const order *own, mimo_node_part part)
 
 static mimo_status replay(const order *own, mimo_node_part part)
 {
+    if (MIMO_MUTATED("replay-twice") && part == MIMO_NODE_MLP)
+        MIMO_TRY(append(own, &own->back, part, MIMO_NODE_REPLAY, own->b));
     return append(own, &own->back, part, MIMO_NODE_REPLAY, own->b);
 }
 
@@ -67,6 +69,7 @@ static mimo_status order_to_dispatch(const order *own)
     MIMO_TRY(replay(own, MIMO_NODE_PRE));
     MIMO_TRY(replay(own, MIMO_NODE_DISPATCH));
     MIMO_TRY(forward(own, MIMO_NODE_PRE));
+    MIMO_TRY(forward(own, MIMO_NODE_ROUTE));
     MIMO_TRY(replay(own, MIMO_NODE_SHARED));
     MIMO_TRY(back(own, MIMO_NODE_SHARED));
     MIMO_TRY(replay(own, MIMO_NODE_MLP));
@@ -160,16 +163,22 @@ static mimo_status order_chunks(order *own)
 
 /* -------------------------------------------- steps ------------------------------------------ */
 
+/* Pieces of a backward come in the other order. */
 static mimo_status append_group(const order *own, const mimo_schedule_step *of)
 {
     bool forward_way = of->kind == MIMO_STEP_E || of->kind == MIMO_STEP_BF;
-    const mimo_node node = {mimo_step_is_call(of->kind) ? MIMO_NODE_CALL : MIMO_NODE_ENCODER,
-                            forward_way ? MIMO_NODE_FORWARD : MIMO_NODE_INPUTS,
-                            own->step,
-                            of->index,
-                            0,
-                            0};
-    return mimo_nodes_append(own->list, node);
+    int64_t pieces = mimo_step_is_call(of->kind) ? 0 : own->nodes->pieces;
+    mimo_node node = {mimo_step_is_call(of->kind) ? MIMO_NODE_CALL : MIMO_NODE_ENCODER,
+                      forward_way ? MIMO_NODE_FORWARD : MIMO_NODE_INPUTS,
+                      own->step,
+                      of->index,
+                      0,
+                      0};
+    for (int64_t i = 1; i <= pieces; i++) {
+        node.layer = forward_way ? i : pieces + 1 - i;
+        MIMO_TRY(mimo_nodes_append(own->list, node));
+    }
+    return pieces > 0 ? MIMO_OK : mimo_nodes_append(own->list, node);
 }
 
 mimo_status mimo_node_order(mimo_nodes *nodes, int64_t stage, int64_t step)

@@ -31,7 +31,7 @@ static bool layer_has_node(const mimo_own_chunk *chunk, mimo_node_part part, mim
     case MIMO_NODE_REPLAY:
         return runs_again(own, part);
     case MIMO_NODE_INPUTS:
-        return part != MIMO_NODE_BEHIND;
+        return part != MIMO_NODE_BEHIND && part != MIMO_NODE_ROUTE;
     default:
         return weights;
     }
@@ -85,7 +85,7 @@ static mimo_status each_of_part(const mimo_nodes *nodes, int64_t stage, int64_t 
     return visit(context, &node);
 }
 
-/* A step of the encoder, or a call of the bridge, is one node. */
+/* A call of the bridge is one node, a step of the encoder one or its pieces. */
 static mimo_node node_of_group(int64_t step, const mimo_schedule_step *of)
 {
     bool forward = of->kind == MIMO_STEP_E || of->kind == MIMO_STEP_BF;
@@ -95,15 +95,22 @@ static mimo_node node_of_group(int64_t step, const mimo_schedule_step *of)
                        .micro_batch = of->index};
 }
 
+static mimo_status each_of_group(const mimo_nodes *nodes, mimo_node node, mimo_node_visit *visit,
+                                 void *context)
+{
+    int64_t pieces = node.part == MIMO_NODE_ENCODER ? nodes->pieces : 0;
+    for (node.layer = pieces > 0; node.layer <= pieces; node.layer++)
+        MIMO_TRY(visit(context, &node));
+    return MIMO_OK;
+}
+
 mimo_status mimo_node_each_of_step(const mimo_nodes *nodes, int64_t stage, int64_t step,
                                    mimo_node_visit *visit, void *context)
 {
     const mimo_schedule_step *of = &nodes->schedule->lists[stage].steps[step];
     mimo_schedule_step parts[2];
-    if (!mimo_step_of_llm(of->kind)) {
-        mimo_node node = node_of_group(step, of);
-        return visit(context, &node);
-    }
+    if (!mimo_step_of_llm(of->kind))
+        return each_of_group(nodes, node_of_group(step, of), visit, context);
     int count = mimo_step_parts(parts, of);
     for (int k = 0; k < count; k++)
         MIMO_TRY(each_of_part(nodes, stage, step, &parts[k], visit, context));
@@ -153,6 +160,12 @@ static mimo_status needs_group(const asked *own, mimo_node_part part, mimo_node_
     return own->visit(own->context, &node);
 }
 
+static mimo_status needs_piece(const asked *own, mimo_node_pass pass, int64_t group, int64_t piece)
+{
+    mimo_node node = {MIMO_NODE_ENCODER, pass, 0, group, 0, piece};
+    return own->visit(own->context, &node);
+}
+
 /* What a layer gives: its last part that computes or moves anything in forward. */
 static mimo_status needs_output(const asked *own, int64_t layer)
 {
@@ -197,6 +210,9 @@ static mimo_status inputs_of_forward(const asked *own)
     case MIMO_NODE_PRE:
         return needs_output(own, layer - 1);
     case MIMO_NODE_DISPATCH:
+        MIMO_TRY(needs(own, MIMO_NODE_ROUTE, MIMO_NODE_FORWARD, layer));
+        return needs(own, MIMO_NODE_PRE, MIMO_NODE_FORWARD, layer);
+    case MIMO_NODE_ROUTE:
     case MIMO_NODE_SHARED:
         return needs(own, MIMO_NODE_PRE, MIMO_NODE_FORWARD, layer);
     case MIMO_NODE_MLP:
@@ -290,17 +306,31 @@ static mimo_status inputs_of_call_back(const asked *own)
     return MIMO_OK;
 }
 
-static mimo_status inputs_of_group(const asked *own)
+/* Pieces and groups follow each other: what one gives the next one reads, and gradients of
+ * parameters add up in the order of groups. */
+static mimo_status inputs_of_encoder(const asked *own)
 {
     bool forward = own->node->pass == MIMO_NODE_FORWARD;
-    int64_t group = own->node->micro_batch;
-    if (own->node->part == MIMO_NODE_CALL)
-        return forward ? needs_group(own, MIMO_NODE_ENCODER, MIMO_NODE_FORWARD, group)
-                       : inputs_of_call_back(own);
+    int64_t group = own->node->micro_batch, piece = own->node->layer, last = own->nodes->pieces;
+    int64_t first = last > 0 ? 1 : 0; /* of a forward; a backward begins with the last one */
+    bool begins = piece == (forward ? first : last);
+    if (!begins)
+        MIMO_TRY(needs_piece(own, own->node->pass, group, forward ? piece - 1 : piece + 1));
+    else if (group > 0)
+        MIMO_TRY(needs_piece(own, own->node->pass, group - 1, forward ? last : first));
     if (forward)
         return MIMO_OK;
-    MIMO_TRY(needs_group(own, MIMO_NODE_ENCODER, MIMO_NODE_FORWARD, group));
-    return needs_group(own, MIMO_NODE_CALL, MIMO_NODE_INPUTS, group);
+    MIMO_TRY(needs_piece(own, MIMO_NODE_FORWARD, group, piece));
+    return begins ? needs_group(own, MIMO_NODE_CALL, MIMO_NODE_INPUTS, group) : MIMO_OK;
+}
+
+static mimo_status inputs_of_group(const asked *own)
+{
+    if (own->node->part == MIMO_NODE_ENCODER)
+        return inputs_of_encoder(own);
+    if (own->node->pass != MIMO_NODE_FORWARD)
+        return inputs_of_call_back(own);
+    return needs_piece(own, MIMO_NODE_FORWARD, own->node->micro_batch, own->nodes->pieces);
 }
 
 mimo_status mimo_node_each_input(const mimo_nodes *nodes, int64_t stage, const mimo_node *node,
@@ -339,6 +369,8 @@ mimo_status mimo_node_places_open(mimo_node_places *out, const mimo_nodes *nodes
         int64_t count = mimo_node_chunk_of(nodes, stage, c)->count;
         out->layers = count > out->layers ? count : out->layers;
     }
+    if (nodes->pieces >= out->layers)
+        out->layers = nodes->pieces + 1;
     int64_t each = out->layers * MIMO_NODE_PARTS * MIMO_NODE_PASSES;
     return mimo_reserve(&out->of, desc->micro_batches * desc->chunks * each, sizeof *out->of);
 }

@@ -48,7 +48,7 @@ static colour colour_of(const mimo_node *node)
 
 typedef struct drawing {
     FILE *stream;
-    const mimo_nodes *nodes;
+    const mimo_node_timeline *line;
     int64_t time, width; /* all of the time, and the width of all rows */
     int64_t y;           /* of the row that is drawn */
     bool used[COLOURS];
@@ -60,39 +60,63 @@ static int64_t x_of(const drawing *own, int64_t time)
     return MARGIN + LABEL + (int64_t)(share * (double)own->width);
 }
 
-/* The width at which the shortest node of compute or exchanges has room for its name. */
-static int64_t width_of(const mimo_nodes *nodes, int64_t time)
+/* Nodes of compute and exchanges have room for their names. */
+static bool is_named(const mimo_node *node)
 {
-    int64_t least = time;
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
-        for (int64_t i = 0; i < nodes->stages[p].count; i++) {
-            int64_t lasts = nodes->stages[p].times[i].end - nodes->stages[p].times[i].begin;
-            bool named =
-                mimo_node_lane_of(nodes->stages[p].nodes[i].part) <= MIMO_NODE_LANE_EXCHANGES;
-            least = named && lasts > 0 && lasts < least ? lasts : least;
+    return mimo_node_lane_of(node->part) <= MIMO_NODE_LANE_EXCHANGES;
+}
+
+/* In a plan the shortest of them; of a run, in which some may take no time at all, the mean one. */
+static int64_t named_length(const mimo_node_timeline *line, int64_t time)
+{
+    int64_t least = time, sum = 0, count = 0;
+    for (int64_t p = 0; p < line->nodes->schedule->desc.stages; p++)
+        for (int64_t i = 0; i < line->nodes->stages[p].count; i++) {
+            int64_t lasts = line->times[p][i].end - line->times[p][i].begin;
+            if (lasts == 0 || !is_named(&line->nodes->stages[p].nodes[i]))
+                continue;
+            least = lasts < least ? lasts : least;
+            sum += lasts;
+            count++;
         }
-    double width = least > 0 ? (double)time / (double)least * LEAST_NODE : LEAST_WIDTH;
+    bool planned = line->times[0] == line->nodes->stages[0].times;
+    return planned || count == 0 ? least : sum / count;
+}
+
+static int64_t width_of(const mimo_node_timeline *line, int64_t time)
+{
+    int64_t length = named_length(line, time);
+    double width = length > 0 ? (double)time / (double)length * LEAST_NODE : LEAST_WIDTH;
     return width < LEAST_WIDTH ? LEAST_WIDTH : (width > MOST_WIDTH ? MOST_WIDTH : (int64_t)width);
 }
 
-/* Each stage has the rows of compute and exchanges, and those of other lanes that take time. */
-static bool draws(const mimo_nodes *nodes, int64_t stage, mimo_node_lane lane)
+static int64_t time_of(const mimo_node_timeline *line)
 {
-    const mimo_stage_nodes *list = &nodes->stages[stage];
+    int64_t time = 0;
+    for (int64_t p = 0; p < line->nodes->schedule->desc.stages; p++)
+        for (int64_t i = 0; i < line->nodes->stages[p].count; i++)
+            time = line->times[p][i].end > time ? line->times[p][i].end : time;
+    return time;
+}
+
+/* Each stage has the rows of compute and exchanges, and those of other lanes that take time. */
+static bool draws(const mimo_node_timeline *line, int64_t stage, mimo_node_lane lane)
+{
+    const mimo_stage_nodes *list = &line->nodes->stages[stage];
     for (int64_t i = 0; i < list->count; i++)
         if (mimo_node_lane_of(list->nodes[i].part) == lane &&
-            list->times[i].end > list->times[i].begin)
+            line->times[stage][i].end > line->times[stage][i].begin)
             return true;
     return lane <= MIMO_NODE_LANE_EXCHANGES;
 }
 
-static int64_t height_of(const mimo_nodes *nodes)
+static int64_t height_of(const mimo_node_timeline *line)
 {
     int64_t height = TITLE;
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
+    for (int64_t p = 0; p < line->nodes->schedule->desc.stages; p++) {
         height += GAP;
         for (int lane = 0; lane < MIMO_NODE_LANES; lane++)
-            height += draws(nodes, p, (mimo_node_lane)lane) ? ROW : 0;
+            height += draws(line, p, (mimo_node_lane)lane) ? ROW : 0;
     }
     return height + LEGEND;
 }
@@ -107,15 +131,18 @@ static void draw_text(const drawing *own, int64_t x, int64_t y, const char *attr
 /* A box says its part and layer; the micro-batch and the multiprocessors are in its title. */
 static void draw_box(drawing *own, int64_t stage, int64_t i)
 {
-    const mimo_node *node = &own->nodes->stages[stage].nodes[i];
-    const mimo_node_time *time = &own->nodes->stages[stage].times[i];
+    const mimo_node *node = &own->line->nodes->stages[stage].nodes[i];
+    const mimo_node_time *time = &own->line->times[stage][i];
     const mimo_node_name name = mimo_node_name_of(node);
     const char *word = name.text + strlen("f.");
     int64_t x = x_of(own, time->begin), width = x_of(own, time->end) - x;
     const look *drawn = &looks[colour_of(node)];
-    char more[64] = "", label[64];
+    const char *unit = own->line->unit;
+    char more[96] = "", label[64];
+    int used = snprintf(more, sizeof more, "%s%s", unit ? " " : "", unit ? unit : "");
     if (time->multiprocessors > 0)
-        snprintf(more, sizeof more, ", %" PRId64 " multiprocessors", time->multiprocessors);
+        snprintf(more + used, sizeof more - (size_t)used, ", %" PRId64 " multiprocessors",
+                 time->multiprocessors);
     snprintf(label, sizeof label, "%.*s", (int)strcspn(word, "."), word);
     fprintf(own->stream,
             "<rect x=\"%" PRId64 "\" y=\"%" PRId64 "\" width=\"%" PRId64
@@ -132,7 +159,8 @@ static void draw_box(drawing *own, int64_t stage, int64_t i)
 
 static void draw_lane(drawing *own, int64_t stage, mimo_node_lane lane)
 {
-    const mimo_stage_nodes *list = &own->nodes->stages[stage];
+    const mimo_stage_nodes *list = &own->line->nodes->stages[stage];
+    const mimo_node_time *times = own->line->times[stage];
     char label[64];
     snprintf(label, sizeof label, "stage %" PRId64 " %s", stage, mimo_node_lane_name(lane));
     draw_text(own, MARGIN, own->y + BOX / 2 + 40, "class=\"l\"", label);
@@ -141,8 +169,7 @@ static void draw_lane(drawing *own, int64_t stage, mimo_node_lane lane)
             "\" height=\"%d\" fill=\"url(#idle)\"/>\n",
             x_of(own, 0), own->y, own->width, BOX);
     for (int64_t i = 0; i < list->count; i++)
-        if (mimo_node_lane_of(list->nodes[i].part) == lane &&
-            list->times[i].end > list->times[i].begin)
+        if (mimo_node_lane_of(list->nodes[i].part) == lane && times[i].end > times[i].begin)
             draw_box(own, stage, i);
     own->y += ROW;
 }
@@ -167,29 +194,18 @@ static void draw_legend(const drawing *own)
     draw_text(own, x + 170, y + 100, "class=\"l\"", "waits");
 }
 
-static void draw_title(const drawing *own, const mimo_nodes_report *report)
+static void draw_title(const drawing *own, const char *title)
 {
-    const mimo_schedule_desc *desc = &own->nodes->schedule->desc;
-    char sizes[120] = "one step", text[300];
-    if (!own->nodes->alone)
-        snprintf(sizes, sizeof sizes, "pp %" PRId64 ", %" PRId64 " micro-batches", desc->stages,
-                 desc->micro_batches);
-    snprintf(text, sizeof text,
-             "%s: time %" PRId64 ", with exchanges one after the other %" PRId64
-             ", without them %" PRId64,
-             sizes, report->time, report->serial, report->local);
-    draw_text(own, MARGIN + LABEL, 240, "class=\"h\"", text);
-    int64_t hidden = report->hidden > 0 ? report->hidden : 0;
-    snprintf(text, sizeof text,
-             "%" PRId64 ".%" PRId64 "%% of the exchanges hidden; all of them are %" PRId64
-             ".%" PRId64 "%% of the time that nothing hides",
-             hidden / 10, hidden % 10, report->ceiling / 10, report->ceiling % 10);
-    draw_text(own, MARGIN + LABEL, 440, "class=\"l\"", text);
+    char first[300];
+    size_t length = strcspn(title, "\n");
+    snprintf(first, sizeof first, "%.*s", (int)length, title);
+    draw_text(own, MARGIN + LABEL, 240, "class=\"h\"", first);
+    draw_text(own, MARGIN + LABEL, 440, "class=\"l\"", title + length + (title[length] != '\0'));
 }
 
 static void draw_head(const drawing *own)
 {
-    int64_t width = 2 * MARGIN + LABEL + own->width, height = height_of(own->nodes);
+    int64_t width = 2 * MARGIN + LABEL + own->width, height = height_of(own->line);
     fprintf(own->stream,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%" PRId64 "\" height=\"%" PRId64
             "\" viewBox=\"0 0 %" PRId64 " %" PRId64 "\" font-family=\"sans-serif\">\n"
@@ -203,18 +219,16 @@ static void draw_head(const drawing *own)
             width / 10, height / 10, width, height, width, height);
 }
 
-void mimo_nodes_write_svg(FILE *stream, const mimo_nodes *nodes, const mimo_nodes_report *report)
+void mimo_nodes_write_svg(FILE *stream, const mimo_node_timeline *line, const char *title)
 {
-    drawing own = {.stream = stream,
-                   .nodes = nodes,
-                   .time = report->time,
-                   .width = width_of(nodes, report->time),
-                   .y = TITLE};
+    int64_t time = time_of(line);
+    drawing own = {
+        .stream = stream, .line = line, .time = time, .width = width_of(line, time), .y = TITLE};
     draw_head(&own);
-    draw_title(&own, report);
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
+    draw_title(&own, title);
+    for (int64_t p = 0; p < line->nodes->schedule->desc.stages; p++) {
         for (int lane = 0; lane < MIMO_NODE_LANES; lane++)
-            if (draws(nodes, p, (mimo_node_lane)lane))
+            if (draws(line, p, (mimo_node_lane)lane))
                 draw_lane(&own, p, (mimo_node_lane)lane);
         own.y += GAP;
     }

@@ -33,20 +33,15 @@ static void write_text(FILE *stream, const mimo_nodes *nodes)
 
 mimo_status mimo_nodes_print(FILE *stream, const mimo_nodes *nodes, mimo_schedule_format format)
 {
-    mimo_nodes_report report = MIMO_NODES_REPORT_INIT;
     MIMO_CHECK(nodes && stream, MIMO_ERR_ARGUMENT, "mimo_nodes_print: %s is NULL",
                nodes ? "stream" : "nodes");
     MIMO_CHECK(format == MIMO_SCHEDULE_TEXT || format == MIMO_SCHEDULE_SVG ||
                    format == MIMO_SCHEDULE_TRACE,
                MIMO_ERR_ARGUMENT, "mimo_nodes_print: format %d has no nodes", (int)format);
-    if (format == MIMO_SCHEDULE_SVG)
-        MIMO_TRY(mimo_nodes_report_of(&report, nodes));
     if (format == MIMO_SCHEDULE_TEXT)
         write_text(stream, nodes);
-    else if (format == MIMO_SCHEDULE_SVG)
-        mimo_nodes_write_svg(stream, nodes, &report);
     else
-        mimo_nodes_write_trace(stream, nodes);
+        MIMO_TRY(mimo_nodes_write_plan(stream, nodes, format));
     bool whole = fflush(stream) == 0 && !ferror(stream);
     MIMO_CHECK(whole, MIMO_ERR_IO, "mimo_nodes_print: the stream takes no more");
     return MIMO_OK;

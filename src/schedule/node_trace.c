@@ -7,22 +7,22 @@
 
 typedef struct trace {
     mimo_trace_events events;
-    const mimo_nodes *nodes;
+    const mimo_node_timeline *line;
 } trace;
 
 static void write_names(trace *own, int64_t stage)
 {
     mimo_trace_name_stage(&own->events, stage);
     for (int lane = 0; lane < MIMO_NODE_LANES; lane++)
-        if (mimo_node_lane_used(own->nodes, stage, (mimo_node_lane)lane))
+        if (mimo_node_lane_used(own->line->nodes, stage, (mimo_node_lane)lane))
             mimo_trace_name_thread(&own->events, stage, lane,
                                    mimo_node_lane_name((mimo_node_lane)lane));
 }
 
 static void write_node(trace *own, int64_t stage, int64_t i)
 {
-    const mimo_node *node = &own->nodes->stages[stage].nodes[i];
-    const mimo_node_time *time = &own->nodes->stages[stage].times[i];
+    const mimo_node *node = &own->line->nodes->stages[stage].nodes[i];
+    const mimo_node_time *time = &own->line->times[stage][i];
     mimo_trace_next(&own->events);
     fprintf(own->events.stream,
             "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%" PRId64 ",\"tid\":%d,\"ts\":%" PRId64
@@ -32,9 +32,10 @@ static void write_node(trace *own, int64_t stage, int64_t i)
             time->end - time->begin, node->micro_batch, time->multiprocessors);
 }
 
-void mimo_nodes_write_trace(FILE *stream, const mimo_nodes *nodes)
+void mimo_nodes_write_trace(FILE *stream, const mimo_node_timeline *line)
 {
-    trace own = {.nodes = nodes};
+    const mimo_nodes *nodes = line->nodes;
+    trace own = {.line = line};
     mimo_trace_begin(&own.events, stream);
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
         write_names(&own, p);

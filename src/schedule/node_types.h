@@ -6,7 +6,8 @@
 
 typedef struct mimo_own_layer {
     uint32_t parts;
-    mimo_node_recompute recompute;
+    mimo_node_recompute recompute; /* by_costs: as they have chosen */
+    bool by_costs;
     mimo_node_costs costs;
 } mimo_own_layer;
 
@@ -31,6 +32,7 @@ struct mimo_nodes {
     mimo_nodes_desc desc; /* desc.costs is &costs */
     mimo_node_costs costs;
     mimo_own_chunk *chunks;   /* chunks[pp * V], in the model's order */
+    int64_t pieces;           /* of E and EB; 0: they are whole */
     mimo_stage_nodes *stages; /* stages[pp] */
 };
 
@@ -98,6 +100,13 @@ mimo_status mimo_nodes_append(mimo_stage_nodes *list, mimo_node node);
 /* Append the nodes of step number `step` of a stage (node_order.c). */
 mimo_status mimo_node_order(mimo_nodes *nodes, int64_t stage, int64_t step);
 
+/* From the steps to lists and their waits, as often as it is called (node_cut.c). */
+mimo_status mimo_nodes_cut(mimo_nodes *nodes);
+
+/* Put pieces of the encoder where exchanges leave a stage idle, if that takes less time
+ * (node_encoder.c). The lists are as mimo_nodes_cut leaves them. */
+mimo_status mimo_nodes_fill(mimo_nodes *nodes);
+
 /* Fill stages[].waits, anew where lists have changed (node_rules.c). */
 mimo_status mimo_nodes_find_waits(mimo_nodes *nodes);
 
@@ -116,6 +125,10 @@ int64_t mimo_node_lanes_need(const mimo_nodes *nodes, int64_t stage);
 mimo_status mimo_node_times_open(mimo_node_time ***out, const mimo_nodes *nodes);
 void mimo_node_times_close(mimo_node_time **times, const mimo_nodes *nodes);
 
+/* Fill stages[].times, anew where lists have changed. The end of the last of them (node_cut.c). */
+mimo_status mimo_nodes_find_times(mimo_nodes *nodes);
+int64_t mimo_nodes_planned_time(const mimo_nodes *nodes);
+
 /* Let all lanes of all stages run (node_walk.c). times: those of each stage, to be filled.
  * *stuck: the first stage that waits for ever, or -1; *at: its first node that did not run. */
 mimo_status mimo_nodes_walk(mimo_node_time *const *times, int64_t *stuck, int64_t *at,
@@ -124,10 +137,25 @@ mimo_status mimo_nodes_walk(mimo_node_time *const *times, int64_t *stuck, int64_
 /* Until the last node has ended. */
 int64_t mimo_nodes_time_of(const mimo_nodes *nodes, mimo_node_time *const *times);
 
+/* What E or EB of a group, or a piece of them, costs. */
+int64_t mimo_node_encoder_cost(const mimo_nodes *nodes, const mimo_node *node);
+
 /* Whether a stage runs nodes in this lane. */
 bool mimo_node_lane_used(const mimo_nodes *nodes, int64_t stage, mimo_node_lane lane);
 
-void mimo_nodes_write_svg(FILE *stream, const mimo_nodes *nodes, const mimo_nodes_report *report);
-void mimo_nodes_write_trace(FILE *stream, const mimo_nodes *nodes);
+/* When each node of each stage begins and ends: as planned, or measured. Borrowed. */
+typedef struct mimo_node_timeline {
+    const mimo_nodes *nodes;
+    const mimo_node_time *const *times;
+    const char *unit; /* of the times; NULL: none */
+} mimo_node_timeline;
+
+/* `title` has two lines, the second one behind a '\n'. */
+void mimo_nodes_write_svg(FILE *stream, const mimo_node_timeline *line, const char *title);
+void mimo_nodes_write_trace(FILE *stream, const mimo_node_timeline *line);
+
+/* One of these two, with the planned times (node_run.c). */
+mimo_status mimo_nodes_write_plan(FILE *stream, const mimo_nodes *nodes,
+                                  mimo_schedule_format format);
 
 #endif

@@ -1,6 +1,7 @@
 /* All lanes of all stages at once: when each node runs, and how many multiprocessors it has. */
 #include "schedule/node_types.h"
 
+#include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 
@@ -101,6 +102,15 @@ static bool is_there(const mimo_nodes *nodes, int64_t stage, const mimo_node *no
     }
 }
 
+int64_t mimo_node_encoder_cost(const mimo_nodes *nodes, const mimo_node *node)
+{
+    int64_t whole = mimo_group_size(nodes->schedule, node->micro_batch) *
+                    nodes->costs.of[MIMO_NODE_ENCODER][node->pass];
+    if (nodes->pieces == 0)
+        return whole;
+    return whole * node->layer / nodes->pieces - whole * (node->layer - 1) / nodes->pieces;
+}
+
 static int64_t cost_of(const walk *own, int64_t stage, const mimo_node *node)
 {
     const mimo_nodes *nodes = own->nodes;
@@ -112,9 +122,8 @@ static int64_t cost_of(const walk *own, int64_t stage, const mimo_node *node)
         return 0;
     if (mimo_node_of_layer(node->part))
         costs = &mimo_node_chunk_of(nodes, stage, node->chunk)->layers[node->layer].costs;
-    int64_t times =
-        node->part == MIMO_NODE_ENCODER ? mimo_group_size(nodes->schedule, node->micro_batch) : 1;
-    return times * costs->of[node->part][node->pass];
+    return node->part == MIMO_NODE_ENCODER ? mimo_node_encoder_cost(nodes, node)
+                                           : costs->of[node->part][node->pass];
 }
 
 /* What lanes that move beside a node leave to it. 0: multiprocessors are not counted. */
@@ -138,11 +147,6 @@ static int64_t duration_of(const walk *own, int64_t stage, int64_t i)
 }
 
 /* ------------------------------------------- waits ------------------------------------------- */
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* Where the chunk before or behind lies on another stage: when its result is there. */
 static int64_t brought(const walk *own, int64_t stage, const mimo_node *node)
@@ -168,7 +172,7 @@ static int64_t ready_at(const walk *own, int64_t stage, int64_t i)
     for (int lane = 0; ready != NOT_YET && lane < MIMO_NODE_LANES; lane++) {
         int64_t input = list->waits[i * MIMO_NODE_LANES + lane];
         int64_t end = input < 0 ? 0 : own->times[stage][input].end;
-        ready = end == NOT_YET ? NOT_YET : later(ready, end);
+        ready = end == NOT_YET ? NOT_YET : mimo_larger(ready, end);
     }
     return ready;
 }
@@ -180,11 +184,11 @@ static void begin_call(walk *own, int64_t stage, int64_t i)
     int64_t pp = own->nodes->schedule->desc.stages, group = node->micro_batch;
     int way = node->pass != MIMO_NODE_FORWARD;
     group_call *call = &own->calls[way][group];
-    call->latest = later(call->latest, own->times[stage][i].begin);
+    call->latest = mimo_larger(call->latest, own->times[stage][i].begin);
     own->call_at[way][group * pp + stage] = i;
     if (++call->begun < pp)
         return;
-    own->bridge = later(own->bridge, call->latest) + cost_of(own, stage, node);
+    own->bridge = mimo_larger(own->bridge, call->latest) + cost_of(own, stage, node);
     for (int64_t p = 0; p < pp; p++)
         own->times[p][own->call_at[way][group * pp + p]].end = own->bridge;
 }
@@ -202,7 +206,7 @@ static bool advance(walk *own, int64_t stage, mimo_node_lane lane)
         return false;
     const mimo_node *node = &list->nodes[*at];
     mimo_node_time *time = &own->times[stage][*at];
-    time->begin = later(ready, own->free[slot]);
+    time->begin = mimo_larger(ready, own->free[slot]);
     if (node->part == MIMO_NODE_CALL)
         begin_call(own, stage, *at);
     else
@@ -393,7 +397,7 @@ int64_t mimo_nodes_time_of(const mimo_nodes *nodes, mimo_node_time *const *times
     int64_t time = 0;
     for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
         for (int64_t i = 0; i < nodes->stages[p].count; i++)
-            time = later(time, times[p][i].end);
+            time = mimo_larger(time, times[p][i].end);
     return time;
 }
 

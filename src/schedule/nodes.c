@@ -37,7 +37,7 @@ static mimo_status read_costs(mimo_node_costs *out, const mimo_node_costs *given
 
 static mimo_status read_desc(mimo_nodes *nodes, const mimo_nodes_desc *desc)
 {
-    enum { MOST_MULTIPROCESSORS = 1 << 12 };
+    enum { MOST_MULTIPROCESSORS = 1 << 12, MOST_PIECES = 1 << 10 };
     static const mimo_node_costs initial = MIMO_NODE_COSTS_INIT;
     mimo_nodes_desc *own = &nodes->desc;
     *own = (mimo_nodes_desc)MIMO_NODES_DESC_INIT;
@@ -48,6 +48,9 @@ static mimo_status read_desc(mimo_nodes *nodes, const mimo_nodes_desc *desc)
     MIMO_CHECK(own->multiprocessors >= 0 && own->multiprocessors <= MOST_MULTIPROCESSORS,
                MIMO_ERR_ARGUMENT, "schedule: %" PRId64 " multiprocessors, and there may be %d",
                own->multiprocessors, MOST_MULTIPROCESSORS);
+    MIMO_CHECK(own->encoder_pieces >= 0 && own->encoder_pieces <= MOST_PIECES, MIMO_ERR_ARGUMENT,
+               "schedule: an encoder in %" PRId64 " pieces, and there may be %d",
+               own->encoder_pieces, MOST_PIECES);
     for (int lane = 0; lane < MIMO_NODE_LANES; lane++) {
         int64_t least = lane == MIMO_NODE_LANE_COMPUTE ? 0 : 1, has = own->lanes[lane];
         MIMO_CHECK(has >= least && has <= MOST_MULTIPROCESSORS, MIMO_ERR_ARGUMENT,
@@ -68,16 +71,17 @@ static mimo_status check_layer(int64_t chunk, int64_t layer, const mimo_node_lay
         SHARED = 1 << MIMO_NODE_SHARED,
         MLP = 1 << MIMO_NODE_MLP,
         BEHIND = 1 << MIMO_NODE_BEHIND,
-        ALL = MIMO_LAYER_SHARED
+        ALL = MIMO_LAYER_SHARED | MIMO_LAYER_ROUTED
     };
     bool mixed = (of->parts & MIMO_LAYER_MIXTURE) == MIMO_LAYER_MIXTURE;
     bool dense = (of->parts & ~MIMO_LAYER_DENSE) == 0 && of->parts != 0;
     bool added = !(of->parts & SHARED) || of->parts & BEHIND;
     MIMO_CHECK((of->parts & ~(uint32_t)ALL) == 0 && (dense || (mixed && added)), MIMO_ERR_ARGUMENT,
                "schedule: layer %" PRId64 " of chunk %" PRId64 " has the parts %#x: a mixture has "
-               "pre, dispatch, mlp and combine, a shared expert behind as well, others pre or mlp",
+               "pre, dispatch, mlp and combine and may have route, a shared expert behind as well, "
+               "others pre or mlp",
                layer, chunk, (unsigned)of->parts);
-    MIMO_CHECK((unsigned)of->recompute <= MIMO_RECOMPUTE_SEND_ROWS, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK((unsigned)of->recompute <= MIMO_RECOMPUTE_BY_COSTS, MIMO_ERR_ARGUMENT,
                "schedule: layer %" PRId64 " of chunk %" PRId64 " recomputes in a way %d", layer,
                chunk, (int)of->recompute);
     return MIMO_OK;
@@ -113,6 +117,7 @@ static mimo_status copy_chunk(mimo_nodes *nodes, int64_t number, const mimo_node
     for (int64_t i = 0; i < chunk->count; i++) {
         own->layers[i].parts = chunk->layers[i].parts;
         own->layers[i].recompute = chunk->layers[i].recompute;
+        own->layers[i].by_costs = chunk->layers[i].recompute == MIMO_RECOMPUTE_BY_COSTS;
         MIMO_TRY(read_costs(&own->layers[i].costs, chunk->layers[i].costs, &nodes->costs));
     }
     return MIMO_OK;
@@ -191,50 +196,6 @@ static mimo_status begin(mimo_nodes **out, const mimo_schedule_desc *sizes)
     return mimo_reserve(&nodes->stages, sizes->stages, sizeof *nodes->stages);
 }
 
-static mimo_status find_times(mimo_nodes *nodes)
-{
-    int64_t pp = nodes->schedule->desc.stages, stuck, at;
-    mimo_node_time **times;
-    MIMO_TRY(mimo_reserve(&times, pp, sizeof *times));
-    mimo_status status = MIMO_OK;
-    for (int64_t p = 0; status == MIMO_OK && p < pp; p++) {
-        mimo_stage_nodes *list = &nodes->stages[p];
-        status = mimo_reserve(&list->times, list->count, sizeof *list->times);
-        times[p] = list->times;
-    }
-    if (status == MIMO_OK)
-        status = mimo_nodes_walk(times, &stuck, &at, nodes, MIMO_NODES_PLANNED);
-    mimo_release(times);
-    return status;
-}
-
-static int64_t largest_of(const mimo_node_costs *costs)
-{
-    int64_t largest = 0;
-    for (int part = 0; part < MIMO_NODE_PARTS; part++)
-        for (int pass = 0; pass < MIMO_NODE_PASSES; pass++)
-            largest = costs->of[part][pass] > largest ? costs->of[part][pass] : largest;
-    return largest;
-}
-
-/* No time leaves 64 bits: all nodes, each with the largest cost of a whole group, and as slow as a
- * product with one multiprocessor. */
-static mimo_status check_sum(const mimo_nodes *nodes)
-{
-    const mimo_schedule *schedule = nodes->schedule;
-    int64_t sum = largest_of(&nodes->costs), count = 0, group = schedule->desc.encoder_group;
-    for (int64_t n = 0; n < mimo_model_chunks(schedule); n++)
-        for (int64_t i = 0; i < nodes->chunks[n].count; i++) {
-            int64_t own = largest_of(&nodes->chunks[n].layers[i].costs);
-            sum = own > sum ? own : sum;
-        }
-    for (int64_t p = 0; p < schedule->desc.stages; p++)
-        count += nodes->stages[p].count;
-    MIMO_TRY(mimo_mul(&sum, sum, group > 0 ? group : 1));
-    MIMO_TRY(mimo_mul(&sum, sum, nodes->desc.multiprocessors + 1));
-    return mimo_mul(&sum, sum, count);
-}
-
 /* Tables may have backwards in any order of micro-batches. */
 static void find_last(mimo_nodes *nodes, int64_t stage)
 {
@@ -248,19 +209,54 @@ static void find_last(mimo_nodes *nodes, int64_t stage)
     }
 }
 
+/* ------------------------------------- rows: kept, or sent again ------------------------------ */
+
+/* Give all layers that leave it to the costs this way. False: there is none. */
+static bool recompute_by(mimo_nodes *nodes, mimo_node_recompute way)
+{
+    bool found = false;
+    for (int64_t n = 0; n < mimo_model_chunks(nodes->schedule); n++)
+        for (int64_t i = 0; i < nodes->chunks[n].count; i++) {
+            mimo_own_layer *layer = &nodes->chunks[n].layers[i];
+            layer->recompute = layer->by_costs ? way : layer->recompute;
+            found |= layer->by_costs;
+        }
+    return found;
+}
+
+static mimo_status time_with(int64_t *out, mimo_nodes *nodes, mimo_node_recompute way)
+{
+    *out = 0;
+    if (!recompute_by(nodes, way))
+        return MIMO_OK;
+    MIMO_TRY(mimo_nodes_cut(nodes));
+    MIMO_TRY(mimo_nodes_find_times(nodes));
+    *out = mimo_nodes_planned_time(nodes);
+    return MIMO_OK;
+}
+
+/* Rows that are sent again take no memory. They are kept where sending them takes time. */
+static mimo_status choose_recompute(mimo_nodes *nodes)
+{
+    int64_t kept, sent;
+    MIMO_TRY(time_with(&kept, nodes, MIMO_RECOMPUTE_KEEP_ROWS));
+    MIMO_TRY(time_with(&sent, nodes, MIMO_RECOMPUTE_SEND_ROWS));
+    if (sent > kept)
+        (void)recompute_by(nodes, MIMO_RECOMPUTE_KEEP_ROWS);
+    return MIMO_OK;
+}
+
 static mimo_status complete(mimo_nodes *nodes)
 {
     MIMO_CHECK(!pairs_steps(nodes->schedule) || has_mixture(nodes), MIMO_ERR_ARGUMENT,
                "schedule: a forward beside a backward, and no layer has an exchange to hide");
-    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++) {
+    for (int64_t p = 0; p < nodes->schedule->desc.stages; p++)
         find_last(nodes, p);
-        for (int64_t i = 0; i < nodes->schedule->lists[p].count; i++)
-            MIMO_TRY(mimo_node_order(nodes, p, i));
-    }
-    MIMO_TRY(check_sum(nodes));
-    MIMO_TRY(mimo_nodes_find_waits(nodes));
+    MIMO_TRY(choose_recompute(nodes));
+    MIMO_TRY(mimo_nodes_cut(nodes));
+    MIMO_TRY(mimo_nodes_fill(nodes));
     MIMO_TRY(mimo_nodes_check(nodes));
-    return find_times(nodes);
+    return mimo_nodes_find_times(nodes);
 }
 
 static mimo_status make(mimo_nodes *nodes, const mimo_schedule *schedule,
@@ -271,6 +267,8 @@ static mimo_status make(mimo_nodes *nodes, const mimo_schedule *schedule,
     for (int64_t n = 0; n < mimo_model_chunks(schedule); n++)
         MIMO_TRY(copy_chunk(nodes, n, &chunks[n]));
     place_ends(nodes);
+    nodes->pieces =
+        nodes->desc.encoder_pieces > 1 && schedule->groups > 0 ? nodes->desc.encoder_pieces : 0;
     return complete(nodes);
 }
 

@@ -19,6 +19,9 @@ void mimo_schedule_write_svg(FILE *stream, const mimo_timeline *timeline,
                              const mimo_schedule_report *report);
 void mimo_schedule_write_trace(FILE *stream, const mimo_timeline *timeline);
 
+/* Whether a unit of times, or NULL, can be written: MIMO_ERR_ARGUMENT, with the call in front. */
+mimo_status mimo_check_unit(const char *call, const char *unit);
+
 /* One of these two, with the times of the schedule's costs (schedule_run.c). */
 mimo_status mimo_schedule_write_plan(FILE *stream, const mimo_schedule *schedule,
                                      mimo_schedule_format format);

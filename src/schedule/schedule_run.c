@@ -63,14 +63,14 @@ static mimo_status time_run(mimo_schedule_report *report, const mimo_timeline *l
     return MIMO_OK;
 }
 
-static mimo_status check_unit(const char *unit)
+mimo_status mimo_check_unit(const char *call, const char *unit)
 {
     enum { MOST_LETTERS = 15 };
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = unit ? strnlen(unit, MOST_LETTERS + 1) : 0;
     MIMO_CHECK(!unit || (length > 0 && length <= MOST_LETTERS && strspn(unit, letters) == length),
-               MIMO_ERR_ARGUMENT, "mimo_schedule_print_run: unit '%.16s' is not 1 to %d letters",
-               unit, MOST_LETTERS);
+               MIMO_ERR_ARGUMENT, "%s: unit '%.16s' is not 1 to %d letters", call, unit,
+               MOST_LETTERS);
     return MIMO_OK;
 }
 
@@ -86,7 +86,7 @@ mimo_status mimo_schedule_print_run(FILE *stream, const mimo_schedule *schedule,
                own.begin ? "end" : "begin");
     MIMO_CHECK(format == MIMO_SCHEDULE_SVG || format == MIMO_SCHEDULE_TRACE, MIMO_ERR_ARGUMENT,
                "mimo_schedule_print_run: format %d has no times", (int)format);
-    MIMO_TRY(check_unit(own.unit));
+    MIMO_TRY(mimo_check_unit("mimo_schedule_print_run", own.unit));
     const mimo_timeline line = {schedule, own.begin, own.end, own.unit, own.costs != NULL};
     MIMO_TRY(mimo_schedule_report_of(&report, schedule, own.costs));
     MIMO_TRY(time_run(&report, &line));

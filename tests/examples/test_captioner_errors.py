@@ -45,7 +45,7 @@ UNEQUAL = [
     (["--lr", "0.5"], ["--lr", "0.25"], "--lr is 0.25 on this rank and 0.5 on rank 0"),
     ([], ["--save", "saved"], "--save is saved on this rank and not given on rank 0"),
     (["--precision", "bf16"], [], "--precision is f32 on this rank and bf16 on rank 0"),
-    ([], ["--recompute"], "--recompute is given on this rank and not given on rank 0"),
+    ([], ["--recompute"], "--recompute is send on this rank and none on rank 0"),
     (["--help"], [], "--help is not given on this rank and given on rank 0"),
     ([], ["--no-such-flag"], "rank 1: .*--no-such-flag"),
 ]

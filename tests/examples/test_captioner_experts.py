@@ -5,6 +5,7 @@ on elsewhere. In the fast order losses agree where ranks share an expert. Adapte
     test_captioner_experts.py MPIRUN CAPTIONER [every]     every: more topologies (scripts/oracle.sh)
 """
 import filecmp
+import json
 import os
 import re
 import struct
@@ -15,7 +16,7 @@ from captioner_runs import Captioner, Checks, Report, compare, read_tensors, wri
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
-SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,4", "--seq", "80", "--lr", "0.01",
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "2,4", "--seq", "80", "--lr", "0.01",
          "--global-batch", "13", "--seed", "7", "--experts", "8,2"]
 SAME_BITS = ["--same-bits=8,4", "--steps", "6"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
@@ -24,14 +25,15 @@ SAME = [
     (ONE, "etp=1,ep=1", ["--micro-batches", "13"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3", "--capacity", "2000"]),
     (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
-    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap", "--recompute=keep", "--encoder-pieces", "2"]),
 ]
 # In stages. The second one has the mixtures, blocks 1 and 3, in the second chunks; one chunk has no block.
 STAGED = [
     (("tp=1,dp=4", "tp=2,cp=1,dp=1,pp=2", 4), "ep=2",
      ["--sp", "--micro-batches", "4", "--schedule", "zero-bubble"]),
     (("tp=1,dp=8", "pp=2,tp=1,cp=2,dp=2", 8), "ep=2",
-     ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]", "--overlap"]),
+     ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]", "--overlap",
+      "--encoder-pieces", "2"]),
 ]
 EVERY_SAME = [
     (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3"]),
@@ -39,7 +41,17 @@ EVERY_SAME = [
     (ONE, "etp=1", ["--micro-batches", "4", "--overlap"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3", "--overlap"]),
     (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap"]),
-    (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2", ["--micro-batches", "7", "--encoder-group", "2", "--overlap"]),
+    (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2",
+     ["--micro-batches", "7", "--encoder-group", "2", "--overlap", "--recompute=keep"]),
+    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
+    (("tp=2,dp=2", "tp=1,cp=1,dp=4", 4), "ep=4", ["--micro-batches", "4", "--overlap", "--encoder-pieces", "2",
+                                                  "--encoder-alive", "0"]),
+    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap", "--encoder-pieces", "2",
+                                                       "--encoder-group", "2", "--recompute"]),
+    (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "3", "--overlap", "--recompute"]),
+    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "2", "--schedule", "interleaved",
+                                                       "--overlap", "--recompute"]),
+    (("tp=2,dp=2", "tp=1,cp=1,dp=4", 4), "ep=4", ["--micro-batches", "1", "--recompute=keep"]),
     (("tp=1,dp=2", "tp=1,cp=1,dp=1,pp=2", 2), "ep=1", ["--micro-batches", "5", "--recompute"]),
     (("tp=2,dp=4", "tp=2,pp=2,cp=2,dp=1", 8), "ep=2", ["--micro-batches", "3", "--schedule", "three-phases"]),
     (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2", ["--micro-batches", "7", "--encoder-group", "2"]),
@@ -82,7 +94,8 @@ REFUSED = [
     (1, ["--llm-pattern", "[*-]*-[*-]"],
      "--experts: blocks 1, 3, ... are mixtures, and block 1 of --llm-pattern is no [*-]"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
-    (1, ["--micro-batches", "3", "--overlap", "--recompute"], "nodes of blocks that recompute are not walked"),
+    (1, ["--micro-batches", "3", "--encoder-pieces", "2"], "--encoder-pieces needs --overlap"),
+    (1, ["--micro-batches", "3", "--overlap", "--encoder-pieces", "3"], "an encoder of 2 layers has no 3 pieces"),
     (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
     (1, ["--expert-grid", "etp=one"], "etp=one"),
     (2, ["--expert-grid", "ep=2", "--experts", "7,2"], "--experts 7,2: they do not divide over ep=2"),
@@ -146,6 +159,27 @@ class Experts(Checks):
                         f"{words(case)} {' '.join(flags)} has another checkpoint than one rank")
             self.expect(loads_of(one) and loads_of(one) == loads_of(other),
                         f"{words(case)} says {loads_of(other)}, and one rank {loads_of(one)}")
+
+    def drawn_by_nodes(self, case):
+        """Two lanes a stage as planned and as run, each node of each stage once, and what nodes cost."""
+        folder = self.path("drawn")
+        printed = self.launch(case, *SAME_BITS, "--out", folder)
+        with open(os.path.join(folder, "schedule_run.json"), encoding="utf-8") as f:
+            events = [event for event in json.load(f)["traceEvents"] if event["ph"] == "X"]
+        names = [(event["pid"], event["name"], event["args"]["micro_batch"], event["ts"]) for event in events]
+        self.expect(len(set(names)) == len(names), f"{words(case)}: an event twice")
+        for stage in (0, 1):
+            own = [event for event in events if event["pid"] == stage]
+            moves = [event for event in own if event["tid"] == 1]
+            self.expect({"f.pre_process", "b.post_process.bwd"} <= {event["name"] for event in own} and
+                        all(event["ts"] + event["dur"] > 0 for event in own), f"{words(case)}: stage {stage}: {own}")
+            self.expect(moves, f"{words(case)}: stage {stage} moves nothing")
+        for name, said in (("schedule.svg", "time "), ("schedule_run.svg", "ran in ")):
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                text = f.read()
+            for lane in ("compute", "exchanges"):
+                self.expect(f"pp 2, 2 micro-batches: {said}" in text and f"stage 1 {lane}<" in text, f"{name}: {text}")
+        self.expect(re.search(r"^node-cost pre\.fwd=\d+,.*,mlp\.dw=\d+,", printed, re.M), f"no costs in {printed}")
 
     def goes_on_elsewhere(self, first, *flags):
         """Half of the steps, on another grid of experts than the second half; after one_checkpoint."""
@@ -263,6 +297,7 @@ def main():
         captioner.prepare(16, ONE_EMOJI_IN)
         test = Experts(captioner)
         test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
+        test.drawn_by_nodes(STAGED[1])
         test.goes_on_elsewhere(SAME[2])
         test.other_experts()
         test.halves_are_the_mlp()

@@ -388,6 +388,13 @@ static void expect_balance(const layer_bed *it, const whole_moe *whole)
     expect_near("balance", it, sum, wanted, 0);
 }
 
+static void set_route(layer_bed *it, nn_moe_saved *saved)
+{
+    mimo_op *route;
+    MPI_EXPECT_OK(nn_moe_route_start(&route, &it->moe, saved));
+    MPI_EXPECT_OK(mimo_op_wait(&route));
+}
+
 /* Both forward, with two moves in flight at a time and work of the other one meanwhile. */
 static void forward_parts(layer_bed *it, const nn_moe_input in[MICRO], tile tiles[MICRO])
 {
@@ -395,8 +402,10 @@ static void forward_parts(layer_bed *it, const nn_moe_input in[MICRO], tile tile
     nn_moe_saved *a = &it->saved[0], *b = &it->saved[1];
     mimo_op *of_a, *of_b;
     MPI_EXPECT_OK(nn_moe_before(moe, a, &in[0]));
+    set_route(it, a);
     MPI_EXPECT_OK(nn_moe_dispatch_start(&of_a, moe, a));
     MPI_EXPECT_OK(nn_moe_before(moe, b, &in[1]));
+    set_route(it, b);
     MPI_EXPECT_OK(nn_moe_dispatch_start(&of_b, moe, b));
     MPI_EXPECT_OK(mimo_op_wait(&of_a));
     MPI_EXPECT_OK(nn_moe_experts(moe, a));
@@ -458,7 +467,7 @@ static int64_t finish_step(layer_bed *it, double *norm)
 {
     int64_t mine = 0, n = 0;
     for (int m = 0; m < MICRO; m++)
-        mine += it->saved[m].rows * (it->sp ? it->g->tp : 1);
+        mine += it->saved[m].kept.rows * (it->sp ? it->g->tp : 1);
     nn_gradients step = {.gradient = it->gradient, .world = mpi_test_comm(), .n = 1};
     step.stores[0] = it->params;
     step.tp[0] = it->tp;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "mpi_test.h"
-#include "mixture_bed.h"
+#include "stack_bed.h"
 #include "train/nn/params/nn_initial.h"
 #include "walk_by_parts.h"
 
@@ -129,7 +129,7 @@ MPI_TEST(nn_moe_bits, do_not_depend_on_ranks)
 
 /* ------------------------------------------- parts ------------------------------------------- */
 
-enum { BLOCKS = 3, IN_TURN = 2, S = 12, B = TOKENS / S, HEADS = 2, LORA = 2 };
+enum { BLOCKS = 3, IN_TURN = 2 };
 
 /* A stack with mixtures, and two micro-batches. */
 typedef struct parts_bed {
@@ -141,68 +141,33 @@ typedef struct parts_bed {
 } parts_bed;
 
 typedef struct parts_results {
-    float y[IN_TURN][TOKENS * H], dx[IN_TURN][TOKENS * H], grads[1 << 16];
+    float y[IN_TURN][TOKENS * H], dx[IN_TURN][TOKENS * H], grads[MOST_GRADS];
 } parts_results;
 
-/* How a stack of both kinds runs. */
-typedef struct parts_case {
-    nn_order order;
-    int64_t shared, in_flight; /* in_flight 0: without recompute */
-    bool adapted, sp;
-} parts_case;
-
-static void open_parts(parts_bed *it, const parts_case *c)
+static void open_parts(parts_bed *it, const stack_case *c)
 {
     static const nn_block_kind *const kinds[BLOCKS] = {&nn_block_mixed, &nn_block_dense,
                                                        &nn_block_mixed};
-    static const nn_lora_selection adapters = {.adapter = {.rank = LORA, .alpha = 3, .b_std = 0.3}};
     open_grids(&it->on, mpi_test_comm());
     open_store(&it->on, c->order);
-    const nn_mixture mixture = {.dispatch = it->on.dispatch,
-                                .inner = F,
-                                .shared = c->shared,
-                                .scores = NN_SCORES_ALL,
-                                .balance = 0.1};
     const nn_sequence_desc sequence = {NULL, true, S, B, NULL, &it->on.runtime, 1};
-    const nn_stack_desc stack = {.name = "block",
-                                 .count = BLOCKS,
-                                 .kinds = kinds,
-                                 .recompute = c->in_flight > 0,
-                                 .in_flight = c->in_flight,
-                                 .block = {.hidden = H,
-                                           .heads = HEADS,
-                                           .inner = F,
-                                           .max_rows = S,
-                                           .max_batch = B,
-                                           .std = 0.3,
-                                           .out_std = 0.3,
-                                           .sp = c->sp,
-                                           .adapters = c->adapted ? &adapters : NULL,
-                                           .mixture = &mixture}};
     MPI_EXPECT_OK(nn_sequence_init(&it->sequence, &sequence));
-    MPI_EXPECT_OK(nn_stack_init(&it->stack, it->on.params, it->on.tp, &stack));
+    open_stack(&it->stack, &it->on, c, kinds, 0, BLOCKS);
     MPI_EXPECT_OK(nn_params_seal(it->on.params));
-    for (int m = 0; m < IN_TURN; m++) {
-        nn_room *room = &it->rooms[m];
-        MPI_EXPECT_OK(nn_stack_saved_init(&it->saved[m], &it->stack));
-        MPI_EXPECT_OK(nn_stack_saved_place(&it->saved[m], &it->stack, room));
-        MPI_EXPECT_OK(nn_room_reserve(room, &it->on.runtime));
-        MPI_EXPECT_OK(nn_stack_saved_place(&it->saved[m], &it->stack, room));
-    }
+    for (int m = 0; m < IN_TURN; m++)
+        place_stack(&it->saved[m], &it->rooms[m], &it->stack, &it->on.runtime);
 }
 
 static void close_parts(parts_bed *it)
 {
-    for (int m = 0; m < IN_TURN; m++) {
-        nn_stack_saved_release(&it->saved[m]);
-        nn_room_release(&it->rooms[m]);
-    }
+    for (int m = 0; m < IN_TURN; m++)
+        release_stack(&it->saved[m], &it->rooms[m]);
     nn_stack_release(&it->stack);
     nn_sequence_release(&it->sequence);
     close_bed(&it->on);
 }
 
-static int64_t elements_of(const parts_bed *it, const parts_case *c)
+static int64_t elements_of(const parts_bed *it, const stack_case *c)
 {
     return TOKENS * H / (c->sp ? it->on.shape->tp : 1);
 }
@@ -218,7 +183,7 @@ static part_walk begin_forward(parts_bed *it, int m)
 }
 
 /* The output is read, and the gradient comes in its place. */
-static part_walk begin_backward(parts_results *out, parts_bed *it, const parts_case *c, int m)
+static part_walk begin_backward(parts_results *out, parts_bed *it, const stack_case *c, int m)
 {
     float *last = it->saved[m].x[BLOCKS];
     memcpy(out->y[m], last, (size_t)elements_of(it, c) * sizeof *last);
@@ -227,19 +192,11 @@ static part_walk begin_backward(parts_results *out, parts_bed *it, const parts_c
     return (part_walk){&it->stack, &it->saved[m], false, NULL};
 }
 
-static void read_results(parts_results *out, const parts_bed *it, const parts_case *c)
+static void read_results(parts_results *out, const parts_bed *it, const stack_case *c)
 {
-    size_t used = 0;
     for (int m = 0; m < IN_TURN; m++)
         memcpy(out->dx[m], it->saved[m].x[0], (size_t)elements_of(it, c) * sizeof *out->dx[m]);
-    for (int i = 0; i < nn_params_count(it->on.params); i++) {
-        const nn_param *param = nn_params_at(it->on.params, i);
-        size_t count = param->held ? (size_t)param->count : 0;
-        MPI_EXPECT(used + count <= sizeof out->grads / sizeof *out->grads, "%zu elements", used);
-        if (count > 0)
-            MPI_EXPECT_OK(nn_params_read(it->on.params, i, NN_GRAD, out->grads + used));
-        used += count;
-    }
+    read_grads(out->grads, it->on.params);
 }
 
 static void backward_of(parts_bed *it, int m)
@@ -248,7 +205,7 @@ static void backward_of(parts_bed *it, int m)
     MPI_EXPECT_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
 }
 
-static void run_one_by_one(parts_results *out, parts_bed *it, const parts_case *c)
+static void run_one_by_one(parts_results *out, parts_bed *it, const stack_case *c)
 {
     for (int m = 0; m < IN_TURN; m++) {
         begin_forward(it, m);
@@ -259,7 +216,7 @@ static void run_one_by_one(parts_results *out, parts_bed *it, const parts_case *
 }
 
 /* Both forward in turn, and both backward. */
-static void run_side_by_side(parts_results *out, parts_bed *it, const parts_case *c)
+static void run_side_by_side(parts_results *out, parts_bed *it, const stack_case *c)
 {
     part_walk a = begin_forward(it, 0), b = begin_forward(it, 1);
     MPI_EXPECT_OK(walk_in_turn(&a, &b));
@@ -270,7 +227,7 @@ static void run_side_by_side(parts_results *out, parts_bed *it, const parts_case
 }
 
 /* Forward of the second one beside backward of the first one. */
-static void run_one_behind(parts_results *out, parts_bed *it, const parts_case *c)
+static void run_one_behind(parts_results *out, parts_bed *it, const stack_case *c)
 {
     begin_forward(it, 0);
     MPI_EXPECT_OK(nn_stack_forward(&it->stack, &it->saved[0], &it->sequence));
@@ -281,9 +238,9 @@ static void run_one_behind(parts_results *out, parts_bed *it, const parts_case *
     backward_of(it, 1);
 }
 
-static void expect_in_turn(const shape *s, const parts_case *c)
+static void expect_in_turn(const shape *s, const stack_case *c)
 {
-    static void (*const orders[])(parts_results *, parts_bed *, const parts_case *) = {
+    static void (*const orders[])(parts_results *, parts_bed *, const stack_case *) = {
         run_one_by_one, run_side_by_side, run_one_behind};
     parts_results *got[3];
     parts_bed it = {.on = {.shape = s}};
@@ -292,12 +249,11 @@ static void expect_in_turn(const shape *s, const parts_case *c)
         got[i] = calloc(1, sizeof *got[i]);
         MPI_EXPECT_OK(nn_params_zero_grad(it.on.params));
         orders[i](got[i], &it, c);
-        MPI_EXPECT_OK(nn_params_settle(it.on.params, 1));
         read_results(got[i], &it, c);
         MPI_EXPECT(memcmp(got[i], got[0], sizeof *got[i]) == 0,
-                   "%s: tp=%d, ep=%d, order %d, shared %d, adapters %d, sp %d, recompute for %d",
+                   "%s: tp=%d, ep=%d, order %d, shared %d, adapters %d, sp %d, recompute %d",
                    i == 1 ? "side by side" : "one behind", s->tp, s->ep, (int)c->order,
-                   (int)c->shared, c->adapted, c->sp, (int)c->in_flight);
+                   (int)c->shared, c->adapted, c->sp, (int)c->recompute);
     }
     close_parts(&it);
     for (int i = 0; i < 3; i++)
@@ -306,10 +262,13 @@ static void expect_in_turn(const shape *s, const parts_case *c)
 
 MPI_TEST(nn_moe_bits, parts_in_turn)
 {
-    static const parts_case cases[] = {
-        {NN_ORDER_FAST, F, 0, true, false},         {NN_ORDER_FAST, 0, 0, false, false},
-        {NN_ORDER_FAST, F, IN_TURN, true, false},   {NN_ORDER_FAST, F, 0, false, true},
-        {NN_ORDER_FIXED, 0, IN_TURN, false, false},
+    static const stack_case cases[] = {
+        {NN_ORDER_FAST, F, true, false, NN_RECOMPUTE_NONE, 0},
+        {NN_ORDER_FAST, 0, false, false, NN_RECOMPUTE_NONE, 0},
+        {NN_ORDER_FAST, F, true, false, NN_RECOMPUTE_SEND_ROWS, IN_TURN},
+        {NN_ORDER_FAST, F, false, true, NN_RECOMPUTE_KEEP_ROWS, IN_TURN},
+        {NN_ORDER_FAST, F, false, true, NN_RECOMPUTE_NONE, 0},
+        {NN_ORDER_FIXED, 0, false, false, NN_RECOMPUTE_KEEP_ROWS, IN_TURN},
     };
     int size = mpi_test_size();
     for (int tp = 1; tp <= 2 && tp <= size; tp++)

@@ -4,23 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mixture_bed.h"
+#include "stack_bed.h"
 #include "train/nn/params/nn_initial.h"
 #include "train/pipeline/stack_walk.h"
 
-enum { CHUNKS = 2, MOST_BLOCKS = 3, MOST_MICRO = 3, S = 12, B = TOKENS / S, HEADS = 2, LORA = 2 };
+enum { CHUNKS = 2, MOST_BLOCKS = 3, MOST_MICRO = 3 };
 
 /* Blocks of the two chunks, and how they run. */
 typedef struct walk_case {
     int64_t counts[CHUNKS], micro;
-    nn_order order;
-    int64_t shared;
-    bool adapted, sp, early, halves; /* halves: attention and MLPs are blocks of their own */
-    int64_t in_flight;               /* the most moves at once */
+    stack_case blocks;
+    bool early, halves; /* halves: attention and MLPs are blocks of their own */
+    int64_t in_flight;  /* the most moves at once */
 } walk_case;
 
 typedef struct walk_results {
-    float y[MOST_MICRO][TOKENS * H], dx[MOST_MICRO][TOKENS * H], grads[1 << 16];
+    float y[MOST_MICRO][TOKENS * H], dx[MOST_MICRO][TOKENS * H], grads[MOST_GRADS];
 } walk_results;
 
 typedef struct walk_bed {
@@ -37,66 +36,36 @@ typedef struct walk_bed {
     mimo_status other; /* what PRE_PROCESS of backward returns: a planted failure */
 } walk_bed;
 
-static void open_stack(walk_bed *it, int chunk, int64_t first)
+static void open_chunk(walk_bed *it, int chunk, int64_t first)
 {
     static const nn_block_kind *const whole[] = {&nn_block_mixed, &nn_block_dense, &nn_block_mixed};
     static const nn_block_kind *const halves[] = {&nn_block_attention, &nn_block_mixed,
                                                   &nn_block_mlp};
-    static const nn_lora_selection adapters = {.adapter = {.rank = LORA, .alpha = 3, .b_std = 0.3}};
     const walk_case *c = it->is;
-    const nn_mixture mixture = {.dispatch = it->on.dispatch,
-                                .inner = F,
-                                .shared = c->shared,
-                                .scores = NN_SCORES_ALL,
-                                .balance = 0.1};
-    const nn_stack_desc stack = {.name = "block",
-                                 .first = first,
-                                 .count = c->counts[chunk],
-                                 .kinds = (c->halves ? halves : whole) + first,
-                                 .block = {.hidden = H,
-                                           .heads = HEADS,
-                                           .inner = F,
-                                           .max_rows = S,
-                                           .max_batch = B,
-                                           .std = 0.3,
-                                           .out_std = 0.3,
-                                           .sp = c->sp,
-                                           .adapters = c->adapted ? &adapters : NULL,
-                                           .mixture = &mixture}};
-    MPI_EXPECT_OK(nn_stack_init(&it->stacks[chunk], it->on.params, it->on.tp, &stack));
-}
-
-static void place_state(walk_bed *it, int m, int chunk)
-{
-    nn_room *room = &it->rooms[m][chunk];
-    nn_stack_saved *saved = &it->saved[m][chunk];
-    MPI_EXPECT_OK(nn_stack_saved_init(saved, &it->stacks[chunk]));
-    MPI_EXPECT_OK(nn_stack_saved_place(saved, &it->stacks[chunk], room));
-    MPI_EXPECT_OK(nn_room_reserve(room, &it->on.runtime));
-    MPI_EXPECT_OK(nn_stack_saved_place(saved, &it->stacks[chunk], room));
+    open_stack(&it->stacks[chunk], &it->on, &c->blocks, c->halves ? halves : whole, first,
+               c->counts[chunk]);
 }
 
 static void open_walk(walk_bed *it)
 {
     const nn_sequence_desc sequence = {NULL, true, S, B, NULL, &it->on.runtime, 1};
     open_grids(&it->on, mpi_test_comm());
-    open_store(&it->on, it->is->order);
+    open_store(&it->on, it->is->blocks.order);
     MPI_EXPECT_OK(nn_sequence_init(&it->sequence, &sequence));
-    open_stack(it, 0, 0);
-    open_stack(it, 1, it->is->counts[0]);
+    open_chunk(it, 0, 0);
+    open_chunk(it, 1, it->is->counts[0]);
     MPI_EXPECT_OK(nn_params_seal(it->on.params));
     for (int m = 0; m < it->is->micro; m++)
         for (int chunk = 0; chunk < CHUNKS; chunk++)
-            place_state(it, m, chunk);
+            place_stack(&it->saved[m][chunk], &it->rooms[m][chunk], &it->stacks[chunk],
+                        &it->on.runtime);
 }
 
 static void close_walk(walk_bed *it)
 {
     for (int m = 0; m < it->is->micro; m++)
-        for (int chunk = 0; chunk < CHUNKS; chunk++) {
-            nn_stack_saved_release(&it->saved[m][chunk]);
-            nn_room_release(&it->rooms[m][chunk]);
-        }
+        for (int chunk = 0; chunk < CHUNKS; chunk++)
+            release_stack(&it->saved[m][chunk], &it->rooms[m][chunk]);
     for (int chunk = 0; chunk < CHUNKS; chunk++)
         nn_stack_release(&it->stacks[chunk]);
     nn_sequence_release(&it->sequence);
@@ -107,7 +76,7 @@ static void close_walk(walk_bed *it)
 
 static size_t bytes_of(const walk_bed *it)
 {
-    return TOKENS * H * sizeof(float) / (size_t)(it->is->sp ? it->on.shape->tp : 1);
+    return TOKENS * H * sizeof(float) / (size_t)(it->is->blocks.sp ? it->on.shape->tp : 1);
 }
 
 static float *end_of(const walk_bed *it, int64_t m, int64_t chunk)
@@ -207,7 +176,8 @@ static mimo_nodes *cut(walk_bed *it)
     desc.early = it->is->early;
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
         for (int64_t i = 0; i < it->is->counts[chunk]; i++)
-            layers[chunk][i] = stack_walk_layer(it->stacks[chunk].kinds[i]);
+            layers[chunk][i] =
+                stack_walk_layer(it->stacks[chunk].kinds[i], it->is->blocks.recompute);
         chunks[chunk].layers = layers[chunk];
         chunks[chunk].count = it->is->counts[chunk];
     }
@@ -230,21 +200,6 @@ static mimo_status by_nodes(walk_bed *it)
     return status;
 }
 
-static void read_grads(walk_bed *it)
-{
-    size_t used = 0;
-    MPI_EXPECT_OK(nn_params_settle(it->on.params, 1));
-    for (int i = 0; i < nn_params_count(it->on.params); i++) {
-        const nn_param *param = nn_params_at(it->on.params, i);
-        size_t count = param->held ? (size_t)param->count : 0;
-        MPI_EXPECT(used + count <= sizeof it->out->grads / sizeof *it->out->grads, "%zu elements",
-                   used);
-        if (count > 0)
-            MPI_EXPECT_OK(nn_params_read(it->on.params, i, NN_GRAD, it->out->grads + used));
-        used += count;
-    }
-}
-
 static void expect_same(const shape *s, const walk_case *c)
 {
     walk_results *plain = calloc(1, sizeof *plain), *got = calloc(1, sizeof *got);
@@ -254,17 +209,21 @@ static void expect_same(const shape *s, const walk_case *c)
     it->out = plain;
     open_walk(it);
     plainly(it);
-    read_grads(it);
+    read_grads(it->out->grads, it->on.params);
     MPI_EXPECT_OK(nn_params_zero_grad(it->on.params));
     it->out = got;
     MPI_EXPECT_OK(by_nodes(it));
-    read_grads(it);
-    MPI_EXPECT(memcmp(plain, got, sizeof *got) == 0,
-               "layers %d and %d, %d micro-batches: tp=%d, ep=%d, order %d, shared %d, adapters %d",
-               (int)c->counts[0], (int)c->counts[1], (int)c->micro, s->tp, s->ep, (int)c->order,
-               (int)c->shared, c->adapted);
-    MPI_EXPECT(it->in_flight == c->in_flight, "%d moves in flight, not %d", (int)it->in_flight,
-               (int)c->in_flight);
+    read_grads(it->out->grads, it->on.params);
+    MPI_EXPECT(
+        memcmp(plain, got, sizeof *got) == 0,
+        "layers %d and %d, %d micro-batches: tp=%d, ep=%d, order %d, shared %d, adapters %d, "
+        "recompute %d",
+        (int)c->counts[0], (int)c->counts[1], (int)c->micro, s->tp, s->ep, (int)c->blocks.order,
+        (int)c->blocks.shared, c->blocks.adapted, (int)c->blocks.recompute);
+    MPI_EXPECT(it->in_flight == c->in_flight,
+               "layers %d and %d, %d micro-batches, recompute %d: %d moves in flight, not %d",
+               (int)c->counts[0], (int)c->counts[1], (int)c->micro, (int)c->blocks.recompute,
+               (int)it->in_flight, (int)c->in_flight);
     close_walk(it);
     free(plain);
     free(got);
@@ -273,25 +232,37 @@ static void expect_same(const shape *s, const walk_case *c)
 
 MPI_TEST(stack_walk, has_the_bits_of_plain_passes)
 {
+    enum { TWO = 2 };
     static const walk_case cases[] = {
-        {{2, 1}, 3, NN_ORDER_FAST, F, true, false, false, false, 2},
-        {{1, 2}, 2, NN_ORDER_FAST, 0, false, true, false, false, 2},
-        {{1, 1}, 3, NN_ORDER_FIXED, 0, false, false, true, false, 1},
-        {{0, 2}, 2, NN_ORDER_FAST, F, false, false, false, false, 1},
-        {{3, 0}, 1, NN_ORDER_FIXED, F, false, false, false, false, 1},
-        {{1, 2}, 3, NN_ORDER_FAST, 0, true, false, true, true, 1},
+        {{2, 1}, 3, {NN_ORDER_FAST, F, true, false, NN_RECOMPUTE_NONE, 0}, false, false, 2},
+        {{1, 2}, 2, {NN_ORDER_FAST, 0, false, true, NN_RECOMPUTE_NONE, 0}, false, false, 2},
+        {{1, 1}, 3, {NN_ORDER_FIXED, 0, false, false, NN_RECOMPUTE_NONE, 0}, true, false, 1},
+        {{0, 2}, 2, {NN_ORDER_FAST, F, false, false, NN_RECOMPUTE_NONE, 0}, false, false, 1},
+        {{3, 0}, 1, {NN_ORDER_FIXED, F, false, false, NN_RECOMPUTE_NONE, 0}, false, false, 1},
+        {{1, 2}, 3, {NN_ORDER_FAST, 0, true, true, NN_RECOMPUTE_NONE, 0}, true, true, 1},
+        {{2, 1}, 3, {NN_ORDER_FAST, F, true, false, NN_RECOMPUTE_KEEP_ROWS, TWO}, false, false, 2},
+        {{1, 2}, 2, {NN_ORDER_FAST, F, false, true, NN_RECOMPUTE_SEND_ROWS, TWO}, false, false, 3},
+        {{1, 1}, 3, {NN_ORDER_FIXED, 0, false, false, NN_RECOMPUTE_SEND_ROWS, TWO}, true, false, 2},
+        {{0, 2}, 2, {NN_ORDER_FAST, F, false, false, NN_RECOMPUTE_KEEP_ROWS, TWO}, false, false, 1},
+        {{2, 0},
+         1,
+         {NN_ORDER_FIXED, F, false, false, NN_RECOMPUTE_KEEP_ROWS, TWO},
+         false,
+         false,
+         1},
+        {{1, 2}, 3, {NN_ORDER_FAST, 0, true, false, NN_RECOMPUTE_SEND_ROWS, TWO}, false, true, 2},
     };
     int size = mpi_test_size();
     for (int tp = 1; tp <= 2 && tp <= size; tp++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-            if (!cases[i].sp || tp > 1)
+            if (!cases[i].blocks.sp || tp > 1)
                 expect_same(&(shape){tp, size, 1}, &cases[i]);
 }
 
 /* A node that fails says which one it was, and its states can begin again. */
 MPI_TEST(stack_walk, says_which_node_failed)
 {
-    static const walk_case c = {{1, 1}, 2, NN_ORDER_FAST, 0, false, false, false, false, 0};
+    static const walk_case c = {.counts = {1, 1}, .micro = 2};
     static const shape s = {1, 2, 1};
     walk_bed *it = calloc(1, sizeof *it);
     it->on.shape = &s;
@@ -310,15 +281,46 @@ MPI_TEST(stack_walk, says_which_node_failed)
     free(it);
 }
 
+static int64_t rows_moved(const walk_bed *it)
+{
+    const nn_exchange_counts *counts = &nn_params_exchanged(it->on.params)->experts;
+    return counts->calls[NN_EXCHANGE_ROWS] + counts->calls[NN_EXCHANGE_COMBINE];
+}
+
+/* For measures: rows that stay are in no exchange, and no rank waits for another one. Afterwards
+ * they move as before. */
+MPI_TEST(stack_walk, rows_stay_local)
+{
+    static const walk_case c = {.counts = {1, 2}, .micro = 2};
+    static const shape s = {1, 2, 1};
+    walk_bed *it = calloc(1, sizeof *it);
+    it->on.shape = &s;
+    it->is = &c;
+    it->out = calloc(1, sizeof *it->out);
+    open_walk(it);
+    mimo_status status = nn_dispatch_set_local(it->on.dispatch, true);
+    MPI_EXPECT(status == MIMO_ERR_STATE && strstr(mimo_last_error(), "never set"), "%s: %s",
+               mimo_status_name(status), mimo_last_error());
+    MPI_EXPECT_OK(by_nodes(it));
+    int64_t moved = rows_moved(it);
+    MPI_EXPECT_OK(nn_dispatch_set_local(it->on.dispatch, true));
+    for (int i = 0; i < 1 + mpi_test_rank(); i++) /* as often as a rank likes */
+        MPI_EXPECT_OK(by_nodes(it));
+    MPI_EXPECT(moved > 0 && rows_moved(it) == moved, "%d moves, %d before", (int)rows_moved(it),
+               (int)moved);
+    MPI_EXPECT_OK(nn_dispatch_set_local(it->on.dispatch, false));
+    MPI_EXPECT_OK(by_nodes(it));
+    MPI_EXPECT(rows_moved(it) == 2 * moved, "%d moves", (int)rows_moved(it));
+    close_walk(it);
+    free(it->out);
+    free(it);
+}
+
 MPI_TEST(stack_walk, refuses)
 {
-    nn_stack_again again = {0};
     stack_walk walk = {.count = 3};
     int64_t at = 3;
-    mimo_status status = stack_walk_check(&(nn_stack){.count = 1, .again = &again});
-    MPI_EXPECT(status == MIMO_ERR_UNSUPPORTED && strstr(mimo_last_error(), "that recompute"),
-               "%s: %s", mimo_status_name(status), mimo_last_error());
-    status = stack_walk_step(&at, &walk);
+    mimo_status status = stack_walk_step(&at, &walk);
     MPI_EXPECT(status == MIMO_ERR_ARGUMENT && strstr(mimo_last_error(), "no node 3 of 3"), "%s: %s",
                mimo_status_name(status), mimo_last_error());
     stack_walk_close(&walk);

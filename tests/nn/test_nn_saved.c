@@ -55,7 +55,7 @@ static nn_block_desc small_block(void)
                            .out_std = 0.3};
 }
 
-static void make(model *m, nn_order order, bool recompute)
+static void make(model *m, nn_order order, nn_recompute recompute)
 {
     static const nn_lora_selection adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
     nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
@@ -396,7 +396,7 @@ Test(nn_saved, a_stack_takes_blocks_of_several_kinds)
     for (int recompute = 0; recompute < 2; recompute++) {
         nn_params *params = nn_test_store(0, 1);
         nn_stack stack;
-        desc.recompute = recompute == 1;
+        desc.recompute = (nn_recompute)recompute;
         NN_OK(nn_stack_init(&stack, params, NULL, &desc));
         NN_OK(nn_params_seal(params));
         check_doubling(&stack, &sequence);
@@ -457,7 +457,7 @@ Test(nn_saved, halves_one_behind_the_other_are_whole_blocks)
             nn_stack_desc desc = {.name = "block",
                                   .count = halves ? 4 : 2,
                                   .kinds = halves ? kinds : NULL,
-                                  .recompute = recompute == 1,
+                                  .recompute = (nn_recompute)recompute,
                                   .block = small_block()};
             params[halves] = nn_test_store(0, 1);
             NN_OK(nn_stack_init(&stacks[halves], params[halves], NULL, &desc));
@@ -501,7 +501,7 @@ static void open_parts(parts_bed *it, const nn_block_kind *const *kinds, int64_t
     nn_stack_desc desc = {.name = "block",
                           .count = KINDS,
                           .kinds = kinds,
-                          .recompute = in_flight > 0,
+                          .recompute = in_flight > 0 ? NN_RECOMPUTE_SEND_ROWS : NN_RECOMPUTE_NONE,
                           .in_flight = in_flight,
                           .block = small_block()};
     *it = (parts_bed){.params = nn_test_store(0, 1)};

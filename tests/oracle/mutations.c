@@ -300,6 +300,10 @@ static const char *const unit_table[] = {
     "final-norm-by-layer-count", /* the last chunk that has a layer has the final norm */
     "two-combines-swapped",      /* two exchanges of a step change places */
     "lanes-cost-nothing",        /* products beside exchanges have all multiprocessors */
+    "replay-twice",              /* experts are asked a second time before a backward */
+    "piece-over-the-limit",      /* a piece of the encoder begins a group too many */
+    "experts-not-again",         /* recompute: backward reads what another forward left */
+    "rows-before-their-route",   /* rows go while the route is being set */
     NULL,
 };
 

@@ -108,7 +108,7 @@ static void capture_rows(const mixture_view *it, oracle_capture *to, const char 
 static void capture_own(const mixture_view *it, const char *what, const nn_real *from,
                         int64_t columns)
 {
-    const capture_block rows = {.count = it->state->own.count, .columns = columns};
+    const capture_block rows = {.count = it->state->kept.own.count, .columns = columns};
     read_back(it, it->candidate->on_host, from, rows.count * columns, sizeof *from);
     capture_rows(it, it->capture, what, &rows);
 }
@@ -122,9 +122,9 @@ static int compare_ids(const void *a, const void *b)
 /* The experts that the router would choose, by id. */
 static void capture_choices(const mixture_view *it)
 {
-    int64_t k = it->moe->top_k, count = it->state->own.count * k;
+    int64_t k = it->moe->top_k, count = it->state->kept.own.count * k;
     int32_t *ids = (int32_t *)(void *)it->candidate->numbers;
-    const capture_block rows = {.count = it->state->own.count, .columns = k};
+    const capture_block rows = {.count = it->state->kept.own.count, .columns = k};
     read_back(it, ids, it->state->router.chosen, count, sizeof *ids);
     for (int64_t i = 0; i < rows.count; i++)
         qsort(ids + i * k, (size_t)k, sizeof *ids, compare_ids);
@@ -136,7 +136,7 @@ static void capture_choices(const mixture_view *it)
 static void capture_balance(const mixture_view *it)
 {
     double *losses = it->candidate->losses;
-    const capture_block rows = {.count = it->state->own.count, .columns = 1};
+    const capture_block rows = {.count = it->state->kept.own.count, .columns = 1};
     read_back(it, losses, it->state->router.losses, rows.count, sizeof *losses);
     for (int64_t i = 0; i < rows.count; i++)
         it->candidate->on_host[i] = (nn_real)losses[i];
@@ -147,13 +147,13 @@ static void capture_balance(const mixture_view *it)
 static void capture_sent(const mixture_view *it)
 {
     const nn_moe_saved *state = it->state;
-    int64_t hidden = it->moe->hidden, first = it->moe->cut ? state->own.first : 0;
-    capture_block rows = {.count = state->own.count, .columns = hidden};
+    int64_t hidden = it->moe->hidden, first = it->moe->cut ? state->kept.own.first : 0;
+    capture_block rows = {.count = state->kept.own.count, .columns = hidden};
     read_back(it, it->candidate->on_host, state->x + first * hidden, rows.count * hidden,
               sizeof *state->x);
     for (int64_t j = 0; j < it->moe->top_k; j++, rows.first += hidden)
         capture_rows(it, it->sent, "expert_rows", &rows);
-    rows = (capture_block){.count = state->own.count, .columns = it->moe->top_k};
+    rows = (capture_block){.count = state->kept.own.count, .columns = it->moe->top_k};
     read_back(it, it->candidate->on_host, state->router.weights, rows.count * rows.columns,
               sizeof(nn_real));
     capture_rows(it, it->sent, "expert_weights", &rows);
@@ -162,7 +162,7 @@ static void capture_sent(const mixture_view *it)
 static void capture_router(const mixture_view *it)
 {
     const nn_router_saved *router = &it->state->router;
-    const nn_row_range *own = &it->state->own;
+    const nn_row_range *own = &it->state->kept.own;
     for (int64_t i = 0; i < own->count; i++)
         it->candidate->row_of[i] =
             oracle_replay_token(it->candidate->replay, own->first + i, own->batch);
@@ -228,14 +228,14 @@ static void capture_experts(const mixture_view *it)
     const nn_experts *experts = &it->moe->experts;
     const nn_moe_saved *state = it->state;
     int64_t hidden = it->moe->hidden, inner = experts->inner;
-    const int32_t *ends = state->ends;
+    const int32_t *ends = state->kept.ends;
     const nn_expert_place *place = &it->candidate->topology->ranks.experts.place;
-    const expert_columns parts[] = {{"expert_rows", state->expert_x, hidden, 0, hidden},
-                                    {"expert_weights", state->weights, 1, 0, 1},
+    const expert_columns parts[] = {{"expert_rows", state->kept.sent.x, hidden, 0, hidden},
+                                    {"expert_weights", state->kept.sent.weights, 1, 0, 1},
                                     {"hidden", state->experts.activated, inner * place->etp_size,
                                      inner * place->etp_rank, inner}};
-    read_back(it, it->candidate->numbers, state->row_numbers, ends[experts->count - 1],
-              sizeof *state->row_numbers);
+    read_back(it, it->candidate->numbers, state->kept.sent.numbers, ends[experts->count - 1],
+              sizeof *state->kept.sent.numbers);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         capture_expert_rows(it, ends, &parts[i]);
 }
@@ -244,7 +244,7 @@ static void capture_experts(const mixture_view *it)
 
 static void capture_result(const mixture_view *it)
 {
-    const capture_block rows = {.count = it->state->rows, .columns = it->moe->hidden};
+    const capture_block rows = {.count = it->state->kept.rows, .columns = it->moe->hidden};
     number_rows(it->candidate->row_of, it->candidate);
     read_back(it, it->candidate->on_host, it->state->y, rows.count * rows.columns,
               sizeof *it->state->y);

@@ -442,5 +442,5 @@ pipeline_work oracle_steps_of(oracle_candidate *candidate)
 
 pair_pass_work oracle_pairs_of(oracle_candidate *candidate)
 {
-    return (pair_pass_work){candidate, text_of, begin_forward, end_forward, give_rows};
+    return (pair_pass_work){candidate, text_of, begin_forward, end_forward, give_rows, NULL};
 }

@@ -43,15 +43,7 @@ static inline mimo_nodes_report nodes_report_of(const mimo_nodes *nodes)
     return report;
 }
 
-static inline char *nodes_text_of(const mimo_nodes *nodes, mimo_schedule_format format)
-{
-    int64_t length = 0;
-    cr_assert_eq(mimo_nodes_text(&length, NULL, 0, nodes, format), MIMO_OK, "%s",
-                 mimo_last_error());
-    char *text = calloc((size_t)length + 1, 1);
-    cr_assert_eq(mimo_nodes_text(NULL, text, length + 1, nodes, format), MIMO_OK);
-    return text;
-}
+BED_PRINTED(nodes_text_of, mimo_nodes, mimo_nodes_text)
 
 /* The place of a node, by its name and micro-batch, in the list of a stage. */
 static inline int64_t place_of(const mimo_nodes *nodes, int64_t stage, const char *name,

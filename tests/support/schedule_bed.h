@@ -38,17 +38,19 @@ static inline mimo_schedule *made(mimo_schedule_desc desc)
     return schedule;
 }
 
-/* What it prints, in memory of the caller's. */
-static inline char *printed_of(const mimo_schedule *schedule, mimo_schedule_format format)
-{
-    int64_t length = 0;
-    cr_assert_eq(mimo_schedule_text(&length, NULL, 0, schedule, format), MIMO_OK, "%s",
-                 mimo_last_error());
-    char *text = calloc((size_t)length + 1, 1);
-    cr_assert_eq(mimo_schedule_text(NULL, text, length + 1, schedule, format), MIMO_OK);
-    cr_assert_eq((int64_t)strlen(text), length);
-    return text;
-}
+/* name(handle, format): what a library's `write` prints, in memory of the caller's. */
+#define BED_PRINTED(name, type, write)                                                       \
+    static inline char *name(const type *it, mimo_schedule_format format)                    \
+    {                                                                                        \
+        int64_t length = 0;                                                                  \
+        cr_assert_eq(write(&length, NULL, 0, it, format), MIMO_OK, "%s", mimo_last_error()); \
+        char *text = calloc((size_t)length + 1, 1);                                          \
+        cr_assert_eq(write(NULL, text, length + 1, it, format), MIMO_OK);                    \
+        cr_assert_eq((int64_t)strlen(text), length);                                         \
+        return text;                                                                         \
+    }
+
+BED_PRINTED(printed_of, mimo_schedule, mimo_schedule_text)
 
 static inline mimo_schedule_report report_of(const mimo_schedule *schedule,
                                              const mimo_step_costs *costs)

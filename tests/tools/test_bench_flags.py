@@ -35,6 +35,7 @@ TINY_OVERLAP = ("--hidden 16 --inner 16 --heads 2 --experts 4 --choices 2 --toke
 TINY_HF = "--hidden 32 --layers 2 --vision 32,2 --seq 64 --batch 2 --largest 6 --steps 2"
 TINY_PIPELINE = ("--device cpu --steps 3 --image-size 16 --hidden 32 --heads 2 --layers 1,4 --seq 96 --global-batch 8 "
                  "--precision f32")
+TINY_NODES = "--hidden 16 --inner 8 --experts 8 --top-k 2 --tokens 16 --layers 2 --micro-batches 2 --repeats 1"
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
 MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_MEGATRON") else ""
 TINY_PEER = "--seq 64 --hidden 8"
@@ -47,6 +48,8 @@ LAUNCHES = {
                       Launch("--only qkv --repeats 1 --device cuda", f"qkv.* {ROWS}", gpus=1)],
     "lora_bench": [Launch(TINY_LORA, f"frozen.* {ROWS}"),
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
+    "overlap_bench": [Launch(TINY_NODES, r"one hot rank +2\.00 ", 2),
+                      Launch(f"{TINY_NODES} --device cpu --json", '"load":2.000,.*"ceiling":', 2)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
     "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --stages 2 --dp 1 --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
                                  "zero bubble.* over three phases: ")],

@@ -45,6 +45,21 @@ def whole_schedule():
     again = output(*PIPE, "--nodes", "[*E]|[*E]", "--recompute", "send", "--shared-expert")
     for word in ("b.dispatch0.replay", "b.shared0.dw", "f.behind0"):
         expect(word in again, PIPE, f"no {word}:\n{again}")
+    for cost, sent in (("1", True), ("40", False)):
+        again = output("--nodes", "4,4", "--recompute", "costs", "--route-ahead", "--node-cost", f"dispatch.replay={cost}")
+        expect("f.route3" in again and ("b.dispatch3.replay" in again) == sent, PIPE, again)
+
+
+def encoder_in_pieces():
+    """Pieces take less time than whole steps, and every one of them stands in the list once."""
+    arguments = ["--pp", "1", "--micro-batches", "3", "--overlap", "--encoder-group", "1", "--alive", "2", "--nodes", "1",
+                 "--node-cost", "dispatch=5,combine=5,encoder=4,encoder.bwd=8"]
+    whole, cut = (json.loads(output(*arguments, *more, "--json")) for more in ([], ["--encoder-pieces", "2"]))
+    times = [plan["budgets"][0]["time"] for plan in (whole, cut)]
+    expect(times == [119, 111], arguments, f"times {times}")
+    pieces = sorted((n["micro_batch"], n["name"]) for n in cut["stages"][0] if "encoder" in n["name"])
+    expect(pieces == [(group, name) for group in range(3) for name in
+                      ("b.encoder1.bwd", "b.encoder2.bwd", "f.encoder1", "f.encoder2")], arguments, pieces)
 
 
 def budgets():
@@ -113,8 +128,8 @@ def documented():
 
 
 def bad_usage():
-    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --early and "
-                 "--grad-sync belong to --nodes", *PIPE, "--early")
+    expect_error("--node-cost, --multiprocessors, --exchanges, --shared-expert, --recompute, --route-ahead, --early, "
+                 "--grad-sync and --encoder-pieces belong to --nodes", *PIPE, "--early")
     expect_error("--nodes and --print-csv: the table of steps has no nodes", *STEP, "--print-csv")
     expect_error("--pp, --micro-batches are missing; see 'mimo-plan schedule --help'", "--nodes", "2")
     expect_error("--nodes 0,0 has no layer, forward or backward", "--nodes", "0,0")
@@ -145,4 +160,5 @@ def bad_nodes():
                  "--nodes", "[*E]|[*E]/*-/*-")
 
 
-PLAN.end(one_step, whole_schedule, budgets, json_of_nodes, picture, documented, bad_usage, bad_nodes)
+PLAN.end(one_step, whole_schedule, encoder_in_pieces, budgets, json_of_nodes, picture, documented, bad_usage,
+         bad_nodes)

@@ -281,6 +281,21 @@ Test(memory, less_than_nothing)
     cr_assert_null(room);
 }
 
+/* The first elements find room for four, the fifth for eight. */
+Test(memory, make_room_doubles)
+{
+    int64_t *values = NULL, capacity = 0;
+    for (int64_t count = 0; count < 6; count++) {
+        cr_assert_eq(mimo_make_room(&values, &capacity, count, 4, sizeof *values), MIMO_OK);
+        cr_assert_eq(capacity, count < 4 ? 4 : 8, "%ld behind %ld", (long)capacity, (long)count);
+        cr_assert_eq(values[count], 0);
+        values[count] = 10 + count;
+    }
+    for (int64_t i = 0; i < 6; i++)
+        cr_assert_eq(values[i], 10 + i);
+    mimo_release(values);
+}
+
 Test(memory, regrow_keeps_and_zeroes)
 {
     int64_t *values;

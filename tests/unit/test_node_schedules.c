@@ -101,6 +101,102 @@ Test(node_schedules, text_of_other_steps)
     mimo_nodes_destroy(nodes);
 }
 
+/* ------------------------------------------- encoder ----------------------------------------- */
+
+/* Exchanges of 5, which leave a stage idle, and an encoder of 4 and 8 for each micro-batch. */
+static mimo_nodes *with_pieces(int64_t pp, int64_t micro_batches, int64_t alive, int64_t pieces)
+{
+    model all;
+    mimo_node_costs costs = MIMO_NODE_COSTS_INIT;
+    mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
+    for (int pass = 0; pass < MIMO_NODE_PASSES; pass++)
+        costs.of[MIMO_NODE_DISPATCH][pass] = costs.of[MIMO_NODE_COMBINE][pass] = 5;
+    costs.of[MIMO_NODE_ENCODER][MIMO_NODE_FORWARD] = 4;
+    costs.of[MIMO_NODE_ENCODER][MIMO_NODE_INPUTS] = 8;
+    desc.costs = &costs;
+    desc.encoder_pieces = pieces;
+    return cut(with_encoder(paired(desc_of(MIMO_SCHEDULE_1F1B, pp, micro_batches)), 1, alive),
+               model_of(&all, pp, 1, MIMO_LAYER_MIXTURE), &desc);
+}
+
+/* Pieces of the next group stand behind f.dispatch0 and f.combine0 of a forward that nothing else
+ * hides, those of a backward where b.combine0 is exposed; two groups are alive at most. */
+Test(node_schedules, encoder_fills_what_stays_exposed)
+{
+    mimo_nodes *nodes = with_pieces(1, 3, 2, 2);
+    char *text = nodes_text_of(nodes, MIMO_SCHEDULE_TEXT);
+    cr_assert_str_eq(text, "stage 0, BF0: f.encoder1 f.encoder2 f.call\n"
+                           "stage 0, F0: f.pre_process f.pre0 f.dispatch0 f.encoder1 "
+                           "f.encoder2 f.mlp0 f.combine0 f.send_recv f.post_process\n"
+                           "stage 0, BF1: f.call\n"
+                           "stage 0, FB1/0: f.pre_process b.post_process.bwd b.combine0 "
+                           "f.pre0 b.mlp0.bwd f.dispatch0 b.mlp0.dw b.dispatch0 f.mlp0 "
+                           "f.combine0 b.pre0.bwd f.send_recv b.send_recv b.pre0.dw "
+                           "f.post_process b.pre_process.bwd\n"
+                           "stage 0, BB0: b.call\n"
+                           "stage 0, BF2: b.encoder2.bwd b.encoder1.bwd f.encoder1 "
+                           "f.encoder2 f.call\n"
+                           "stage 0, FB2/1: f.pre_process b.post_process.bwd b.combine0 "
+                           "f.pre0 b.mlp0.bwd f.dispatch0 b.mlp0.dw b.dispatch0 f.mlp0 "
+                           "f.combine0 b.pre0.bwd f.send_recv b.send_recv b.pre0.dw "
+                           "f.post_process b.pre_process.bwd\n"
+                           "stage 0, BB1: b.call\n"
+                           "stage 0, B2: b.post_process.bwd b.combine0 b.encoder2.bwd "
+                           "b.mlp0.bwd b.mlp0.dw b.dispatch0 b.pre0.bwd b.send_recv "
+                           "b.pre0.dw b.pre_process.bwd\n"
+                           "stage 0, BB2: b.call\n"
+                           "stage 0, EB2: b.encoder1.bwd b.encoder2.bwd b.encoder1.bwd\n");
+    free(text);
+    cr_assert_eq(nodes_report_of(nodes).time, 111);
+    mimo_nodes_destroy(nodes);
+    nodes = with_pieces(1, 3, 2, 0);
+    cr_assert_eq(nodes_report_of(nodes).time, 119);
+    mimo_nodes_destroy(nodes);
+}
+
+/* One stage waits for nobody else: most of the encoder is hidden. More stages hide it anyway. */
+Test(node_schedules, encoder_in_pieces_takes_less_time)
+{
+    static const int64_t times[][3] = {{1, 294, 266}, {2, 386, 380}, {4, 464, 463}};
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
+        for (int64_t pieces = 0; pieces <= 4; pieces += 4) {
+            mimo_nodes *nodes = with_pieces(times[i][0], 8, 8, pieces);
+            int64_t time = nodes_report_of(nodes).time;
+            cr_assert_eq(time, times[i][1 + pieces / 4], "pp %ld, %ld pieces: %ld",
+                         (long)times[i][0], (long)pieces, (long)time);
+            mimo_nodes_destroy(nodes);
+        }
+}
+
+static void moves_wrongly(const char *name, int64_t group, const char *before, const char *words)
+{
+    mimo_nodes *nodes = with_pieces(1, 3, 2, 2);
+    int64_t from = place_of(nodes, 0, name, group), to = place_of(nodes, 0, before, group);
+    int64_t step = nodes->stages[0].nodes[to].step;
+    nodes->stages[0].nodes[from].step = step;
+    move_node(nodes, 0, from, to);
+    FAILS(mimo_nodes_check(nodes), MIMO_ERR_ARGUMENT, words);
+    mimo_nodes_destroy(nodes);
+}
+
+Test(node_schedules, pieces_follow_each_other)
+{
+    mimo_nodes *nodes = with_pieces(1, 3, 2, 2);
+    moves_wrongly("f.encoder2", 1, "f.encoder1",
+                  "schedule: f.encoder2 before f.encoder1 (stage 0, ");
+    moves_wrongly("b.encoder1.bwd", 2, "b.encoder2.bwd",
+                  "schedule: b.encoder1.bwd before b.encoder2.bwd (stage 0, ");
+    moves_wrongly("b.encoder2.bwd", 0, "f.encoder2", "schedule: b.encoder2.bwd before ");
+    nodes->schedule->limit = 1;
+    FAILS(mimo_nodes_check(nodes), MIMO_ERR_ARGUMENT,
+          "schedule: stage 0 holds 2 encoder groups at f.encoder1, and may hold 1 (stage 0, F0, ");
+    nodes->schedule->limit = 2;
+    nodes->stages[0].count--;
+    FAILS(mimo_nodes_check(nodes), MIMO_ERR_ARGUMENT,
+          "schedule: stage 0 has no b.encoder1.bwd (EB2)");
+    mimo_nodes_destroy(nodes);
+}
+
 /* -------------------------------------------- times ------------------------------------------ */
 
 /* Layers that take as long as the steps of a schedule, with nothing to move: the nodes take as long
@@ -154,8 +250,12 @@ static void bounds(mimo_schedule_desc sizes, const mimo_node_chunk *chunks, uint
     mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
     desc.early = seed & 1;
     desc.grad_sync = seed & 2;
+    mimo_nodes *whole = cut(sizes, chunks, &desc);
+    desc.encoder_pieces = (int64_t)(seed >> 4) % 5;
     mimo_nodes *nodes = cut(sizes, chunks, &desc);
     mimo_nodes_report report = nodes_report_of(nodes);
+    cr_assert_leq(report.time, nodes_report_of(whole).time);
+    mimo_nodes_destroy(whole);
     cr_assert(report.local <= report.time && report.time <= report.serial,
               "%ld without exchanges, %ld, %ld in a row", (long)report.local, (long)report.time,
               (long)report.serial);
@@ -165,8 +265,8 @@ static void bounds(mimo_schedule_desc sizes, const mimo_node_chunk *chunks, uint
 
 Test(node_schedules, sweep)
 {
-    static const uint32_t kinds[] = {MIMO_LAYER_DENSE, MIMO_LAYER_MIXTURE, MIMO_LAYER_SHARED,
-                                     1u << MIMO_NODE_PRE, 1u << MIMO_NODE_MLP};
+    static const uint32_t kinds[] = {MIMO_LAYER_DENSE,  MIMO_LAYER_MIXTURE,  MIMO_LAYER_SHARED,
+                                     MIMO_LAYER_ROUTED, 1u << MIMO_NODE_PRE, 1u << MIMO_NODE_MLP};
     int64_t ran = 0;
     for (uint64_t seed = 0; seed < 400; seed++) {
         uint64_t random = mimo_mix64(seed + 1);
@@ -180,8 +280,8 @@ Test(node_schedules, sweep)
             all.chunks[n].count = (int64_t)(mimo_mix64(random + (uint64_t)n) % 4);
             for (int64_t i = 0; i < all.chunks[n].count; i++) {
                 uint64_t layer = mimo_mix64(random + (uint64_t)(100 * n + i));
-                all.beds[n].layers[i].parts = kinds[layer % 5];
-                all.beds[n].layers[i].recompute = (mimo_node_recompute)((layer >> 8) % 3);
+                all.beds[n].layers[i].parts = kinds[layer % 6];
+                all.beds[n].layers[i].recompute = (mimo_node_recompute)((layer >> 8) % 4);
             }
             all.chunks[n].layers = all.beds[n].layers;
         }
@@ -404,7 +504,7 @@ Test(node_schedules, hash)
     mimo_node_costs costs = MIMO_NODE_COSTS_INIT;
     mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
     uint64_t hash = hash_with(NULL, 2, MIMO_LAYER_MIXTURE);
-    cr_assert_eq(hash, UINT64_C(0xd3a8d046d132508a), "%#lx", (unsigned long)hash);
+    cr_assert_eq(hash, UINT64_C(0xe33d1d2a3567af8b), "%#lx", (unsigned long)hash);
     costs.of[MIMO_NODE_MLP][MIMO_NODE_FORWARD] = 9;
     desc.costs = &costs;
     cr_assert_eq(hash_with(&desc, 2, MIMO_LAYER_MIXTURE), hash);

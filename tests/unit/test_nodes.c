@@ -40,6 +40,8 @@ Test(nodes, counts)
     expect_count(4, 4, MIMO_LAYER_SHARED, 62);
     expect_count(0, 2, MIMO_LAYER_SHARED, 19);
     expect_count(2, 0, MIMO_LAYER_SHARED, 15);
+    expect_count(1, 1, MIMO_LAYER_ROUTED, 17);
+    expect_count(2, 2, MIMO_LAYER_ROUTED | MIMO_LAYER_SHARED, 36);
     expect_count(2, 0, MIMO_LAYER_DENSE, 7);
     expect_count(0, 2, MIMO_LAYER_DENSE, 11);
 }
@@ -67,6 +69,15 @@ Test(nodes, order)
                 "f.dispatch0 b.mlp0.dw b.shared0.dw b.dispatch0 f.shared0 f.mlp0 f.combine0 "
                 "b.pre0.bwd f.behind0 f.send_recv b.send_recv b.pre0.dw f.post_process "
                 "b.pre_process.bwd\n");
+}
+
+/* A route is set as soon as the choice is known, and nobody waits for it before the rows go. */
+Test(nodes, order_with_routes_ahead)
+{
+    expect_text(step_of_layers(1, 1, MIMO_LAYER_ROUTED, NULL),
+                "step: f.pre_process b.post_process.bwd b.combine0 f.pre0 f.route0 b.mlp0.bwd "
+                "f.dispatch0 b.mlp0.dw b.dispatch0 f.mlp0 f.combine0 b.pre0.bwd f.send_recv "
+                "b.send_recv b.pre0.dw f.post_process b.pre_process.bwd\n");
 }
 
 /* What goes before early: the backward of PRE, and behind the last micro-batch gradients. */
@@ -104,6 +115,34 @@ Test(nodes, order_with_recomputation)
                 "f.dispatch0 b.mlp0.dw b.shared0.dw b.dispatch0 f.shared0 f.mlp0 f.combine0 "
                 "b.pre0.bwd f.behind0 f.send_recv b.send_recv b.pre0.dw f.post_process "
                 "b.pre_process.bwd\n");
+}
+
+/* Four replays of rows find room beside products of 14, and one of 40 finds none. The route of a
+ * forward that is repeated stays. */
+Test(nodes, rows_are_kept_or_sent_by_their_costs)
+{
+    for (int64_t cost = 1; cost <= 40; cost += 39) {
+        bed_chunk f, b;
+        mimo_node_costs costs = MIMO_NODE_COSTS_INIT;
+        mimo_nodes_desc desc = MIMO_NODES_DESC_INIT;
+        mimo_nodes *nodes = NULL;
+        int64_t replays = 0;
+        costs.of[MIMO_NODE_DISPATCH][MIMO_NODE_REPLAY] = cost;
+        desc.costs = &costs;
+        filled(&f, 4, MIMO_LAYER_ROUTED);
+        filled(&b, 4, MIMO_LAYER_ROUTED);
+        for (int i = 0; i < 4; i++)
+            b.layers[i].recompute = MIMO_RECOMPUTE_BY_COSTS;
+        cr_assert_eq(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, &desc), MIMO_OK, "%s",
+                     mimo_last_error());
+        for (int64_t i = 0; i < nodes->stages[0].count; i++) {
+            const mimo_node *node = &nodes->stages[0].nodes[i];
+            replays += node->pass == MIMO_NODE_REPLAY && node->part == MIMO_NODE_DISPATCH;
+            cr_assert(node->pass != MIMO_NODE_REPLAY || node->part != MIMO_NODE_ROUTE);
+        }
+        cr_assert_eq(replays, cost == 1 ? 4 : 0, "cost %ld: %ld", (long)cost, (long)replays);
+        mimo_nodes_destroy(nodes);
+    }
 }
 
 /* Multi-token prediction: the last layer of the last chunk has a head of its own. */
@@ -163,6 +202,8 @@ static int64_t numbered(const mimo_nodes *nodes, const char *name)
 /* What a node of one layer forward beside one back needs, written down by hand. */
 static const char *const needed[][2] = {
     {"f.pre0", "f.pre_process"},
+    {"f.route0", "f.pre0"},
+    {"f.dispatch0", "f.route0"},
     {"f.dispatch0", "f.pre0"},
     {"f.mlp0", "f.dispatch0"},
     {"f.combine0", "f.mlp0"},
@@ -189,7 +230,7 @@ static bool stands_right(const mimo_nodes *nodes)
 /* Each node is put at each other place: the check says what the table says. */
 Test(nodes, any_node_elsewhere)
 {
-    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_ROUTED, NULL);
     int64_t count = nodes->stages[0].count, right = 0, wrong = 0;
     for (int64_t from = 0; from < count; from++)
         for (int64_t to = 0; to < count; to++) {
@@ -238,6 +279,25 @@ Test(nodes, after_its_inputs)
            "schedule: b.pre0.bwd before b.shared0.bwd (node 4)");
 }
 
+/* What was given up is made again once. */
+static void replays_once(mimo_node_recompute way)
+{
+    mimo_nodes *nodes = again(MIMO_LAYER_MIXTURE, way);
+    int64_t at = numbered(nodes, "b.mlp0.replay");
+    cr_assert_eq(mimo_nodes_append(&nodes->stages[0], nodes->stages[0].nodes[at]), MIMO_OK);
+    breaks(nodes, "schedule: b.mlp0.replay at nodes ");
+    nodes = again(MIMO_LAYER_MIXTURE, way);
+    move_node(nodes, 0, at, nodes->stages[0].count - 1);
+    nodes->stages[0].count--;
+    breaks(nodes, "schedule: stage 0 has no b.mlp0.replay (FB1.0/0.1)");
+}
+
+Test(nodes, replayed_once)
+{
+    replays_once(MIMO_RECOMPUTE_KEEP_ROWS);
+    replays_once(MIMO_RECOMPUTE_SEND_ROWS);
+}
+
 static mimo_nodes *changed(mimo_nodes *nodes, int64_t i, mimo_node node)
 {
     nodes->stages[0].nodes[i] = node;
@@ -261,7 +321,7 @@ Test(nodes, each_node_once)
     other = mlp;
     other.layer = 1;
     breaks(changed(step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL), 4, other),
-           "schedule: node 4 of stage 0 is part 3, pass 2 of step 0, micro-batch 0, chunk 1, layer "
+           "schedule: node 4 of stage 0 is part 4, pass 2 of step 0, micro-batch 0, chunk 1, layer "
            "1: there is no such");
     nodes = again(MIMO_LAYER_MIXTURE, MIMO_RECOMPUTE_NONE);
     other = mlp;
@@ -313,15 +373,16 @@ Test(nodes, refusals_of_layers)
                                      MIMO_LAYER_MIXTURE & ~(1u << MIMO_NODE_COMBINE),
                                      MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_SHARED,
                                      MIMO_LAYER_DENSE | 1u << MIMO_NODE_BEHIND,
+                                     MIMO_LAYER_DENSE | 1u << MIMO_NODE_ROUTE,
                                      MIMO_LAYER_MIXTURE | 1u << MIMO_NODE_POST};
     bed_chunk bed;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         refuses(filled(&bed, 1, wrong[i]), NULL, NULL, MIMO_ERR_ARGUMENT,
                 "schedule: layer 0 of chunk 0 has the parts ");
     filled(&bed, 2, MIMO_LAYER_MIXTURE);
-    bed.layers[1].recompute = (mimo_node_recompute)3;
+    bed.layers[1].recompute = (mimo_node_recompute)4;
     refuses(NULL, &bed.chunk, NULL, MIMO_ERR_ARGUMENT,
-            "schedule: layer 1 of chunk 1 recomputes in a way 3");
+            "schedule: layer 1 of chunk 1 recomputes in a way 4");
 }
 
 Test(nodes, refusals_of_numbers)
@@ -349,6 +410,10 @@ Test(nodes, refusals_of_numbers)
     desc.lanes[MIMO_NODE_LANE_COMPUTE] = 0;
     desc.multiprocessors = -1;
     refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT, "schedule: -1 multiprocessors");
+    desc.multiprocessors = 0;
+    desc.encoder_pieces = -1;
+    refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT,
+            "schedule: an encoder in -1 pieces, and there may be 1024");
     desc.size = 12;
     refuses(chunk, NULL, &desc, MIMO_ERR_ARGUMENT, "mimo_nodes_desc");
 }
@@ -377,15 +442,93 @@ Test(nodes, questions)
     mimo_nodes_destroy(NULL);
 }
 
-/* An executor needs an event for each of these, and no other: f.dispatch0 alone reads f.pre0. */
+/* ------------------------------------------- runs -------------------------------------------- */
+
+static char *text_of_run(const mimo_nodes *nodes, mimo_schedule_format format,
+                         const mimo_nodes_run *run)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = open_memstream(&text, &length);
+    cr_assert_eq(mimo_nodes_print_run(stream, nodes, format, run), MIMO_OK, "%s",
+                 mimo_last_error());
+    fclose(stream);
+    return text;
+}
+
+/* A run in which every node took what it was planned to has the events of the plan. Then a combine
+ * goes on for 2 behind the last product. */
+Test(nodes, run_as_planned)
+{
+    mimo_node_time times[32];
+    const mimo_node_time *stages[] = {times};
+    mimo_nodes_run run = MIMO_NODES_RUN_INIT;
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    run.times = stages;
+    char *plan = nodes_text_of(nodes, MIMO_SCHEDULE_TRACE);
+    char *ran = text_of_run(nodes, MIMO_SCHEDULE_TRACE, &run);
+    cr_assert_str_eq(ran, plan);
+    free(plan);
+    free(ran);
+    run.unit = "us";
+    times[numbered(nodes, "f.combine0")].end += 6; /* 15 to 23, products to 21 */
+    ran = text_of_run(nodes, MIMO_SCHEDULE_SVG, &run);
+    cr_assert(strstr(ran, "one step: ran in 23 us<"), "%s", ran);
+    cr_assert(strstr(ran, "exchanges are on their way for 14 us, 85.7% of it beside products"),
+              "%s", ran);
+    cr_assert(strstr(ran, "f.pre0 of 1, 0 to 3 us<"), "%s", ran);
+    free(ran);
+    mimo_nodes_destroy(nodes);
+}
+
+Test(nodes, runs_that_cannot_be)
+{
+    mimo_node_time times[32];
+    const mimo_node_time *stages[] = {times};
+    mimo_nodes_run run = MIMO_NODES_RUN_INIT;
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: times is NULL");
+    run.times = stages;
+    FAILS(mimo_nodes_print_run(NULL, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "stream is NULL");
+    FAILS(mimo_nodes_print_run(stdout, NULL, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "nodes is NULL");
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, NULL), MIMO_ERR_ARGUMENT,
+          "run is NULL");
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_TEXT, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: format 0 has no times");
+    run.unit = "m/s";
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: unit 'm/s' is not 1 to 15 letters");
+    run.unit = NULL;
+    FILE *full = fopen("/dev/full", "w");
+    FAILS(mimo_nodes_print_run(full, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_IO, "takes no more");
+    fclose(full);
+    times[3].begin = times[3].end + 1;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_print_run: f.pre0 from 4 to 3 (node 3)");
+    times[3].begin = -1;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_TRACE, &run), MIMO_ERR_ARGUMENT,
+          "f.pre0 from -1 to 3");
+    run.size = 5;
+    FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
+          "mimo_nodes_run: the descriptor's size is 5");
+    mimo_nodes_destroy(nodes);
+}
+
+/* An executor needs an event for each of these, and no other. */
 Test(nodes, waits)
 {
     int64_t waits[MIMO_NODE_LANES];
-    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
+    mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_ROUTED, NULL);
     static const struct {
         const char *node, *input;
         mimo_node_lane lane;
-    } edges[] = {{"f.dispatch0", "f.pre0", MIMO_NODE_LANE_COMPUTE},
+    } edges[] = {{"f.route0", "f.pre0", MIMO_NODE_LANE_COMPUTE},
+                 {"f.dispatch0", "f.pre0", MIMO_NODE_LANE_COMPUTE},
                  {"f.mlp0", "f.dispatch0", MIMO_NODE_LANE_EXCHANGES},
                  {"b.mlp0.bwd", "b.combine0", MIMO_NODE_LANE_EXCHANGES},
                  {"b.dispatch0", "b.mlp0.bwd", MIMO_NODE_LANE_COMPUTE},

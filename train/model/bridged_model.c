@@ -181,7 +181,8 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .pushes = pushes_rows(out) ? topology->experts.group : NULL,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
-                              .recompute = desc->recompute};
+                              .recompute = desc->recompute,
+                              .pairs_steps = desc->schedule.overlap};
     return language_create(&out->language, &language);
 }
 

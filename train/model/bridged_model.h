@@ -33,7 +33,7 @@ typedef struct model_desc {
     int64_t experts, top_k;            /* of the LLM's mixtures; 0: there are none */
     int64_t capacity;                  /* rows of a rank's experts; 0: any choice fits (nn_moe.h) */
     const nn_lora_selection *adapters; /* trained, and all else frozen; borrowed; NULL: none */
-    bool recompute;                    /* of both modules' blocks: less memory, the same bits */
+    nn_recompute recompute;            /* of both modules' blocks: less memory, the same bits */
 } model_desc;
 
 typedef struct bridged_model {

@@ -115,35 +115,87 @@ void encoder_destroy(vision_encoder *encoder)
     *encoder = (struct vision_encoder){0};
 }
 
-mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
-                            const nn_real *patches, int64_t pictures)
+/* --------------------------------------- passes in pieces ------------------------------------- */
+
+static const encoder_piece whole = {1, 1};
+
+/* The first block behind a piece. */
+static int64_t end_of(const vision_encoder *encoder, int64_t piece, int64_t of)
 {
-    encoder_saved *saved = &encoder->saved[state];
-    nn_real *first = saved->blocks.x[0], *last = saved->blocks.x[encoder->blocks.count];
-    int64_t tokens = encoder->sequence.rows, count = tokens * pictures;
-    saved->sequence = encoder->sequence;
-    saved->sequence.batch = pictures;
-    if (pictures == 0)
-        return MIMO_OK;
-    TRY(nn_linear_forward(&encoder->patch, &saved->patch, first, patches, count, pictures));
+    return encoder->blocks.count * piece / of;
+}
+
+static mimo_status embed(vision_encoder *encoder, encoder_saved *saved, const nn_real *patches,
+                         int64_t pictures)
+{
+    nn_real *first = saved->blocks.x[0];
+    int64_t tokens = encoder->sequence.rows;
+    TRY(nn_linear_forward(&encoder->patch, &saved->patch, first, patches, tokens * pictures,
+                          pictures));
     TRY(nn_embedding_add(&encoder->position, &saved->position, first, encoder->places, tokens,
                          pictures));
-    TRY(nn_stack_forward(&encoder->blocks, &saved->blocks, &saved->sequence));
+    return nn_stack_begin(&encoder->blocks, &saved->blocks, &saved->sequence);
+}
+
+static mimo_status project(vision_encoder *encoder, encoder_saved *saved, nn_real *rows,
+                           int64_t pictures)
+{
+    nn_real *last = saved->blocks.x[encoder->blocks.count];
+    int64_t count = encoder->sequence.rows * pictures;
     TRY(nn_norm_forward(&encoder->norm, &saved->norm, saved->normed, last, count));
     return nn_linear_forward(&encoder->project, &saved->project, rows, saved->normed, count,
                              pictures);
 }
 
-mimo_status encoder_backward(vision_encoder *encoder, int64_t state, nn_real *d_rows)
+mimo_status encoder_forward_piece(vision_encoder *encoder, int64_t state, nn_real *rows,
+                                  const nn_real *patches, int64_t pictures, encoder_piece at)
 {
     encoder_saved *saved = &encoder->saved[state];
-    nn_real *first = saved->blocks.x[0], *last = saved->blocks.x[encoder->blocks.count];
+    saved->sequence = encoder->sequence;
+    saved->sequence.batch = pictures;
+    if (pictures == 0)
+        return MIMO_OK;
+    if (at.piece == 1)
+        TRY(embed(encoder, saved, patches, pictures));
+    TRY(nn_stack_forward_blocks(&encoder->blocks, &saved->blocks,
+                                end_of(encoder, at.piece, at.of)));
+    return at.piece == at.of ? project(encoder, saved, rows, pictures) : MIMO_OK;
+}
+
+mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *rows,
+                            const nn_real *patches, int64_t pictures)
+{
+    return encoder_forward_piece(encoder, state, rows, patches, pictures, whole);
+}
+
+static mimo_status project_backward(vision_encoder *encoder, encoder_saved *saved, nn_real *d_rows)
+{
+    nn_real *last = saved->blocks.x[encoder->blocks.count];
     TRY(nn_linear_backward(&encoder->project, &saved->project, encoder->d_normed, d_rows));
-    TRY(nn_norm_backward_input(&encoder->norm, &saved->norm, last, encoder->d_normed, NULL));
-    TRY(nn_stack_backward_input(&encoder->blocks, &saved->blocks));
-    TRY(nn_stack_backward_params(&encoder->blocks, &saved->blocks));
+    return nn_norm_backward_input(&encoder->norm, &saved->norm, last, encoder->d_normed, NULL);
+}
+
+static mimo_status embed_backward(vision_encoder *encoder, encoder_saved *saved)
+{
+    nn_real *first = saved->blocks.x[0];
     TRY(nn_embedding_backward_params(&encoder->position, &saved->position, first));
     return nn_linear_backward(&encoder->patch, &saved->patch, NULL, first);
+}
+
+mimo_status encoder_backward_piece(vision_encoder *encoder, int64_t state, nn_real *d_rows,
+                                   encoder_piece at)
+{
+    encoder_saved *saved = &encoder->saved[state];
+    if (at.piece == at.of)
+        TRY(project_backward(encoder, saved, d_rows));
+    TRY(nn_stack_backward_blocks(&encoder->blocks, &saved->blocks,
+                                 end_of(encoder, at.piece - 1, at.of)));
+    return at.piece == 1 ? embed_backward(encoder, saved) : MIMO_OK;
+}
+
+mimo_status encoder_backward(vision_encoder *encoder, int64_t state, nn_real *d_rows)
+{
+    return encoder_backward_piece(encoder, state, d_rows, whole);
 }
 
 mimo_status encoder_visit(vision_encoder *encoder, nn_lora_visit *visit)

@@ -18,7 +18,7 @@ typedef struct encoder_desc {
     bool frozen;                       /* adapters alone are trained */
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
     int64_t shards;                    /* V of the fixed order; its C is 1 here */
-    bool recompute;                    /* blocks save nothing, and backward repeats their forward */
+    nn_recompute recompute;            /* blocks save nothing, and backward repeats their forward */
 } encoder_desc;
 
 /** What a forward leaves for its backward. */
@@ -62,6 +62,19 @@ mimo_status encoder_forward(vision_encoder *encoder, int64_t state, nn_real *row
 /** Gradients of the parameters from the gradient of the rows of a state's forward, which is gone
  *  after it; a picture needs none. */
 mimo_status encoder_backward(vision_encoder *encoder, int64_t state, nn_real *d_rows);
+
+/** A part of a forward or of a backward: piece 1, ..., of `of`, cut at blocks. What comes before
+ *  the first block belongs to the first piece, what comes behind the last one to the last. */
+typedef struct encoder_piece {
+    int64_t piece, of;
+} encoder_piece;
+
+/** The same piece by piece: of a forward in ascending order, of a backward in descending order.
+ *  Pieces of other states may run between. All get the same other arguments. */
+mimo_status encoder_forward_piece(vision_encoder *encoder, int64_t state, nn_real *rows,
+                                  const nn_real *patches, int64_t pictures, encoder_piece at);
+mimo_status encoder_backward_piece(vision_encoder *encoder, int64_t state, nn_real *d_rows,
+                                   encoder_piece at);
 
 /** Visit the linear layers. */
 mimo_status encoder_visit(vision_encoder *encoder, nn_lora_visit *visit);

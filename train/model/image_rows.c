@@ -255,32 +255,40 @@ static order_views encoder_orders(const image_rows *rows, const image_place *pla
 }
 
 mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
-                              int64_t group)
+                              int64_t group, encoder_piece at)
 {
     image_place *own = &rows->places[place];
     own->deal = deal;
     own->group = group;
     order_views order = encoder_orders(rows, own);
-    TRY(encoder_forward(rows->desc.encoder, place, own->encoded, deal->patches, deal->count));
-    if (deal->count == 0)
+    TRY(encoder_forward_piece(rows->desc.encoder, place, own->encoded, deal->patches, deal->count,
+                              at));
+    if (deal->count == 0 || at.piece < at.of)
         return MIMO_OK;
     TRY(mimo_alignment_merge(deal->order, &order.by_sample, &order.by_position, &order.text,
                              runtime_of(rows)->stream));
     return to_bridge(rows, own->src_half, own->src_tile, count_rows(rows, own));
 }
 
-mimo_status image_rows_encode_backward(image_rows *rows, int64_t place)
+/* The gradients that the bridge brought, in the encoder's order. */
+static mimo_status take_gradients(image_rows *rows, image_place *own)
 {
-    image_place *own = &rows->places[place];
     order_views order = encoder_orders(rows, own);
     int64_t count = count_rows(rows, own);
-    if (count == 0)
-        return MIMO_OK;
     TRY(from_bridge(rows, own->src_tile, own->src_half, count));
     TRY(nn_plain_zeros(runtime_of(rows), own->src_tile, count * rows->desc.hidden));
-    TRY(mimo_alignment_split(own->deal->order, &order.by_position, &order.text, &order.by_sample,
-                             runtime_of(rows)->stream));
-    return encoder_backward(rows->desc.encoder, place, own->encoded);
+    return mimo_alignment_split(own->deal->order, &order.by_position, &order.text, &order.by_sample,
+                                runtime_of(rows)->stream);
+}
+
+mimo_status image_rows_encode_backward(image_rows *rows, int64_t place, encoder_piece at)
+{
+    image_place *own = &rows->places[place];
+    if (count_rows(rows, own) == 0)
+        return MIMO_OK;
+    if (at.piece == at.of)
+        TRY(take_gradients(rows, own));
+    return encoder_backward_piece(rows->desc.encoder, place, own->encoded, at);
 }
 
 static order_views part_orders(const image_rows *rows, nn_real *tile, nn_real *part)

@@ -58,11 +58,11 @@ mimo_status image_rows_connect(image_rows *rows);
  *  is on its way. Collective over the world. */
 mimo_status image_rows_update(image_rows *rows, const picture_deal *deals, int64_t groups);
 
-/** The pictures of a group's deal, into a place, until the group's backward is over. Collective
- *  over the encoder's tp, as its backward. */
+/** The pictures of a group's deal, into a place, until the group's backward is over; all of it, or
+ *  a piece. Collective over the encoder's tp, as its backward. */
 mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
-                              int64_t group);
-mimo_status image_rows_encode_backward(image_rows *rows, int64_t place);
+                              int64_t group, encoder_piece at);
+mimo_status image_rows_encode_backward(image_rows *rows, int64_t place, encoder_piece at);
 
 /**
  * Begin the bridge's forward or backward of a place on the bridge's lane. Collective over the

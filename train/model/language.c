@@ -184,7 +184,8 @@ static mimo_status add_stages(language_model *out, const language_desc *desc,
         bool own = stage == nn_params_pp_rank(out->params);
         if (own)
             out->first_block[chunk / stages] = blocks.first;
-        blocks.recompute = own && desc->recompute;
+        blocks.recompute = own ? desc->recompute : NN_RECOMPUTE_NONE;
+        blocks.in_flight = desc->pairs_steps ? 2 : 1;
         TRY(nn_params_set_stage(out->params, stage));
         mimo_status status = nn_stack_init(own ? &out->blocks[chunk / stages] : &other, out->params,
                                            desc->tp, &blocks);

@@ -61,7 +61,8 @@ typedef struct language_desc {
     mimo_comm *pushes;         /* of ranks that may write into each other's saved states of blocks:
                                   these lie in a buffer of them; NULL: of none */
     int64_t shards, pairs;     /* V and C of the fixed order; C a multiple of cp */
-    bool recompute;            /* blocks save nothing, and backward repeats their forward */
+    nn_recompute recompute;    /* blocks save less, and backward repeats their forward */
+    bool pairs_steps;          /* a forward runs beside a backward: two micro-batches in flight */
 } language_desc;
 
 /** The sentences of one micro-batch. */

@@ -62,7 +62,7 @@ static mimo_status read_samples(model_pass *pass)
 static mimo_status encode(model_pass *pass, const pipeline_task *task)
 {
     return image_rows_encode(&pass->model->images, task->place, &pass->deals[task->index],
-                             task->index);
+                             task->index, (encoder_piece){1, 1});
 }
 
 static const language_text *text(void *context, const pipeline_task *task)
@@ -115,11 +115,13 @@ static mimo_status backward_params(model_pass *pass, const pipeline_task *task)
 static mimo_status compute(void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
+    if (pass->pair.nodes)
+        return pair_pass_run_alone(&pass->pair, task, pass->pipeline.done);
     switch (task->kind) {
     case MIMO_STEP_E:
         return encode(pass, task);
     case MIMO_STEP_EB:
-        return image_rows_encode_backward(&pass->model->images, task->place);
+        return image_rows_encode_backward(&pass->model->images, task->place, (encoder_piece){1, 1});
     case MIMO_STEP_F:
         return forward(pass, task);
     case MIMO_STEP_I:
@@ -138,9 +140,21 @@ static mimo_status compute_pair(void *context, const pipeline_task *tasks, int64
     return pair_pass_run(&pass->pair, tasks, step);
 }
 
+static mimo_status encode_piece(void *context, const mimo_node *node, encoder_piece at)
+{
+    model_pass *pass = context;
+    int64_t group = node->micro_batch, place = group % pass->model->encoder.states;
+    image_rows *images = &pass->model->images;
+    return node->pass == MIMO_NODE_FORWARD
+               ? image_rows_encode(images, place, &pass->deals[group], group, at)
+               : image_rows_encode_backward(images, place, at);
+}
+
 static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
+    if (pass->pair.nodes)
+        TRY(pair_pass_run_alone(&pass->pair, task, pass->pipeline.done));
     return image_rows_begin(out, &pass->model->images, task->kind == MIMO_STEP_BB, task->place);
 }
 
@@ -230,6 +244,15 @@ static mimo_status create_deals(model_pass *out)
     return MIMO_OK;
 }
 
+/* Ranks that share an encoder are of one stage (topology.h), so they have pieces in one order. */
+static mimo_status check_pieces(const model_pass *out)
+{
+    int64_t pieces = out->model->desc.schedule.pieces, layers = out->model->desc.encoder_layers;
+    CHECK(pieces <= layers, MIMO_ERR_ARGUMENT,
+          "an encoder of %" PRId64 " layers has no %" PRId64 " pieces", layers, pieces);
+    return MIMO_OK;
+}
+
 static mimo_status reserve_all(model_pass *out)
 {
     const bridged_model *model = out->model;
@@ -257,7 +280,9 @@ static mimo_status reserve_all(model_pass *out)
                                  .stage = model->topology->stage,
                                  .stages = model->topology->stages,
                                  .schedule = out->schedule,
-                                 .work = {out, text, take_rows, NULL, give_rows}};
+                                 .pieces = out->model->desc.schedule.pieces,
+                                 .work = {out, text, take_rows, NULL, give_rows, encode_piece}};
+    TRY(check_pieces(out));
     return pair_pass_create(&out->pair, &pair);
 }
 
@@ -304,6 +329,8 @@ mimo_status model_pass_run(model_pass *pass, const model_samples *samples)
         TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
     if (pass->model->lanes.apart && !pass->warm)
         TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));
+    if (pass->pair.nodes)
+        TRY(pair_pass_begin(&pass->pair));
     return pipeline_run(&pass->pipeline);
 }
 

@@ -20,7 +20,7 @@ typedef struct model_pass {
     mimo_schedule *schedule;
     mimo_schedule_desc sizes; /* of the schedule */
     stage_pipeline pipeline;
-    pair_pass pair;       /* zeroed where the schedule has no FB */
+    pair_pass pair;       /* of a schedule with steps FB, all of whose LLM steps it runs */
     language_text *texts; /* [micro_batches], all read before the first one goes forward */
     picture_deal *deals;  /* [groups], all dealt before the first one is encoded */
     int64_t groups;

@@ -44,7 +44,8 @@
  *   y, dx         the call        the call        the caller's
  *   dy            input's half    parameters      lent: then its contents are gone (NaN in builds
  *                                                 with MIMO_MUTATIONS); of norm and embedding only
- *                                                 read by the call
+ *                                                 read by the call, of a shared expert by others
+ *                                                 as well
  *   saved state   forward         parameters      this micro-batch's alone
  *   layer         init            release         all micro-batches': workspace for one call, or
  *                                                 for one part of a block

@@ -13,6 +13,7 @@ typedef struct schedule_choice {
     int64_t chunks;          /* V of a stage; 0 counts as 1 */
     int64_t group;           /* G; 0 counts as 1; more than there are micro-batches: all of them */
     bool overlap;            /* a forward beside the backward of another micro-batch, as one step */
+    int64_t pieces;          /* overlap: of the encoder's steps; 0: they are whole */
     int64_t alive;           /* L; 0: the least that the list allows, with stages one more */
     const mimo_step_costs *costs; /* borrowed; NULL: those of the library */
 } schedule_choice;

@@ -10,25 +10,24 @@
 
 /* Nodes have the parts of blocks under other names. */
 static const mimo_node_part node_parts[NN_PARTS] = {
-    [NN_PART_BEFORE] = MIMO_NODE_PRE,      [NN_PART_DISPATCH] = MIMO_NODE_DISPATCH,
-    [NN_PART_SHARED] = MIMO_NODE_SHARED,   [NN_PART_EXPERTS] = MIMO_NODE_MLP,
-    [NN_PART_COMBINE] = MIMO_NODE_COMBINE, [NN_PART_BEHIND] = MIMO_NODE_BEHIND,
+    [NN_PART_BEFORE] = MIMO_NODE_PRE,        [NN_PART_ROUTE] = MIMO_NODE_ROUTE,
+    [NN_PART_DISPATCH] = MIMO_NODE_DISPATCH, [NN_PART_SHARED] = MIMO_NODE_SHARED,
+    [NN_PART_EXPERTS] = MIMO_NODE_MLP,       [NN_PART_COMBINE] = MIMO_NODE_COMBINE,
+    [NN_PART_BEHIND] = MIMO_NODE_BEHIND,
 };
 
-mimo_node_layer stack_walk_layer(const nn_block_kind *kind)
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind, nn_recompute recompute)
 {
-    mimo_node_layer layer = {0};
+    static const mimo_node_recompute ways[] = {
+        [NN_RECOMPUTE_NONE] = MIMO_RECOMPUTE_NONE,
+        [NN_RECOMPUTE_SEND_ROWS] = MIMO_RECOMPUTE_SEND_ROWS,
+        [NN_RECOMPUTE_KEEP_ROWS] = MIMO_RECOMPUTE_KEEP_ROWS,
+    };
+    mimo_node_layer layer = {.recompute = ways[recompute]};
     for (int part = 0; part < NN_PARTS; part++)
         if (kind->parts[part])
             layer.parts |= 1u << node_parts[part];
     return layer;
-}
-
-mimo_status stack_walk_check(const nn_stack *stack)
-{
-    CHECK(!stack->again, MIMO_ERR_UNSUPPORTED,
-          "stack: nodes of blocks that recompute are not walked");
-    return MIMO_OK;
 }
 
 /* False: the node is no part of a block. */
@@ -50,11 +49,28 @@ static bool find_part(nn_stack_node *out, const mimo_node *node)
 
 /* ------------------------------------------- moves ------------------------------------------- */
 
+static mimo_status stamp(const stack_walk *walk, int64_t i, bool end)
+{
+    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), LANE_COMPUTE)
+                       : MIMO_OK;
+}
+
+static mimo_status note_end(const stack_walk *walk, stack_move *move)
+{
+    if (move->over)
+        return MIMO_OK;
+    move->over = true;
+    return stamp(walk, move->at, true);
+}
+
 /* Moves that were begun up to a node are over. */
 static mimo_status end_moves(stack_walk *walk, int64_t up_to)
 {
-    while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to)
-        TRY(mimo_op_wait(&walk->moves[walk->first++].op));
+    while (walk->first < walk->behind && walk->moves[walk->first].at <= up_to) {
+        stack_move *move = &walk->moves[walk->first++];
+        TRY(mimo_op_wait(&move->op));
+        TRY(note_end(walk, move));
+    }
     return MIMO_OK;
 }
 
@@ -66,47 +82,67 @@ static void drop_moves(stack_walk *walk)
     walk->first = walk->behind = 0;
 }
 
+/* Rows go by a route, and both are moves: -1, or the place of that route while it is being set. */
+static int64_t route_of(const stack_walk *walk, int64_t at)
+{
+    const mimo_node *rows = &walk->list[at];
+    if (rows->part != MIMO_NODE_DISPATCH || MIMO_MUTATED("rows-before-their-route"))
+        return -1;
+    for (int64_t i = walk->first; i < walk->behind; i++) {
+        const mimo_node *node = &walk->list[walk->moves[i].at];
+        if (node->part == MIMO_NODE_ROUTE && node->micro_batch == rows->micro_batch &&
+            node->chunk == rows->chunk && node->layer == rows->layer)
+            return walk->moves[i].at;
+    }
+    return -1;
+}
+
 static mimo_status await_inputs(stack_walk *walk, int64_t at)
 {
     int64_t waits[MIMO_NODE_LANES];
     TRY(mimo_nodes_waits(waits, walk->nodes, walk->stage, at));
-    int64_t input = waits[MIMO_NODE_LANE_EXCHANGES];
-    return end_moves(walk, MIMO_MUTATED("node-before-its-move") ? input - 1 : input);
+    int64_t input = waits[MIMO_NODE_LANE_EXCHANGES], route = route_of(walk, at);
+    if (MIMO_MUTATED("node-before-its-move"))
+        input--;
+    return end_moves(walk, route > input ? route : input);
 }
 
 /* Host memory moves only inside such calls. A failure is that of the wait. */
-static void move_on(const stack_walk *walk)
+static mimo_status move_on(const stack_walk *walk)
 {
-    bool done;
-    if (walk->first < walk->behind)
-        (void)mimo_op_test(&done, walk->moves[walk->first].op);
+    for (int64_t i = walk->first; i < walk->behind; i++) {
+        stack_move *move = &walk->moves[i];
+        bool done = move->over;
+        if (!done)
+            (void)mimo_op_test(&done, move->op);
+        if (!done)
+            break;
+        TRY(note_end(walk, move));
+    }
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- nodes ------------------------------------------- */
 
-/* In backward nothing is behind a combine, but a stack wants to be told. */
-static mimo_status pass_behind(const stack_pass *pass, nn_stack_node at)
-{
-    mimo_op *none;
-    if (at.pass != NN_PASS_INPUT || at.part != NN_PART_COMBINE)
-        return MIMO_OK;
-    at.part = NN_PART_BEHIND;
-    return nn_stack_run(&none, pass->stack, pass->saved, at);
-}
-
 static mimo_status run_part(stack_walk *walk, int64_t i, nn_stack_node at)
 {
     stack_pass pass;
-    stack_move move = {NULL, i};
+    stack_move move = {NULL, i, false};
     bool weights = at.pass == NN_PASS_PARAMS && at.part == NN_PART_EXPERTS;
     TRY(walk->work.find(&pass, walk->work.context, &walk->list[i]));
     if (MIMO_MUTATED("weights-node-lost") && weights)
         return MIMO_OK;
-    TRY(pass_behind(&pass, at));
     TRY(nn_stack_run(&move.op, pass.stack, pass.saved, at));
-    if (move.op)
-        walk->moves[walk->behind++] = move;
-    return MIMO_OK;
+    if (!move.op)
+        return stamp(walk, i, true);
+    walk->moves[walk->behind++] = move;
+    return walk->serial ? end_moves(walk, i) : MIMO_OK;
+}
+
+static mimo_status run_other(stack_walk *walk, int64_t i)
+{
+    TRY(walk->work.other(walk->work.context, &walk->list[i]));
+    return stamp(walk, i, true);
 }
 
 static mimo_status run_node(stack_walk *walk, int64_t i)
@@ -114,10 +150,9 @@ static mimo_status run_node(stack_walk *walk, int64_t i)
     nn_stack_node at;
     const mimo_node *node = &walk->list[i];
     TRY(await_inputs(walk, i));
-    mimo_status status =
-        find_part(&at, node) ? run_part(walk, i, at) : walk->work.other(walk->work.context, node);
-    move_on(walk);
-    return status;
+    TRY(stamp(walk, i, false));
+    TRY(find_part(&at, node) ? run_part(walk, i, at) : run_other(walk, i));
+    return move_on(walk);
 }
 
 /* Nobody goes on with what a step that failed had begun. */

@@ -6,7 +6,9 @@
  * waited for where a node needs it, or a later move. So all ranks begin exchanges in the order of
  * the list. What is no part of a block, such as embedding and head, is the caller's.
  *
- * For host memory. Blocks that recompute are not walked.
+ * A stack that recomputes has room for two micro-batches in flight, where steps FB are walked.
+ *
+ * For host memory.
  */
 #ifndef TRAIN_STACK_WALK_H
 #define TRAIN_STACK_WALK_H
@@ -14,6 +16,7 @@
 #include <mimo/schedule.h>
 
 #include "train/nn/layers/nn_stack.h"
+#include "train/pipeline/step_clock.h"
 
 /** The stack of a chunk, and the saved state of a micro-batch in it. Borrowed. */
 typedef struct stack_pass {
@@ -33,6 +36,7 @@ typedef struct stack_walk_work {
 typedef struct stack_move {
     mimo_op *op;
     int64_t at; /* the place of its node */
+    bool over;  /* it was seen to be */
 } stack_move;
 
 typedef struct stack_walk {
@@ -42,14 +46,15 @@ typedef struct stack_walk {
     stack_walk_work work;
     stack_move *moves; /* moves[most]: in flight, those from `first` on, before `behind` */
     int64_t most, first, behind;
+    /* The caller's, behind stack_walk_open. */
+    step_clock *clock; /* borrowed; NULL: none. Stamps 1 + 2i and 2 + 2i are node i's begin and end,
+                          that of a move where the walk sees it */
+    bool serial;       /* a move ends before the next node begins */
 } stack_walk;
 
 /** A block of this kind, as nodes are cut for it. A mixture has the node of a shared expert whether
  *  or not it has the expert: it does nothing then. Pure. */
-mimo_node_layer stack_walk_layer(const nn_block_kind *kind);
-
-/** MIMO_ERR_UNSUPPORTED: a stack that recomputes. Pure. */
-mimo_status stack_walk_check(const nn_stack *stack);
+mimo_node_layer stack_walk_layer(const nn_block_kind *kind, nn_recompute recompute);
 
 /** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY. */
 mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,

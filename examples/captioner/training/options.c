@@ -173,6 +173,9 @@ static const option_row rows[] = {
         "With --experts, on the host: a forward beside the backward of another micro-batch, "
         "and rows of the one go to experts while the other computes. For 1f1b and "
         "interleaved. The same bits"),
+    OPTION_INT("encoder-pieces", "N", encoder_pieces, 2, MOST_LAYERS,
+               "With --overlap: cut the encoder at layers into N pieces, which run where exchanges "
+               "leave a stage idle. The same bits"),
     OPTION_INT("encoder-group", "G", encoder_group, 1, MOST,
                "Micro-batches that are encoded together, at most M (default 1)"),
     OPTION_INT(
@@ -220,9 +223,11 @@ static const option_row rows[] = {
         "other V or C, other bits",
         .first_part = "V", .second_part = "C", .example = "8,1", .optional = true,
         .read = read_same_bits),
-    OPTION_FLAG(
-        "recompute", recompute,
-        "Keep less for backward: blocks save nothing, and their forward runs twice; the same bits"),
+    OPTION_CHOICE(
+        "recompute", recompute, "none|send|keep",
+        "Keep less for backward: blocks save nothing, and their forward runs twice; the same bits. "
+        "The rows of experts are sent again (send, also without a value), or kept",
+        .optional = true, .bare = NN_RECOMPUTE_SEND_ROWS),
     OPTION_HEADING("Samples:"),
     OPTION_TEXT(
         "samples", "FILE", samples,
@@ -387,6 +392,8 @@ static mimo_status check_together(const struct options *o)
           "--capacity is for rows of experts: give --experts with it");
     CHECK(!o->balance || o->most_images > 0, MIMO_ERR_ARGUMENT,
           "--balance needs samples of several pictures: give --images with it");
+    CHECK(o->encoder_pieces == 0 || o->overlap, MIMO_ERR_ARGUMENT,
+          "--encoder-pieces needs --overlap, whose exchanges leave stages idle");
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
           "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
           o->encoder_group, o->micro_batches);

@@ -16,6 +16,7 @@
 
 #include "tools/options/option_schedule.h"
 #include "tools/options/option_table.h"
+#include "train/nn/layers/nn_block_kind.h"
 
 /* The most steps of a run, resumed ones included. */
 #define OPTIONS_MOST_STEPS 1000000000
@@ -59,6 +60,7 @@ struct options {
     int64_t micro_batches;    /* at most global_batch */
     option_schedule schedule; /* of the LLM's stages */
     bool overlap;             /* a forward beside the backward of another micro-batch */
+    int64_t encoder_pieces;   /* of the encoder's steps, under overlap; 0: not given */
     int64_t encoder_group;    /* micro-batches; 0: not given */
     int64_t encoder_alive;    /* groups; 0: no limit; -1: not given */
     const char *cost;         /* what steps take; NULL: not given */
@@ -72,10 +74,10 @@ struct options {
     bool balance;           /* any rank encodes any picture */
     int64_t evaluate_every; /* steps from one look at the held-out samples to the next; 0: none */
     enum options_device device;
-    mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
-    mimo_dtype precision;  /* of the factors of matrix products: the same two */
-    int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
-    bool recompute;        /* blocks save nothing for backward */
+    mimo_dtype dtype;       /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
+    mimo_dtype precision;   /* of the factors of matrix products: the same two */
+    int64_t shards, pairs;  /* V and C of the fixed order of additions; 0: the fast order */
+    nn_recompute recompute; /* blocks save less for backward */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
     const char *prepare;    /* render the samples into this file, then stop; NULL: train */

@@ -1,31 +1,20 @@
 #include "captioner/training/run_schedule.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
-#include "train/support/atomic_file.h"
+#include "captioner/training/run_drawing.h"
+#include "captioner/training/run_nodes.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "schedule/step_costs.h"
 
-enum { PATH_CAPACITY = 4096, NANOSECONDS = 1000 /* in a microsecond */ };
+enum { NANOSECONDS = 1000 /* in a microsecond */ };
 static const char planned_file[] = "schedule.svg", run_file[] = "schedule_run.svg";
-
-static mimo_status join_path(char *path, const char *folder, const char *file)
-{
-    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
-    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
-          PATH_CAPACITY);
-    return MIMO_OK;
-}
 
 mimo_status run_schedule_probe(const char *folder)
 {
-    char path[PATH_CAPACITY];
-    TRY(join_path(path, folder, planned_file));
-    TRY(atomic_file_probe(path));
-    TRY(join_path(path, folder, run_file));
-    return atomic_file_probe(path);
+    TRY(run_drawing_probe(folder, planned_file));
+    return run_drawing_probe(folder, run_file);
 }
 
 /* ----------------------------------------- all stages' times ---------------------------------- */
@@ -186,55 +175,52 @@ static mimo_status print_run(FILE *stream, const stage_times *times, const mimo_
 
 /* --------------------------------------------- pictures --------------------------------------- */
 
-/* Draw what `run` says, or the plan where that is NULL. */
-static mimo_status write_picture(const char *folder, const char *file,
-                                 const mimo_schedule *schedule, const mimo_schedule_run *run)
+typedef struct drawn_run {
+    const mimo_schedule *schedule;
+    mimo_schedule_run run;
+} drawn_run;
+
+static mimo_status draw_plan(FILE *stream, const void *context)
 {
-    char path[PATH_CAPACITY], *text = NULL;
-    size_t length = 0;
-    struct atomic_file out = ATOMIC_FILE_INIT;
-    TRY(join_path(path, folder, file));
-    FILE *stream = open_memstream(&text, &length);
-    CHECK(stream, MIMO_ERR_MEMORY, "out of memory for %s", path);
-    mimo_status status = run ? mimo_schedule_print_run(stream, schedule, MIMO_SCHEDULE_SVG, run)
-                             : mimo_schedule_print(stream, schedule, MIMO_SCHEDULE_SVG);
-    if (fclose(stream) != 0 && status == MIMO_OK)
-        status = mimo_fail(MIMO_ERR_MEMORY, "out of memory for %s", path);
-    if (status == MIMO_OK)
-        status = atomic_file_open(&out, path);
-    if (status == MIMO_OK)
-        status = atomic_file_write(&out, text, length);
-    if (status == MIMO_OK)
-        status = atomic_file_commit(&out);
-    atomic_file_discard(&out);
-    free(text);
-    return status;
+    const drawn_run *own = context;
+    return mimo_schedule_print(stream, own->schedule, MIMO_SCHEDULE_SVG);
+}
+
+static mimo_status draw_run(FILE *stream, const void *context)
+{
+    const drawn_run *own = context;
+    return mimo_schedule_print_run(stream, own->schedule, MIMO_SCHEDULE_SVG, &own->run);
 }
 
 static mimo_status draw(const stage_times *times, const mimo_step_costs *costs, const char *folder,
                         FILE *stream)
 {
-    const mimo_schedule *schedule = times->pass->schedule;
-    mimo_schedule_run run = MIMO_SCHEDULE_RUN_INIT;
-    run.begin = times->begin;
-    run.end = times->end;
-    run.costs = costs;
-    run.unit = "us";
-    TRY(write_picture(folder, planned_file, schedule, NULL));
-    TRY(write_picture(folder, run_file, schedule, &run));
+    drawn_run drawn = {times->pass->schedule, MIMO_SCHEDULE_RUN_INIT};
+    drawn.run.begin = times->begin;
+    drawn.run.end = times->end;
+    drawn.run.costs = costs;
+    drawn.run.unit = "us";
+    TRY(run_drawing_write(folder, planned_file, draw_plan, &drawn));
+    TRY(run_drawing_write(folder, run_file, draw_run, &drawn));
     fprintf(stream, "schedule: %s/%s, and its last step in microseconds: %s\n", folder,
             planned_file, run_file);
     return MIMO_OK;
 }
 
-static mimo_status report(const stage_times *times, const char *folder, FILE *stream)
+/* By nodes there are other pictures in the same files. */
+static mimo_status report(const stage_times *times, const run_nodes *nodes, const char *folder,
+                          FILE *stream)
 {
     const mimo_step_costs costs = measure_costs(times);
-    if (folder)
+    if (folder && nodes->nodes)
+        TRY(run_nodes_draw(nodes, folder, stream));
+    else if (folder)
         TRY(draw(times, &costs, folder, stream));
     fputs("cost ", stream);
     mimo_step_costs_print(stream, &costs);
     fputc('\n', stream);
+    if (nodes->nodes)
+        run_nodes_print_costs(stream, nodes);
     return print_run(stream, times, &costs);
 }
 
@@ -242,11 +228,15 @@ mimo_status run_schedule_report(model_pass *pass, const char *folder, FILE *stre
 {
     const rank_topology *topology = pass->model->topology;
     stage_times times = {.pass = pass, .stages = topology->stages};
+    run_nodes nodes = {0};
     mimo_status status = mimo_comm_agree(topology->world, reserve_times(&times));
     if (status == MIMO_OK)
         status = gather_times(&times);
+    if (status == MIMO_OK && pass->pair.nodes)
+        status = run_nodes_gather(&nodes, pass);
     if (status == MIMO_OK && mimo_comm_rank(topology->world) == 0)
-        status = report(&times, folder, stream);
+        status = report(&times, &nodes, folder, stream);
     release_times(&times);
+    run_nodes_release(&nodes);
     return mimo_comm_agree(topology->world, status);
 }

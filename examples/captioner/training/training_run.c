@@ -61,6 +61,7 @@ static schedule_choice choose_schedule(const struct options *options, int64_t mi
     schedule_choice choice = {.kind = option_schedule_kind(&options->schedule),
                               .chunks = options->schedule.chunks,
                               .overlap = options->overlap,
+                              .pieces = options->encoder_pieces,
                               .group = options->encoder_group,
                               .alive = options->encoder_alive,
                               .costs = options->cost ? &options->costs : NULL};
@@ -146,7 +147,7 @@ static mimo_status try_results(run_state *run)
         TRY(adapter_store_probe(options->adapter_out, &run->lora, &run->model));
     if (options->out)
         TRY(run_pictures_probe(options->out));
-    if (options->out && run->topology.stages > 1)
+    if (options->out && (run->topology.stages > 1 || options->overlap))
         TRY(run_schedule_probe(options->out));
     return options->log ? open_log(run) : MIMO_OK;
 }
@@ -402,7 +403,7 @@ static mimo_status report_bridge(const run_state *run)
 
 static mimo_status report_schedule(run_state *run)
 {
-    if (run->topology.stages == 1 || steps_of_run(run) == 0)
+    if ((run->topology.stages == 1 && !run->options->overlap) || steps_of_run(run) == 0)
         return MIMO_OK;
     return run_schedule_report(&run->trainer.pass, run->options->out, stdout);
 }

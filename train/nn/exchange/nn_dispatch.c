@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "device/device.h"
 
 struct nn_dispatch {
     mimo_dispatch *dispatch;
@@ -11,8 +12,10 @@ struct nn_dispatch {
     mimo_comm *comm;
     mimo_dispatch_desc sizes;
     mimo_route **routes;
+    int64_t *rows;  /* of each route, on this rank: where moves stay local */
     int32_t **ends; /* of each route */
     int64_t n;
+    bool local;
 };
 
 static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_comm *comm,
@@ -70,6 +73,7 @@ void nn_dispatch_destroy(nn_dispatch *dispatch)
     }
     mimo_dispatch_destroy(dispatch->dispatch);
     mimo_release(dispatch->routes);
+    mimo_release(dispatch->rows);
     mimo_release(dispatch->ends);
     mimo_release(dispatch);
 }
@@ -78,6 +82,7 @@ mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch 
 {
     int64_t n = dispatch->n;
     MIMO_TRY(mimo_regrow(&dispatch->routes, n, n + 1, sizeof *dispatch->routes));
+    MIMO_TRY(mimo_regrow(&dispatch->rows, n, n + 1, sizeof *dispatch->rows));
     MIMO_TRY(mimo_regrow(&dispatch->ends, n, n + 1, sizeof *dispatch->ends));
     MIMO_TRY(mimo_reserve(&dispatch->ends[n], experts_of(dispatch), sizeof *dispatch->ends[n]));
     mimo_status status = mimo_route_create(&dispatch->routes[n], dispatch->dispatch);
@@ -91,15 +96,18 @@ mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch 
     return MIMO_OK;
 }
 
-mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
-                            int64_t tokens, int64_t capacity)
+mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mimo_route *route,
+                                  const int32_t *ids, int64_t tokens, int64_t capacity)
 {
     mimo_route_desc desc = MIMO_ROUTE_DESC_INIT;
+    *out = NULL;
+    if (dispatch->local)
+        return MIMO_OK;
     desc.ids = ids;
     desc.tokens = tokens;
     desc.capacity = capacity;
     desc.memory = dispatch->runtime->memory;
-    return mimo_route_set(route, &desc, dispatch->runtime->stream);
+    return mimo_route_set_start(out, route, &desc, dispatch->runtime->stream);
 }
 
 /* On a device a set does not say it. */
@@ -125,6 +133,48 @@ mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route
     MIMO_TRY(mimo_route_ends(&from, route));
     return nn_runtime_read(runtime, ends, from, experts_of(dispatch) * (int64_t)sizeof *ends);
 }
+
+mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch)
+{
+    return mimo_dispatch_report(out, dispatch->dispatch);
+}
+
+/* ---------------------------------------- moves that stay ------------------------------------- */
+
+mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local)
+{
+    int rank = nn_comm_rank(dispatch->comm);
+    for (int64_t i = 0; local && i < dispatch->n; i++) {
+        mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+        MIMO_TRY(mimo_route_read(&counts, dispatch->routes[i]));
+        dispatch->rows[i] = counts.rows[rank];
+    }
+    dispatch->local = local;
+    return MIMO_OK;
+}
+
+/* `to` gets `count` rows, over and over those of `from`, which has `there`. */
+static mimo_status copy_rows(const nn_dispatch *it, nn_real *to, const nn_real *from, int64_t count,
+                             int64_t room, int64_t there)
+{
+    int64_t width = it->sizes.hidden, most = there < room ? there : room;
+    for (int64_t i = 0; most > 0 && i < count; i += most) {
+        int64_t rows = count - i < most ? count - i : most, at = i + rows <= room ? i : 0;
+        MIMO_TRY(it->runtime->device->copy(
+            to + at * width, from, rows * width * (int64_t)sizeof *to, it->runtime->stream));
+    }
+    return MIMO_OK;
+}
+
+static int64_t rows_here(const nn_dispatch *it, const mimo_route *route)
+{
+    for (int64_t i = 0; i < it->n; i++)
+        if (it->routes[i] == route)
+            return it->rows[i];
+    return 0;
+}
+
+/* ------------------------------------------- moves ------------------------------------------- */
 
 /* The views of a move: the rows, and behind them the values of pairs and the numbers. */
 typedef struct move_views {
@@ -171,6 +221,11 @@ mimo_status nn_dispatch_rows_start(mimo_op **out, const nn_dispatch *dispatch,
                                    const nn_dispatch_move *move)
 {
     const move_views views = views_of(dispatch, move);
+    int64_t rows = dispatch->local ? rows_here(dispatch, move->route) : 0;
+    *out = NULL;
+    if (dispatch->local)
+        return copy_rows(dispatch, move->rows, move->token_rows, rows, move->capacity,
+                         move->tokens);
     count_move(dispatch, NN_EXCHANGE_ROWS, move);
     return mimo_dispatch_rows_start(out, move->route, views.experts, views.tokens, views.n,
                                     dispatch->runtime->stream);
@@ -180,6 +235,11 @@ mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch
                                       const nn_dispatch_move *move)
 {
     const move_views views = views_of(dispatch, move);
+    *out = NULL;
+    if (dispatch->local)
+        return copy_rows(dispatch, move->token_rows, move->rows,
+                         move->tokens * dispatch->sizes.top_k, move->tokens,
+                         rows_here(dispatch, move->route));
     count_move(dispatch, NN_EXCHANGE_COMBINE, move);
     return mimo_dispatch_combine_start(out, move->route, views.tokens, views.experts, views.n,
                                        dispatch->runtime->stream);

@@ -29,10 +29,21 @@ mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
  *  dispatch. Local; all ranks add routes in the same order. */
 mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch *dispatch);
 
-/** Set a route: ids [tokens, k], -1 for none, in the runtime's memory; `capacity` rows on this
- *  rank, and as many on all others. Collective. */
-mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
-                            int64_t tokens, int64_t capacity);
+/** Begin to set a route: ids [tokens, k], -1 for none, in the runtime's memory; `capacity` rows on
+ *  this rank, and as many on all others. mimo_op_wait ends it. Collective, in one order on all
+ *  ranks. Errors: as mimo_route_set_start. */
+mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mimo_route *route,
+                                  const int32_t *ids, int64_t tokens, int64_t capacity);
+
+/** To measure what moves cost: from now on, until it is called with false, no rank waits for
+ *  another one. Routes stay as they were set, and a move copies as many rows on this rank as it
+ *  would bring here: those of its experts, or one for each choice of its tokens. Their values are
+ *  of no use.
+ *  Local. Errors: those of mimo_route_read (a route that was never set). */
+mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
+
+/** mimo_dispatch_report. */
+mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch);
 
 /** Where the rows of each of this rank's experts end, for products that take them from the host:
  *  into the route's room. Local; on a device it waits for the set, and is where a tile that is too

@@ -112,14 +112,15 @@ static mimo_status place_second_half(nn_block_saved *saved, const nn_block *bloc
 {
     int64_t elements = block->max_rows * block->hidden;
     MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
-    MIMO_TRY(block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room)
-                          : nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
-    if (block->mixed)
+    if (!block->mixed)
+        MIMO_TRY(nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+    else
         MIMO_TRY(nn_room_take(room, &saved->d_normed, elements, sizeof(nn_real)));
     return nn_room_take(room, &saved->normed2, elements, sizeof(nn_real));
 }
 
-mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room)
+/* All but the mixture. */
+static mimo_status place_halves(nn_block_saved *saved, const nn_block *block, nn_room *room)
 {
     if (has_attention(block))
         MIMO_TRY(place_first_half(saved, block, room));
@@ -128,6 +129,19 @@ mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, n
     if (block->half != NN_BLOCK_BOTH)
         return MIMO_OK;
     return nn_room_take(room, &saved->middle, block->max_rows * block->hidden, sizeof(nn_real));
+}
+
+mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room)
+{
+    MIMO_TRY(place_halves(saved, block, room));
+    return block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room) : MIMO_OK;
+}
+
+mimo_status nn_block_again_place(nn_block_saved *saved, const nn_block *block, nn_room *room,
+                                 bool rows)
+{
+    MIMO_TRY(place_halves(saved, block, room));
+    return block->mixed ? nn_moe_again_place(&saved->moe, &block->moe, room, rows) : MIMO_OK;
 }
 
 int64_t nn_block_rows(const nn_block *block, const nn_sequence *sequence)

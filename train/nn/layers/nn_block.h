@@ -57,6 +57,10 @@ void nn_block_release(nn_block *block);
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
 mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room);
 
+/** The same without what a micro-batch keeps of a mixture's forward (nn_moe_again_place). */
+mimo_status nn_block_again_place(nn_block_saved *saved, const nn_block *block, nn_room *room,
+                                 bool rows);
+
 /** The rows of this rank's tiles. */
 int64_t nn_block_rows(const nn_block *block, const nn_sequence *sequence);
 

@@ -144,6 +144,15 @@ static mimo_status choose_params(const void *layer, void *saved)
 
 static const nn_block_work choice = {choose, choose_backward, choose_params};
 
+static mimo_status set_route(const void *layer, void *saved, nn_block_call *call)
+{
+    const nn_block *block = layer;
+    nn_block_saved *state = saved;
+    return nn_moe_route_start(&call->move, &block->moe, &state->moe);
+}
+
+static const nn_block_work route = {set_route, NULL, NULL};
+
 static mimo_status send(const void *layer, void *saved, nn_block_call *call)
 {
     const nn_block *block = layer;
@@ -230,10 +239,37 @@ static mimo_status add_middle(const void *layer, void *saved, nn_block_call *cal
     nn_block_saved *state = saved;
     MIMO_TRY(nn_moe_behind(&block->moe, &state->moe, call->y));
     return block->runtime->ops->add(block->runtime, call->y, state->middle,
-                                    state->moe.rows * block->hidden);
+                                    state->moe.kept.rows * block->hidden);
 }
 
 static const nn_block_work behind = {add_middle, NULL, NULL};
+
+/* ----------------------------------- what a mixture keeps ------------------------------------- */
+
+static mimo_status kept_place(void *kept, const void *layer, nn_room *room, bool rows)
+{
+    const nn_block *block = layer;
+    return nn_moe_kept_place(kept, &block->moe, room, rows);
+}
+
+static mimo_status again_place(void *saved, const void *layer, nn_room *room, bool rows)
+{
+    return nn_block_again_place(saved, layer, room, rows);
+}
+
+static void resume(void *saved, const void *kept)
+{
+    nn_block_saved *state = saved;
+    nn_moe_resume(&state->moe, kept);
+}
+
+static void keep(void *kept, const void *saved)
+{
+    const nn_block_saved *state = saved;
+    nn_moe_keep(kept, &state->moe);
+}
+
+static const nn_block_keeping moved = {sizeof(nn_moe_kept), kept_place, again_place, resume, keep};
 
 /* ------------------------------------------- kinds ------------------------------------------- */
 
@@ -286,39 +322,69 @@ static mimo_status visit(void *layer, nn_lora_visit *each)
     return nn_block_visit(layer, each);
 }
 
-/* A row: how the kind begins, and its parts. */
-#define KIND(begin, ...)                                                                       \
+/* A row: how the kind begins, what it keeps, and its parts. */
+#define KIND(begin, kept, ...)                                                                 \
     {                                                                                          \
         .layer_size = sizeof(nn_block), .saved_size = sizeof(nn_block_saved), .init = (begin), \
-        .release = release, .saved_place = saved_place, .visit = visit, .parts = {             \
+        .release = release, .saved_place = saved_place, .visit = visit, .keeping = (kept),     \
+        .parts = {                                                                             \
             __VA_ARGS__                                                                        \
         }                                                                                      \
     }
 
 const nn_block_kind nn_block_dense =
-    KIND(init_dense, [NN_PART_BEFORE] = &attention_first, [NN_PART_EXPERTS] = &mlp_second);
+    KIND(init_dense, NULL, [NN_PART_BEFORE] = &attention_first, [NN_PART_EXPERTS] = &mlp_second);
 const nn_block_kind nn_block_mixed =
-    KIND(init_mixed, [NN_PART_BEFORE] = &choice, [NN_PART_DISPATCH] = &dispatch,
-         [NN_PART_SHARED] = &shared, [NN_PART_EXPERTS] = &experts, [NN_PART_COMBINE] = &combine,
-         [NN_PART_BEHIND] = &behind);
-const nn_block_kind nn_block_attention = KIND(init_attention, [NN_PART_BEFORE] = &attention_alone);
-const nn_block_kind nn_block_mlp = KIND(init_mlp, [NN_PART_EXPERTS] = &mlp_alone);
+    KIND(init_mixed, &moved, [NN_PART_BEFORE] = &choice, [NN_PART_ROUTE] = &route,
+         [NN_PART_DISPATCH] = &dispatch, [NN_PART_SHARED] = &shared, [NN_PART_EXPERTS] = &experts,
+         [NN_PART_COMBINE] = &combine, [NN_PART_BEHIND] = &behind);
+const nn_block_kind nn_block_attention =
+    KIND(init_attention, NULL, [NN_PART_BEFORE] = &attention_alone);
+const nn_block_kind nn_block_mlp = KIND(init_mlp, NULL, [NN_PART_EXPERTS] = &mlp_alone);
 
 /* -------------------------------------------- parts ------------------------------------------ */
 
 enum {
     BEFORE = 1 << NN_PART_BEFORE,
+    ROUTE = 1 << NN_PART_ROUTE,
     DISPATCH = 1 << NN_PART_DISPATCH,
     EXPERTS = 1 << NN_PART_EXPERTS,
     ALL_BEFORE_BEHIND = (1 << NN_PART_BEHIND) - 1,
+    /* Backward reads what these parts save. The route of the first forward stays; of the other two
+     * nobody reads the result. */
+    REPEATED = ALL_BEFORE_BEHIND & ~(ROUTE | 1 << NN_PART_COMBINE),
 };
 
 /* What each part needs in forward, also through others: a kind may leave those out. */
 static const unsigned reads[NN_PARTS] = {
-    [NN_PART_DISPATCH] = BEFORE,           [NN_PART_SHARED] = BEFORE,
-    [NN_PART_EXPERTS] = BEFORE | DISPATCH, [NN_PART_COMBINE] = BEFORE | DISPATCH | EXPERTS,
+    [NN_PART_ROUTE] = BEFORE,
+    [NN_PART_DISPATCH] = BEFORE | ROUTE,
+    [NN_PART_SHARED] = BEFORE,
+    [NN_PART_EXPERTS] = BEFORE | ROUTE | DISPATCH,
+    [NN_PART_COMBINE] = BEFORE | ROUTE | DISPATCH | EXPERTS,
     [NN_PART_BEHIND] = ALL_BEFORE_BEHIND,
 };
+
+static bool works(const nn_block_work *part, nn_pass pass)
+{
+    if (!part)
+        return false;
+    if (pass == NN_PASS_PARAMS)
+        return part->backward_params != NULL;
+    return nn_pass_is_forward(pass) ? part->forward != NULL : part->backward_input != NULL;
+}
+
+unsigned nn_block_parts(const nn_block_kind *kind, nn_pass pass, nn_recompute recompute)
+{
+    unsigned parts = 0;
+    for (int p = 0; p < NN_PARTS; p++)
+        parts |= works(kind->parts[p], pass) ? 1u << p : 0;
+    if (pass == NN_PASS_AGAIN)
+        parts &= recompute == NN_RECOMPUTE_NONE ? 0 : REPEATED;
+    if (pass == NN_PASS_AGAIN && recompute == NN_RECOMPUTE_KEEP_ROWS)
+        parts &= ~(unsigned)DISPATCH;
+    return parts;
+}
 
 static unsigned readers_of(nn_block_part part)
 {
@@ -339,8 +405,9 @@ unsigned nn_part_needs(nn_pass pass, nn_block_part part)
 const char *nn_part_name(nn_block_part part)
 {
     static const char *const names[NN_PARTS] = {
-        [NN_PART_BEFORE] = "before",   [NN_PART_DISPATCH] = "dispatch", [NN_PART_SHARED] = "shared",
-        [NN_PART_EXPERTS] = "experts", [NN_PART_COMBINE] = "combine",   [NN_PART_BEHIND] = "behind",
+        [NN_PART_BEFORE] = "before", [NN_PART_ROUTE] = "route",     [NN_PART_DISPATCH] = "dispatch",
+        [NN_PART_SHARED] = "shared", [NN_PART_EXPERTS] = "experts", [NN_PART_COMBINE] = "combine",
+        [NN_PART_BEHIND] = "behind",
     };
     return names[part];
 }

@@ -6,6 +6,7 @@
  *
  *              dense, attention, MLP            a mixture of experts
  *   BEFORE     attention                        attention, norm, choice of experts
+ *   ROUTE                                       where rows go, by the choice alone: a move
  *   DISPATCH                                    rows to the experts: a move
  *   SHARED                                      the shared expert
  *   EXPERTS    norm, MLP                        this rank's experts
@@ -17,6 +18,9 @@
  * beside a move, and a part of another micro-batch beside anything.
  *
  * A move is an operation that a part leaves in flight. The part is over when mimo_op_wait is.
+ *
+ * A forward that backward repeats has the parts whose results backward reads (nn_block_parts).
+ * What a kind moved in the first one it may keep (nn_block_keeping).
  */
 #ifndef MIMO_NN_NN_BLOCK_KIND_H
 #define MIMO_NN_NN_BLOCK_KIND_H
@@ -27,13 +31,14 @@
 
 typedef enum nn_block_part {
     NN_PART_BEFORE = 0,
-    NN_PART_DISPATCH = 1,
-    NN_PART_SHARED = 2,
-    NN_PART_EXPERTS = 3,
-    NN_PART_COMBINE = 4,
-    NN_PART_BEHIND = 5,
+    NN_PART_ROUTE = 1,
+    NN_PART_DISPATCH = 2,
+    NN_PART_SHARED = 3,
+    NN_PART_EXPERTS = 4,
+    NN_PART_COMBINE = 5,
+    NN_PART_BEHIND = 6,
 } nn_block_part;
-enum { NN_PARTS = 6 };
+enum { NN_PARTS = 7 };
 
 typedef enum nn_pass {
     NN_PASS_FORWARD = 0,
@@ -41,6 +46,15 @@ typedef enum nn_pass {
     NN_PASS_INPUT = 2,
     NN_PASS_PARAMS = 3,
 } nn_pass;
+enum { NN_PASSES = 4 };
+
+/** Whether a forward leaves its state for backward, or backward makes it again. */
+typedef enum nn_recompute {
+    NN_RECOMPUTE_NONE = 0,
+    NN_RECOMPUTE_SEND_ROWS = 1, /* the rows of experts are sent again, by the route of the first
+                                   forward: the least memory */
+    NN_RECOMPUTE_KEEP_ROWS = 2, /* they are kept: no exchange more than without recompute */
+} nn_recompute;
 
 static inline bool nn_pass_is_forward(nn_pass pass)
 {
@@ -65,6 +79,17 @@ typedef struct nn_block_work {
     mimo_status (*backward_params)(const void *layer, void *saved);
 } nn_block_work;
 
+/** What a micro-batch keeps, in a struct of the kind's own, of a forward that backward repeats. */
+typedef struct nn_block_keeping {
+    size_t size; /* of the struct */
+    /** Place it; and a block's saved state without it (nn_saved.h). rows: it has the rows. */
+    mimo_status (*place)(void *kept, const void *layer, nn_room *room, bool rows);
+    mimo_status (*again_place)(void *saved, const void *layer, nn_room *room, bool rows);
+    /** Before any part of a forward or a backward in this state; and behind a forward. */
+    void (*resume)(void *saved, const void *kept);
+    void (*keep)(void *kept, const void *saved);
+} nn_block_keeping;
+
 /** The functions keep the contracts of those of nn_block.h with their names. */
 typedef struct nn_block_kind {
     size_t layer_size, saved_size; /* of the structs; zeroed, release accepts the first one */
@@ -73,6 +98,7 @@ typedef struct nn_block_kind {
     mimo_status (*saved_place)(void *saved, const void *layer, nn_room *room);
     mimo_status (*visit)(void *layer, nn_lora_visit *visit);
     const nn_block_work *parts[NN_PARTS]; /* NULL: the kind has no such part */
+    const nn_block_keeping *keeping;      /* NULL: nothing */
 } nn_block_kind;
 
 /** nn_block.h: attention and an MLP. */
@@ -82,9 +108,12 @@ extern const nn_block_kind nn_block_mixed;
 /** One half alone. */
 extern const nn_block_kind nn_block_attention, nn_block_mlp;
 
-/** The parts of a block that a part needs, in the same pass: part p is bit 1 << p. In forward these
- *  are the parts whose results it reads, in the input's half those that read its results. Parts of
- *  the parameters' half need none. */
+/** The parts that a pass has, part p as bit 1 << p: those that have something to do in it. */
+unsigned nn_block_parts(const nn_block_kind *kind, nn_pass pass, nn_recompute recompute);
+
+/** The parts of a block that a part needs, in the same pass. In forward these are the parts whose
+ *  results it reads, in the input's half those that read its results. Parts of the parameters' half
+ *  need none. */
 unsigned nn_part_needs(nn_pass pass, nn_block_part part);
 
 /** Its name in sentences. */

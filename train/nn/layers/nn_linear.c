@@ -276,7 +276,9 @@ mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *s
     MIMO_TRY(nn_sum_products(layer->params, layer->weight, &weight, tokens));
     MIMO_TRY(add_bias_gradient(layer, saved));
     MIMO_TRY(nn_lora_backward_params(&layer->lora, &saved->lora, saved->dy, saved->x, tokens));
-    nn_poison(nn_params_runtime(layer->params), saved->lent, rows_of_y(layer, saved) * layer->out);
+    if (!saved->stays)
+        nn_poison(nn_params_runtime(layer->params), saved->lent,
+                  rows_of_y(layer, saved) * layer->out);
     saved->stage = NN_STAGE_NONE;
     return MIMO_OK;
 }

@@ -66,6 +66,7 @@ typedef struct nn_linear_saved {
     nn_stage stage;
     const nn_real *x, *dy;           /* as the product sees them */
     nn_real *lent;                   /* dy as the caller lent it */
+    bool stays;                      /* others read dy later: its contents stay */
     int64_t rows, batch;             /* of the product, and its samples */
     nn_real *entered_x, *entered_dy; /* under sp: the rows of all ranks, where x and dy point */
     nn_lora_saved lora;

@@ -198,14 +198,33 @@ static mimo_status place_trace(nn_moe_saved *saved, const nn_moe *layer, nn_room
     int64_t elements;
     MIMO_TRY(mimo_mul(&elements, layer->max_rows, layer->hidden));
     MIMO_TRY(nn_room_take(room, &saved->numbers, layer->max_rows, sizeof *saved->numbers));
-    MIMO_TRY(nn_room_take(room, &saved->row_numbers, layer->capacity, sizeof *saved->row_numbers));
     return nn_room_take(room, &saved->y, elements, sizeof *saved->y);
 }
 
-mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+static mimo_status place_rows(nn_moe_rows *rows, const nn_moe *layer, nn_room *room)
+{
+    int64_t elements, count = layer->capacity;
+    MIMO_TRY(mimo_mul(&elements, count, layer->hidden));
+    MIMO_TRY(nn_room_take(room, &rows->x, elements, sizeof *rows->x));
+    MIMO_TRY(nn_room_take(room, &rows->weights, count, sizeof *rows->weights));
+    return layer->traced ? nn_room_take(room, &rows->numbers, count, sizeof *rows->numbers)
+                         : MIMO_OK;
+}
+
+mimo_status nn_moe_kept_place(nn_moe_kept *kept, const nn_moe *layer, nn_room *room, bool rows)
+{
+    *kept = (nn_moe_kept){0};
+    if (rows)
+        MIMO_TRY(place_rows(&kept->sent, layer, room));
+    if (!room->base)
+        return MIMO_OK;
+    return nn_dispatch_add_route(&kept->route, &kept->ends, layer->dispatch);
+}
+
+/* All but what a micro-batch keeps. */
+static mimo_status place_state(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
 {
     int64_t rows, choices;
-    nn_real **const tiles[] = {&saved->expert_x, &saved->d_out, &saved->out};
     *saved = (nn_moe_saved){0};
     MIMO_TRY(mimo_mul(&rows, layer->capacity, layer->hidden));
     MIMO_TRY(mimo_mul(&choices, layer->max_own, layer->top_k));
@@ -213,17 +232,40 @@ mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room
     MIMO_TRY(nn_experts_saved_place(&saved->experts, &layer->experts, room));
     if (has_shared(layer))
         MIMO_TRY(nn_mlp_saved_place(&saved->shared, &layer->shared, room));
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        MIMO_TRY(nn_room_take(room, tiles[i], rows, sizeof(nn_real)));
-    MIMO_TRY(nn_room_take(room, &saved->weights, layer->capacity, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->d_out, rows, sizeof(nn_real)));
+    MIMO_TRY(nn_room_take(room, &saved->out, rows, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_choices, choices, sizeof(nn_real)));
     MIMO_TRY(place_combined(saved, layer, room));
-    if (layer->traced)
-        MIMO_TRY(place_trace(saved, layer, room));
-    if (!room->base)
-        return MIMO_OK;
-    return nn_dispatch_add_route(&saved->route, &saved->ends, layer->dispatch);
+    return layer->traced ? place_trace(saved, layer, room) : MIMO_OK;
+}
+
+mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+{
+    MIMO_TRY(place_state(saved, layer, room));
+    return nn_moe_kept_place(&saved->kept, layer, room, true);
+}
+
+mimo_status nn_moe_again_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room, bool rows)
+{
+    MIMO_TRY(place_state(saved, layer, room));
+    return rows ? MIMO_OK : place_rows(&saved->kept.sent, layer, room);
+}
+
+void nn_moe_resume(nn_moe_saved *saved, const nn_moe_kept *kept)
+{
+    const nn_moe_rows own = saved->kept.sent;
+    saved->kept = *kept;
+    saved->resumed = true;
+    if (!kept->sent.x)
+        saved->kept.sent = own;
+}
+
+void nn_moe_keep(nn_moe_kept *kept, const nn_moe_saved *saved)
+{
+    kept->rows = saved->kept.rows;
+    kept->batch = saved->kept.batch;
+    kept->own = saved->kept.own;
 }
 
 /* ------------------------------------------- rows -------------------------------------------- */
@@ -232,7 +274,7 @@ mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room
 static int64_t rows_of_part(const nn_moe *layer, const nn_moe_saved *saved)
 {
     int64_t ranks = nn_exchange_size(&layer->tp);
-    return (saved->rows + ranks - 1) / ranks;
+    return (saved->kept.rows + ranks - 1) / ranks;
 }
 
 /* This rank's tokens, numbered as the rows of all tp ranks together. */
@@ -241,11 +283,12 @@ static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, con
     int64_t rank = nn_exchange_rank(&layer->tp);
     if (MIMO_MUTATED("rows-not-cut"))
         rank = 0;
-    nn_row_range own = {.first = rank * saved->rows, .count = saved->rows, .batch = saved->batch};
+    nn_row_range own = {
+        .first = rank * saved->kept.rows, .count = saved->kept.rows, .batch = saved->kept.batch};
     if (layer->cut) {
         int64_t part = rows_of_part(layer, saved);
-        own.first = mimo_smaller(rank * part, saved->rows);
-        own.count = mimo_smaller(part, saved->rows - own.first);
+        own.first = mimo_smaller(rank * part, saved->kept.rows);
+        own.count = mimo_smaller(part, saved->kept.rows - own.first);
     }
     own.masked = masked ? masked + own.first : NULL;
     return own;
@@ -254,7 +297,7 @@ static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, con
 /* The first row of this rank's tokens in the caller's tile, and its first element. */
 static int64_t own_row(const nn_moe *layer, const nn_moe_saved *saved)
 {
-    return layer->cut ? saved->own.first : 0;
+    return layer->cut ? saved->kept.own.first : 0;
 }
 
 static int64_t own_element(const nn_moe *layer, const nn_moe_saved *saved)
@@ -276,7 +319,7 @@ static nn_real *combined(const nn_moe *layer, const nn_moe_saved *saved, nn_real
 static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_real *to)
 {
     const nn_runtime *runtime = layer->runtime;
-    int64_t count = saved->rows * layer->hidden;
+    int64_t count = saved->kept.rows * layer->hidden;
     int64_t part = rows_of_part(layer, saved) * layer->hidden * (int64_t)sizeof *to;
     if (layer->cut)
         MIMO_TRY(nn_exchange_gather(&layer->tp, saved->combined, combined(layer, saved, to), part));
@@ -290,9 +333,9 @@ static mimo_status finish(const nn_moe *layer, const nn_moe_saved *saved, nn_rea
 /* What the four moves of a micro-batch have in common. */
 static nn_dispatch_move move_of(const nn_moe *layer, const nn_moe_saved *saved)
 {
-    return (nn_dispatch_move){.route = saved->route,
+    return (nn_dispatch_move){.route = saved->kept.route,
                               .counts = layer->counts,
-                              .tokens = saved->own.count,
+                              .tokens = saved->kept.own.count,
                               .capacity = layer->capacity};
 }
 
@@ -311,11 +354,17 @@ mimo_status nn_moe_before(const nn_moe *layer, nn_moe_saved *saved, const nn_moe
     saved->experts.stage = NN_STAGE_NONE;
     MIMO_TRY(nn_check_forward("moe", layer->router.params, input->rows, most));
     saved->x = input->x;
-    saved->rows = input->rows;
-    saved->batch = input->batch;
-    saved->own = own_rows(layer, saved, input->masked);
+    saved->kept.rows = input->rows;
+    saved->kept.batch = input->batch;
+    saved->kept.own = own_rows(layer, saved, input->masked);
     return nn_router_forward(&layer->router, &saved->router, input->x + own_element(layer, saved),
-                             &saved->own);
+                             &saved->kept.own);
+}
+
+mimo_status nn_moe_route_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved)
+{
+    return nn_dispatch_set_start(out, layer->dispatch, saved->kept.route, saved->router.ids,
+                                 saved->kept.own.count, layer->capacity);
 }
 
 mimo_status nn_moe_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved)
@@ -323,12 +372,10 @@ mimo_status nn_moe_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_sav
     nn_dispatch_move move = move_of(layer, saved);
     move.token_rows = (nn_real *)saved->x + own_element(layer, saved); /* only read */
     move.values = saved->router.weights;
-    move.rows = saved->expert_x;
-    move.row_values = saved->weights;
+    move.rows = saved->kept.sent.x;
+    move.row_values = saved->kept.sent.weights;
     move.numbers = layer->traced ? saved->numbers + own_row(layer, saved) : NULL;
-    move.row_numbers = saved->row_numbers;
-    MIMO_TRY(nn_dispatch_set(layer->dispatch, saved->route, saved->router.ids, saved->own.count,
-                             layer->capacity));
+    move.row_numbers = saved->kept.sent.numbers;
     return nn_dispatch_rows_start(out, layer->dispatch, &move);
 }
 
@@ -336,13 +383,15 @@ mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 {
     if (!has_shared(layer))
         return MIMO_OK;
-    return nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->rows, saved->batch);
+    return nn_mlp_forward(&layer->shared, &saved->shared, y, saved->x, saved->kept.rows,
+                          saved->kept.batch);
 }
 
 mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
-    const nn_expert_rows rows = {saved->expert_x, saved->weights, saved->ends};
-    MIMO_TRY(nn_dispatch_read_ends(layer->dispatch, saved->route, saved->ends, layer->capacity));
+    const nn_expert_rows rows = {saved->kept.sent.x, saved->kept.sent.weights, saved->kept.ends};
+    MIMO_TRY(nn_dispatch_read_ends(layer->dispatch, saved->kept.route, saved->kept.ends,
+                                   layer->capacity));
     return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
 }
 
@@ -361,7 +410,7 @@ mimo_status nn_moe_behind(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
     MIMO_TRY(finish(layer, saved, y));
     if (!layer->traced)
         return MIMO_OK;
-    return runtime->device->copy(saved->y, y, saved->rows * layer->hidden * (int64_t)sizeof *y,
+    return runtime->device->copy(saved->y, y, saved->kept.rows * layer->hidden * (int64_t)sizeof *y,
                                  runtime->stream);
 }
 
@@ -370,6 +419,7 @@ mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
 {
     mimo_op *move = NULL;
     MIMO_TRY(nn_moe_before(layer, saved, input));
+    MIMO_TRY(end_move(nn_moe_route_start(&move, layer, saved), &move));
     MIMO_TRY(end_move(nn_moe_dispatch_start(&move, layer, saved), &move));
     MIMO_TRY(nn_moe_shared(layer, saved, y));
     MIMO_TRY(nn_moe_experts(layer, saved));
@@ -383,7 +433,7 @@ mimo_status nn_moe_backward_combine_start(mimo_op **out, const nn_moe *layer, nn
                                           nn_real *dy)
 {
     nn_dispatch_move move = move_of(layer, saved);
-    MIMO_CHECK(saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->resumed || saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "moe: backward before forward");
     move.token_rows = dy + own_element(layer, saved);
     move.rows = saved->d_out;
@@ -399,6 +449,7 @@ mimo_status nn_moe_backward_experts(const nn_moe *layer, nn_moe_saved *saved)
 mimo_status nn_moe_backward_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *dx,
                                    nn_real *dy)
 {
+    saved->shared.down.stays = true; /* the block's other parts read dy */
     return has_shared(layer) ? nn_mlp_backward_input(&layer->shared, &saved->shared, dx, dy)
                              : MIMO_OK;
 }
@@ -420,7 +471,7 @@ mimo_status nn_moe_backward_before(const nn_moe *layer, nn_moe_saved *saved, nn_
     MIMO_TRY(nn_router_backward_input(&layer->router, &saved->router, layer->d_routed,
                                       saved->d_choices));
     MIMO_TRY(runtime->ops->add(runtime, combined(layer, saved, dx), layer->d_routed,
-                               saved->own.count * layer->hidden));
+                               saved->kept.own.count * layer->hidden));
     return finish(layer, saved, dx);
 }
 

@@ -16,6 +16,7 @@
  *
  *                    forward                        backward
  *   before           choose experts                 of the choices; gather over tp; dx is whole
+ *   route_start      where the rows go: ids alone   nothing
  *   dispatch_start   rows and weights to experts    (combine) gradients of these rows back
  *   shared           the shared expert              the same
  *   experts          this rank's experts            the same
@@ -26,6 +27,11 @@
  * what it brings comes after mimo_op_wait. `shared` may run anywhere between `before` and `behind`.
  * What a move or another part reads or writes lies in the saved state, so moves of several
  * micro-batches can be in flight.
+ *
+ * A forward may be repeated before its backward (nn_stack.h). The route and the rows of this rank's
+ * tokens are then kept (nn_moe_kept) and no route is set again. The rows of experts are kept as
+ * well, or dispatch_start sends them once more. What combine_start and behind would make again
+ * nobody reads.
  *
  * All ranks of a group make the calls of a layer in the same order. A rank without rows calls as
  * well.
@@ -80,26 +86,39 @@ typedef struct nn_moe {
     nn_real *d_routed; /* workspace of backward_before [max_own, H]: of the router's input */
 } nn_moe;
 
+/** What the experts of a rank get. */
+typedef struct nn_moe_rows {
+    nn_real *x, *weights; /* [capacity, H], [capacity] */
+    int64_t *numbers;     /* [capacity], of a traced mixture alone */
+} nn_moe_rows;
+
+/** What a micro-batch keeps of a forward that is repeated in another saved state. */
+typedef struct nn_moe_kept {
+    mimo_route *route;   /* the dispatch's */
+    int32_t *ends;       /* the dispatch's, host memory: nn_experts.h */
+    int64_t rows, batch; /* of the caller's tile */
+    nn_row_range own;    /* of these, this rank's tokens */
+    nn_moe_rows sent;    /* zeroed: they are sent again */
+} nn_moe_kept;
+
 typedef struct nn_moe_saved {
     nn_router_saved router;
     nn_experts_saved experts;
     nn_mlp_saved shared;
-    mimo_route *route;         /* the dispatch's */
-    int32_t *ends;             /* the dispatch's, host memory: nn_experts.h */
-    const nn_real *x;          /* borrowed until backward_params */
-    int64_t rows, batch;       /* of the caller's tile */
-    nn_row_range own;          /* of these, this rank's tokens */
-    nn_real *expert_x, *d_out; /* [capacity, H]: rows of the experts, and the gradient of theirs */
-    nn_real *out;              /* [capacity, H]: what experts give; in backward dx of theirs */
-    nn_real *weights, *d_weights; /* [capacity]: of the experts' rows */
-    nn_real *d_choices;           /* [max_own, k]: the gradients of the weights, of all parts */
+    nn_moe_kept kept;
+    bool resumed;       /* `kept` is that of a forward which ran elsewhere */
+    const nn_real *x;   /* borrowed until backward_params */
+    nn_real *d_out;     /* [capacity, H]: the gradient of what experts give */
+    nn_real *out;       /* [capacity, H]: what experts give; in backward dx of theirs */
+    nn_real *d_weights; /* [capacity]: of the weights of the experts' rows */
+    nn_real *d_choices; /* [max_own, k]: the gradients of the weights, of all parts */
     /* What a combine writes where tp gathers it or a shared expert adds to it, [tp * max_own, H];
      * otherwise NULL, and it writes to y or dx. */
     nn_real *combined;
     /* A traced mixture alone. The caller numbers the rows of its tile before dispatch; the numbers
      * go to the experts beside the rows. y stays here, as the caller may overwrite its own. */
-    int64_t *numbers, *row_numbers; /* [max_rows], [capacity] */
-    nn_real *y;                     /* [max_rows, H] */
+    int64_t *numbers; /* [max_rows] */
+    nn_real *y;       /* [max_rows, H] */
 } nn_moe_saved;
 
 /** Most rows of a rank's own, of max_rows of all tp ranks together: max_tokens of the dispatch. */
@@ -115,6 +134,16 @@ void nn_moe_release(nn_moe *layer);
  *  mimo_route_create. */
 mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
 
+/** The same in two: what a micro-batch keeps, with the rows of experts if `rows`; and a state in
+ *  which forward runs, once or again, for a micro-batch that keeps this. */
+mimo_status nn_moe_kept_place(nn_moe_kept *kept, const nn_moe *layer, nn_room *room, bool rows);
+mimo_status nn_moe_again_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room, bool rows);
+
+/** Take up what a micro-batch keeps, before any part of a forward or of a backward; and store it
+ *  behind a forward. Local. */
+void nn_moe_resume(nn_moe_saved *saved, const nn_moe_kept *kept);
+void nn_moe_keep(nn_moe_kept *kept, const nn_moe_saved *saved);
+
 /** What a forward reads, borrowed until backward_params. */
 typedef struct nn_moe_input {
     const nn_real *x; /* [rows, H], of `batch` samples "sbh" */
@@ -129,6 +158,7 @@ typedef struct nn_moe_input {
 mimo_status nn_moe_forward(const nn_moe *layer, nn_moe_saved *saved, nn_real *y,
                            const nn_moe_input *input);
 mimo_status nn_moe_before(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input);
+mimo_status nn_moe_route_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved);
 mimo_status nn_moe_dispatch_start(mimo_op **out, const nn_moe *layer, nn_moe_saved *saved);
 mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y);
 mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved);

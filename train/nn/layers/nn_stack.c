@@ -53,6 +53,19 @@ static void release_states(void **states, int64_t count)
     mimo_release(states);
 }
 
+/* Whether the rows of experts stay where they are. */
+static bool keeps(const nn_stack *stack)
+{
+    return stack->recompute == NN_RECOMPUTE_KEEP_ROWS;
+}
+
+static mimo_status place_state(const nn_stack *stack, void *state, int64_t i, nn_room *room)
+{
+    const nn_block_kind *kind = stack->kinds[i];
+    return kind->keeping ? kind->keeping->again_place(state, stack->layers[i], room, keeps(stack))
+                         : kind->saved_place(state, stack->layers[i], room);
+}
+
 /* One state is in use at a time, so all begin at the same place. */
 static mimo_status place_again(nn_stack *stack, nn_stack_again *again)
 {
@@ -61,7 +74,7 @@ static mimo_status place_again(nn_stack *stack, nn_stack_again *again)
     int64_t begin = room->used, end = begin;
     for (int64_t i = 0; i < stack->count; i++) {
         room->used = begin;
-        MIMO_TRY(stack->kinds[i]->saved_place(again->states[i], stack->layers[i], room));
+        MIMO_TRY(place_state(stack, again->states[i], i, room));
         end = room->used > end ? room->used : end;
     }
     room->used = end;
@@ -90,7 +103,7 @@ static mimo_status reserve_again(nn_stack *made, const nn_params *params, int64_
 mimo_status nn_stack_init(nn_stack *stack, nn_params *params, mimo_comm *tp,
                           const nn_stack_desc *desc)
 {
-    nn_stack made = {0};
+    nn_stack made = {.recompute = desc->recompute};
     mimo_status status = add_blocks(&made, params, tp, desc);
     if (status == MIMO_OK && desc->recompute)
         status = reserve_again(&made, params, desc->in_flight > 1 ? desc->in_flight : 1);
@@ -117,12 +130,24 @@ void nn_stack_release(nn_stack *stack)
     memset(stack, 0, sizeof *stack);
 }
 
+static mimo_status reserve_kept(nn_stack_saved *made, const nn_stack *stack)
+{
+    MIMO_TRY(mimo_reserve(&made->kept, stack->count, sizeof *made->kept));
+    for (made->keeping = 0; made->keeping < stack->count; made->keeping++) {
+        const nn_block_keeping *keeping = stack->kinds[made->keeping]->keeping;
+        if (keeping)
+            MIMO_TRY(mimo_reserve(&made->kept[made->keeping], 1, keeping->size));
+    }
+    return MIMO_OK;
+}
+
 mimo_status nn_stack_saved_init(nn_stack_saved *saved, const nn_stack *stack)
 {
     nn_stack_saved made = {0};
     mimo_status status = mimo_reserve(&made.x, stack->count + 1, sizeof *made.x);
-    if (status == MIMO_OK && !stack->again)
-        status = reserve_states(&made.blocks, &made.count, stack);
+    if (status == MIMO_OK)
+        status = stack->again ? reserve_kept(&made, stack)
+                              : reserve_states(&made.blocks, &made.count, stack);
     if (status != MIMO_OK) {
         nn_stack_saved_release(&made);
         return status;
@@ -138,25 +163,41 @@ mimo_status nn_stack_saved_place(nn_stack_saved *saved, const nn_stack *stack, n
         MIMO_TRY(nn_room_take(room, &saved->x[i], stack->elements, sizeof *saved->x[i]));
     for (int64_t i = 0; i < saved->count; i++)
         MIMO_TRY(stack->kinds[i]->saved_place(saved->blocks[i], stack->layers[i], room));
+    for (int64_t i = 0; i < saved->keeping; i++)
+        if (saved->kept[i])
+            MIMO_TRY(stack->kinds[i]->keeping->place(saved->kept[i], stack->layers[i], room,
+                                                     keeps(stack)));
     return MIMO_OK;
 }
 
 void nn_stack_saved_release(nn_stack_saved *saved)
 {
     release_states(saved->blocks, saved->count);
+    release_states(saved->kept, saved->keeping);
     mimo_release(saved->x);
     memset(saved, 0, sizeof *saved);
 }
 
 /* -------------------------------------------- parts ------------------------------------------ */
 
-static unsigned parts_of(const nn_stack *stack, int64_t block)
+static unsigned parts_of(const nn_stack *stack, nn_pass pass, int64_t block)
 {
-    unsigned parts = 0;
-    for (int p = 0; p < NN_PARTS; p++)
-        if (stack->kinds[block]->parts[p])
-            parts |= 1u << p;
-    return parts;
+    return nn_block_parts(stack->kinds[block], pass, stack->recompute);
+}
+
+/* Those of a pass that have not begun. */
+static unsigned left_of(const nn_stack *stack, const nn_stack_saved *saved, nn_pass pass)
+{
+    return parts_of(stack, pass, saved->block) & ~saved->done[pass];
+}
+
+/* Whether the walk through a block has this pass. Gradients of parameters are anybody's who has the
+ * block's state. */
+static bool walks(const nn_stack *stack, const nn_stack_saved *saved, nn_pass pass)
+{
+    if (!saved->backward)
+        return pass == NN_PASS_FORWARD;
+    return pass == NN_PASS_INPUT || (stack->again && pass != NN_PASS_FORWARD);
 }
 
 static void give_back(nn_stack_saved *saved)
@@ -172,9 +213,18 @@ void nn_stack_abandon(nn_stack_saved *saved)
     saved->sequence = NULL;
 }
 
+/* What the block in which the micro-batch stands keeps; NULL: nothing. */
+static const nn_block_keeping *keeping_of(const nn_stack *stack, const nn_stack_saved *saved)
+{
+    return stack->again ? stack->kinds[saved->block]->keeping : NULL;
+}
+
 /* Room for the block whose parts begin, or go on. */
 static mimo_status take_again(const nn_stack *stack, nn_stack_saved *saved)
 {
+    const nn_block_keeping *keeping = keeping_of(stack, saved);
+    if (saved->again)
+        return MIMO_OK;
     for (int64_t i = 0; i < stack->in_flight && !saved->again; i++)
         if (!stack->again[i].user)
             saved->again = &stack->again[i];
@@ -183,34 +233,40 @@ static mimo_status take_again(const nn_stack *stack, nn_stack_saved *saved)
                " micro-batches, and all are taken",
                stack->in_flight);
     saved->again->user = saved;
+    if (keeping)
+        keeping->resume(saved->again->states[saved->block], saved->kept[saved->block]);
     return MIMO_OK;
 }
 
 /* The last block of forward is the first one of backward. */
-static void turn_back(const nn_stack *stack, nn_stack_saved *saved)
+static void leave_block(const nn_stack *stack, nn_stack_saved *saved)
 {
-    saved->pass = stack->again ? NN_PASS_AGAIN : NN_PASS_INPUT;
-    saved->block = stack->count - 1;
+    const nn_block_keeping *keeping = keeping_of(stack, saved);
+    if (keeping && saved->again && !saved->backward)
+        keeping->keep(saved->kept[saved->block], saved->again->states[saved->block]);
+    give_back(saved);
+    memset(saved->done, 0, sizeof saved->done);
+    if (!saved->backward && ++saved->block < stack->count)
+        return;
+    if (saved->backward && saved->block == 0)
+        saved->sequence = NULL;
+    saved->backward = true;
+    saved->block--;
 }
 
-/* A pass through a block is over. */
+static bool is_over(const nn_stack *stack, const nn_stack_saved *saved)
+{
+    for (int pass = 0; pass < NN_PASSES; pass++)
+        if (walks(stack, saved, (nn_pass)pass) && left_of(stack, saved, (nn_pass)pass))
+            return false;
+    return true;
+}
+
+/* Behind blocks in which nothing is left to do. */
 static void go_on(const nn_stack *stack, nn_stack_saved *saved)
 {
-    saved->done = 0;
-    if (saved->pass == NN_PASS_FORWARD) {
-        give_back(saved);
-        if (++saved->block == stack->count)
-            turn_back(stack, saved);
-        return;
-    }
-    if (stack->again && saved->pass != NN_PASS_PARAMS) {
-        saved->pass = saved->pass == NN_PASS_AGAIN ? NN_PASS_INPUT : NN_PASS_PARAMS;
-        return;
-    }
-    give_back(saved);
-    saved->pass = stack->again ? NN_PASS_AGAIN : NN_PASS_INPUT;
-    if (saved->block-- == 0)
-        saved->sequence = NULL;
+    while (saved->sequence && saved->block >= 0 && is_over(stack, saved))
+        leave_block(stack, saved);
 }
 
 mimo_status nn_stack_begin(const nn_stack *stack, nn_stack_saved *saved,
@@ -219,11 +275,10 @@ mimo_status nn_stack_begin(const nn_stack *stack, nn_stack_saved *saved,
     nn_stack_abandon(saved);
     MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "stack: NULL sequence");
     saved->sequence = sequence;
-    saved->pass = NN_PASS_FORWARD;
-    saved->block = 0;
-    saved->done = 0;
-    if (stack->count == 0)
-        turn_back(stack, saved);
+    saved->backward = stack->count == 0;
+    saved->block = stack->count == 0 ? -1 : 0;
+    memset(saved->done, 0, sizeof saved->done);
+    go_on(stack, saved);
     return MIMO_OK;
 }
 
@@ -231,14 +286,14 @@ bool nn_stack_next(nn_stack_node *out, const nn_stack *stack, const nn_stack_sav
 {
     if (!saved->sequence || saved->block < 0)
         return false;
-    unsigned left = parts_of(stack, saved->block) & ~saved->done;
-    for (int i = 0; i < NN_PARTS; i++) {
-        nn_block_part part = nn_part_in_order(saved->pass, i);
-        if (!(left & 1u << part))
-            continue;
-        *out = (nn_stack_node){saved->pass, saved->block, part};
-        return true;
-    }
+    for (int pass = 0; pass < NN_PASSES; pass++)
+        for (int i = 0; walks(stack, saved, (nn_pass)pass) && i < NN_PARTS; i++) {
+            nn_block_part part = nn_part_in_order((nn_pass)pass, i);
+            if (!(left_of(stack, saved, (nn_pass)pass) & 1u << part))
+                continue;
+            *out = (nn_stack_node){(nn_pass)pass, saved->block, part};
+            return true;
+        }
     return false;
 }
 
@@ -253,25 +308,43 @@ static const char *name_of(nn_pass pass)
     return names[pass];
 }
 
-/* Whether it is this part's turn. */
+static mimo_status check_block(const nn_stack *stack, const nn_stack_saved *saved, nn_stack_node at)
+{
+    nn_stack_node next;
+    MIMO_CHECK(saved->sequence && nn_stack_next(&next, stack, saved), MIMO_ERR_STATE, "stack: %s",
+               at.pass == NN_PASS_FORWARD ? "forward of no sequence" : "backward before forward");
+    MIMO_CHECK(walks(stack, saved, at.pass) && at.block == saved->block, MIMO_ERR_STATE,
+               "stack: %s of block %" PRId64 ", where it is the turn of %s of block %" PRId64,
+               name_of(at.pass), at.block, name_of(next.pass), saved->block);
+    return MIMO_OK;
+}
+
+/* The half before this one: backward of a part reads what its forward saves, and its parameters'
+ * half what the input's half does. */
+static mimo_status check_half(const nn_stack *stack, const nn_stack_saved *saved, nn_stack_node at)
+{
+    nn_pass before = at.pass == NN_PASS_PARAMS ? NN_PASS_INPUT : NN_PASS_AGAIN;
+    bool missing =
+        !nn_pass_is_forward(at.pass) && (left_of(stack, saved, before) & 1u << at.part) != 0;
+    MIMO_CHECK(!missing, MIMO_ERR_STATE,
+               "stack: %s of block %" PRId64 ": part %s needs %s of the part, which has not begun",
+               name_of(at.pass), at.block, nn_part_name(at.part), name_of(before));
+    return MIMO_OK;
+}
+
+/* Whether it is this part's turn in its block. */
 static mimo_status check_turn(const nn_stack *stack, const nn_stack_saved *saved, nn_stack_node at)
 {
-    MIMO_CHECK(saved->sequence, MIMO_ERR_STATE, "stack: %s",
-               at.pass == NN_PASS_FORWARD ? "forward of no sequence" : "backward before forward");
-    MIMO_CHECK(at.pass == saved->pass && at.block == saved->block, MIMO_ERR_STATE,
-               "stack: %s of block %" PRId64 ", where it is the turn of %s of block %" PRId64,
-               name_of(at.pass), at.block, name_of(saved->pass), saved->block);
-    unsigned parts = parts_of(stack, at.block);
-    unsigned missing = nn_part_needs(at.pass, at.part) & parts & ~saved->done;
+    unsigned missing = nn_part_needs(at.pass, at.part) & left_of(stack, saved, at.pass);
     for (int p = 0; p < NN_PARTS; p++)
         MIMO_CHECK(!(missing & 1u << p), MIMO_ERR_STATE,
                    "stack: %s of block %" PRId64 ": part %s needs part %s, which has not begun",
                    name_of(at.pass), at.block, nn_part_name(at.part),
                    nn_part_name((nn_block_part)p));
-    MIMO_CHECK(!(saved->done & 1u << at.part), MIMO_ERR_STATE,
+    MIMO_CHECK(!(saved->done[at.pass] & 1u << at.part), MIMO_ERR_STATE,
                "stack: %s of block %" PRId64 ": part %s a second time", name_of(at.pass), at.block,
                nn_part_name(at.part));
-    return MIMO_OK;
+    return check_half(stack, saved, at);
 }
 
 /* In backward x[i] becomes its gradient, so the output of a repeated forward goes elsewhere. */
@@ -290,6 +363,9 @@ static mimo_status run(mimo_op **move, const nn_stack *stack, nn_stack_saved *sa
                        nn_stack_node at)
 {
     void **states = stack->again ? saved->again->states : saved->blocks;
+    bool experts_again = at.pass == NN_PASS_AGAIN && at.part == NN_PART_EXPERTS;
+    if (MIMO_MUTATED("experts-not-again") && experts_again)
+        return MIMO_OK;
     nn_block_call call = call_of(saved, at);
     MIMO_TRY(nn_block_run(stack->kinds[at.block], at.part, stack->layers[at.block],
                           states[at.block], &call));
@@ -301,12 +377,14 @@ mimo_status nn_stack_run(mimo_op **move, const nn_stack *stack, nn_stack_saved *
                          nn_stack_node at)
 {
     *move = NULL;
-    MIMO_CHECK(at.block >= 0 && at.block < stack->count && (unsigned)at.part < NN_PARTS,
+    MIMO_CHECK(at.block >= 0 && at.block < stack->count && (unsigned)at.part < NN_PARTS &&
+                   (unsigned)at.pass < NN_PASSES,
                MIMO_ERR_ARGUMENT, "stack: part %d of block %" PRId64 " of %" PRId64, (int)at.part,
                at.block, stack->count);
     if (at.pass == NN_PASS_PARAMS && !stack->again)
         return run(move, stack, saved, at);
-    if (!stack->kinds[at.block]->parts[at.part])
+    MIMO_TRY(check_block(stack, saved, at));
+    if (!(parts_of(stack, at.pass, at.block) & 1u << at.part))
         return MIMO_OK;
     MIMO_TRY(check_turn(stack, saved, at));
     if (stack->again)
@@ -316,9 +394,8 @@ mimo_status nn_stack_run(mimo_op **move, const nn_stack *stack, nn_stack_saved *
         nn_stack_abandon(saved);
         return status;
     }
-    saved->done |= 1u << at.part;
-    if (saved->done == parts_of(stack, at.block))
-        go_on(stack, saved);
+    saved->done[at.pass] |= 1u << at.part;
+    go_on(stack, saved);
     return MIMO_OK;
 }
 
@@ -334,20 +411,47 @@ static mimo_status run_to_its_end(const nn_stack *stack, nn_stack_saved *saved, 
     return status;
 }
 
+mimo_status nn_stack_forward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t end)
+{
+    nn_stack_node at;
+    while (nn_stack_next(&at, stack, saved) && at.pass == NN_PASS_FORWARD && at.block < end)
+        MIMO_TRY(run_to_its_end(stack, saved, at));
+    return MIMO_OK;
+}
+
 mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
                              const nn_sequence *sequence)
 {
-    nn_stack_node at;
     MIMO_TRY(nn_stack_begin(stack, saved, sequence));
-    while (nn_stack_next(&at, stack, saved) && at.pass == NN_PASS_FORWARD)
+    return nn_stack_forward_blocks(stack, saved, stack->count);
+}
+
+/* With recompute the walk has had them. */
+static mimo_status run_params(const nn_stack *stack, nn_stack_saved *saved, int64_t block)
+{
+    for (int p = NN_PARTS; !stack->again && p-- > 0;)
+        MIMO_TRY(
+            run_to_its_end(stack, saved, (nn_stack_node){NN_PASS_PARAMS, block, (nn_block_part)p}));
+    return MIMO_OK;
+}
+
+mimo_status nn_stack_backward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t first)
+{
+    nn_stack_node at;
+    MIMO_CHECK(!saved->sequence || saved->backward, MIMO_ERR_STATE,
+               "stack: backward before forward");
+    int64_t end = saved->sequence ? saved->block + 1 : 0;
+    while (nn_stack_next(&at, stack, saved) && at.block >= first)
         MIMO_TRY(run_to_its_end(stack, saved, at));
+    for (int64_t i = end; i-- > first;)
+        MIMO_TRY(run_params(stack, saved, i));
     return MIMO_OK;
 }
 
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved)
 {
     nn_stack_node at;
-    MIMO_CHECK(saved->sequence && saved->pass != NN_PASS_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->sequence && saved->backward, MIMO_ERR_STATE,
                "stack: backward before forward");
     while (nn_stack_next(&at, stack, saved))
         MIMO_TRY(run_to_its_end(stack, saved, at));
@@ -359,9 +463,7 @@ mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *save
 {
     int64_t first = MIMO_MUTATED("dw-of-layer0-dropped") ? 1 : 0;
     for (int64_t i = saved->count; i-- > first;)
-        for (int p = NN_PARTS; p-- > 0;)
-            MIMO_TRY(
-                run_to_its_end(stack, saved, (nn_stack_node){NN_PASS_PARAMS, i, (nn_block_part)p}));
+        MIMO_TRY(run_params(stack, saved, i));
     return MIMO_OK;
 }
 

@@ -3,10 +3,11 @@
  * activations x[0], ..., x[count] of the saved state: block i reads x[i] and writes x[i + 1]. In
  * backward the gradient of x[i] takes the place of x[i].
  *
- * With `recompute` a saved state has these activations alone. The blocks' states lie in the stack,
- * all in one place. Backward of a block begins with its forward from x[i] once more, and ends with
- * its parameters' half, as the next block needs the place. Bits stay. A stack has one such place
- * for each micro-batch whose parts may be in flight at once.
+ * With `recompute` a saved state has these activations, and what mixtures keep of their exchanges
+ * (nn_block_keeping). The blocks' states lie in the stack, all in one place. Backward of a block
+ * has its forward from x[i] once more and both halves of backward, before the next block needs the
+ * place. Bits stay. A stack has one such place for each micro-batch whose parts may be in
+ * flight at once.
  *
  * Parts of several micro-batches may run in turn (nn_block_kind.h). The walk of one is
  *
@@ -26,7 +27,7 @@ typedef struct nn_stack_desc {
     int64_t first, count;              /* blocks first, ..., first + count - 1; count may be 0 */
     const nn_block_kind *const *kinds; /* [count]; NULL: all are nn_block_dense */
     nn_block_desc block;               /* of each; its name is not read */
-    bool recompute;
+    nn_recompute recompute;
     int64_t in_flight; /* recompute: micro-batches with parts of a block in flight, forward or
                           backward, at once; 0 counts as 1 */
 } nn_stack_desc;
@@ -41,7 +42,8 @@ typedef struct nn_stack_again {
 typedef struct nn_stack {
     int64_t count, elements; /* elements: of an activation */
     const nn_block_kind **kinds;
-    void **layers;         /* [count] */
+    void **layers; /* [count] */
+    nn_recompute recompute;
     int64_t in_flight;     /* recompute: of `again`; otherwise 0 */
     nn_stack_again *again; /* [in_flight] */
     nn_room room;          /* recompute: for each of these the largest state, and `output` */
@@ -50,11 +52,13 @@ typedef struct nn_stack {
 typedef struct nn_stack_saved {
     int64_t count;               /* of `blocks` */
     void **blocks;               /* [count] the blocks' states; recompute: NULL */
+    int64_t keeping;             /* of `kept` */
+    void **kept;                 /* recompute: [keeping] what blocks keep; otherwise NULL */
     const nn_sequence *sequence; /* borrowed until backward_input is over; NULL: no forward */
-    nn_real **x;           /* [count + 1] activations [rows, H]; in backward their gradients */
-    nn_pass pass;          /* where the micro-batch stands: this and the next two */
-    int64_t block;         /* of which parts run */
-    unsigned done;         /* these of its parts have begun, as bits */
+    nn_real **x;              /* [count + 1] activations [rows, H]; in backward their gradients */
+    bool backward;            /* where the micro-batch stands: this and the next two */
+    int64_t block;            /* of which parts run */
+    unsigned done[NN_PASSES]; /* these of its parts have begun, as bits */
     nn_stack_again *again; /* recompute: the stack's, while parts of a block run; otherwise NULL */
 } nn_stack_saved;
 
@@ -86,6 +90,12 @@ mimo_status nn_stack_forward(const nn_stack *stack, nn_stack_saved *saved,
 mimo_status nn_stack_backward_input(const nn_stack *stack, nn_stack_saved *saved);
 mimo_status nn_stack_backward_params(const nn_stack *stack, nn_stack_saved *saved);
 
+/** The same in several calls, of whole blocks: of a forward that nn_stack_begin has begun, those
+ *  that are left before block `end`; of a backward those from block `first` on, the last one first,
+ *  each with both halves. */
+mimo_status nn_stack_forward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t end);
+mimo_status nn_stack_backward_blocks(const nn_stack *stack, nn_stack_saved *saved, int64_t first);
+
 /** Begin a forward by parts. What the saved state had begun is forgotten. Local. */
 mimo_status nn_stack_begin(const nn_stack *stack, nn_stack_saved *saved,
                            const nn_sequence *sequence);
@@ -98,9 +108,11 @@ bool nn_stack_next(nn_stack_node *out, const nn_stack *stack, const nn_stack_sav
 /** Run a part. *move is what it leaves in flight; NULL: nothing. The caller owns it, and calls
  *  mimo_op_wait(move) before it runs a part that needs this one (nn_part_needs).
  *
- *  Blocks follow each other. The parts of one may run in any order that nn_part_needs allows. A
- *  part of the parameters' half may run at any time after the same part of the input's half; with
- *  recompute it stands where nn_stack_next says. A part that the kind does not have does nothing.
+ *  Blocks follow each other. The parts of one may run in any order that nn_part_needs allows. The
+ *  input's half of a part comes behind its forward again, where it has one; so the halves of
+ *  different parts may take turns. A part of the parameters' half may run at any time after the
+ *  same part of the input's half; with recompute, before the first part of the next block. A part
+ *  that has nothing to do in a pass (nn_block_parts) does nothing.
  *  Collective as the part is: all ranks run the parts of all micro-batches in one order.
  *
  *  Errors: MIMO_ERR_STATE (not this part's turn; with recompute, more micro-batches than
