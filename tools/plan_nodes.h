@@ -34,9 +34,6 @@ typedef struct plan_nodes {
     int64_t count, best; /* best: the place of the one that takes the least time */
 } plan_nodes;
 
-/* "pre=3,mlp.dw=4": a part's cost in all passes, or in one. */
-mimo_status plan_read_node_costs(mimo_node_costs *costs, const char *text);
-
 /* "16=5,32=3", "16,32". */
 mimo_status plan_read_exchanges(plan_nodes_request *request, const char *text);
 

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "plan_schedule.h"
+#include "schedule/node_costs.h"
 #include "schedule/step_costs.h"
 
 /* ---------------------------------------- arguments ----------------------------------------- */
@@ -22,7 +23,8 @@ static mimo_status read_node_costs(void *into, const option_row *row, const char
     plan_schedule_request *request = into;
     (void)row;
     request->nodes.costs_given = true;
-    return plan_read_node_costs(&request->nodes.costs, text);
+    mimo_status status = mimo_node_costs_parse(&request->nodes.costs, text);
+    return status == MIMO_OK ? MIMO_OK : mimo_fail_prefix(status, "--");
 }
 
 static mimo_status read_exchanges(void *into, const option_row *row, const char *text)

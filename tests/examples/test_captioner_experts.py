@@ -18,6 +18,7 @@ ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
 SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "2,4", "--seq", "80", "--lr", "0.01",
          "--global-batch", "13", "--seed", "7", "--experts", "8,2"]
+NODE_COST = "pre=30000,mlp=40000,dispatch=90000,combine=90000,encoder=50000,encoder.bwd=80000"
 SAME_BITS = ["--same-bits=8,4", "--steps", "6"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
 # A topology, its grid of experts, and further flags.
@@ -94,6 +95,7 @@ REFUSED = [
     (1, ["--llm-pattern", "[*-]*-[*-]"],
      "--experts: blocks 1, 3, ... are mixtures, and block 1 of --llm-pattern is no [*-]"),
     (1, ["--expert-grid", "ep=2"], "--expert-grid ep=2: 2 ranks share experts, and the LLM's 1 leave a rest"),
+    (1, ["--micro-batches", "3", "--node-cost", "mlp=4"], "--node-cost needs --overlap"),
     (1, ["--micro-batches", "3", "--encoder-pieces", "2"], "--encoder-pieces needs --overlap"),
     (1, ["--micro-batches", "3", "--overlap", "--encoder-pieces", "3"], "an encoder of 2 layers has no 3 pieces"),
     (1, ["--expert-grid", "tp=1"], "--expert-grid tp=1 names tp: it has etp and ep"),
@@ -161,9 +163,11 @@ class Experts(Checks):
                         f"{words(case)} says {loads_of(other)}, and one rank {loads_of(one)}")
 
     def drawn_by_nodes(self, case):
-        """Two lanes a stage as planned and as run, each node of each stage once, and what nodes cost."""
+        """Two lanes a stage as planned and as run, each node of each stage once, and what nodes cost. The plan is
+        made of the costs that were given, and the checkpoint does not depend on them: after one_checkpoint."""
         folder = self.path("drawn")
-        printed = self.launch(case, *SAME_BITS, "--out", folder)
+        printed = self.launch(case, *SAME_BITS, "--out", folder, "--save", self.path("other"), "--node-cost", NODE_COST)
+        self.expect(self.same_file("one", "other"), f"{words(case)} --node-cost {NODE_COST}: another checkpoint")
         with open(os.path.join(folder, "schedule_run.json"), encoding="utf-8") as f:
             events = [event for event in json.load(f)["traceEvents"] if event["ph"] == "X"]
         names = [(event["pid"], event["name"], event["args"]["micro_batch"], event["ts"]) for event in events]
@@ -174,12 +178,14 @@ class Experts(Checks):
             self.expect({"f.pre_process", "b.post_process.bwd"} <= {event["name"] for event in own} and
                         all(event["ts"] + event["dur"] > 0 for event in own), f"{words(case)}: stage {stage}: {own}")
             self.expect(moves, f"{words(case)}: stage {stage} moves nothing")
-        for name, said in (("schedule.svg", "time "), ("schedule_run.svg", "ran in ")):
+        for name, said in (("schedule.svg", r"time \d{6,},"), ("schedule_run.svg", r"ran in \d")):
             with open(os.path.join(folder, name), encoding="utf-8") as f:
                 text = f.read()
             for lane in ("compute", "exchanges"):
-                self.expect(f"pp 2, 2 micro-batches: {said}" in text and f"stage 1 {lane}<" in text, f"{name}: {text}")
-        self.expect(re.search(r"^node-cost pre\.fwd=\d+,.*,mlp\.dw=\d+,", printed, re.M), f"no costs in {printed}")
+                self.expect(re.search(f"pp 2, 2 micro-batches: {said}", text) and f"stage 1 {lane}<" in text, f"{name}: {text}")
+        costs = re.search(r"^node-cost (pre\.fwd=\d+,.*,mlp\.dw=\d+,.*)$", printed, re.M)
+        self.expect(costs and self.captioner.launch(1, "--node-cost", costs[1], "--help").returncode == 0,
+                    f"no costs that a run takes in {printed}")
 
     def goes_on_elsewhere(self, first, *flags):
         """Half of the steps, on another grid of experts than the second half; after one_checkpoint."""

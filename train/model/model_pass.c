@@ -281,6 +281,7 @@ static mimo_status reserve_all(model_pass *out)
                                  .stages = model->topology->stages,
                                  .schedule = out->schedule,
                                  .pieces = out->model->desc.schedule.pieces,
+                                 .costs = out->model->desc.schedule.node_costs,
                                  .work = {out, text, take_rows, NULL, give_rows, encode_piece}};
     TRY(check_pieces(out));
     return pair_pass_create(&out->pair, &pair);

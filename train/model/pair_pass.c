@@ -14,6 +14,7 @@ static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo
     const layer_layout *layout = desc->layout;
     mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
     nodes.encoder_pieces = desc->pieces;
+    nodes.costs = desc->costs;
     for (int64_t i = 0; i < layout->pattern->items; i++)
         layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures),
                                      desc->language->blocks[0].recompute);

@@ -30,6 +30,7 @@ typedef struct pair_pass_desc {
     int stage, stages;             /* of this rank, and all */
     const mimo_schedule *schedule; /* not kept */
     int64_t pieces;                /* of the encoder's steps; 0: they are whole */
+    const mimo_node_costs *costs;  /* of nodes, not kept; NULL: those of the library */
     pair_pass_work work;
 } pair_pass_desc;
 

@@ -15,7 +15,8 @@ typedef struct schedule_choice {
     bool overlap;            /* a forward beside the backward of another micro-batch, as one step */
     int64_t pieces;          /* overlap: of the encoder's steps; 0: they are whole */
     int64_t alive;           /* L; 0: the least that the list allows, with stages one more */
-    const mimo_step_costs *costs; /* borrowed; NULL: those of the library */
+    const mimo_step_costs *costs;      /* borrowed; NULL: those of the library */
+    const mimo_node_costs *node_costs; /* overlap: likewise */
 } schedule_choice;
 
 /** What a schedule is made for. */

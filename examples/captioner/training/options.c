@@ -9,6 +9,7 @@
 #include "captioner/captions/augment.h"
 #include "train/support/train_support.h"
 #include "train/nn/ops/nn_order.h"
+#include "schedule/node_costs.h"
 #include "schedule/step_costs.h"
 
 enum {
@@ -38,6 +39,7 @@ static const struct options defaults = {
     .schedule = {OPTION_1F1B, 1},
     .encoder_alive = -1,
     .costs = MIMO_STEP_COSTS_INIT,
+    .node_costs = MIMO_NODE_COSTS_INIT,
     .seed = 1,
     .lr = 2e-3,
     .decay = 0.01,
@@ -101,6 +103,15 @@ static mimo_status read_cost(void *into, const option_row *row, const char *text
     o->costs = defaults.costs;
     TRY(option_read(o, row, text));
     mimo_status status = mimo_step_costs_parse(&o->costs, text);
+    return status == MIMO_OK ? MIMO_OK : fail_prefix(status, "--");
+}
+
+static mimo_status read_node_cost(void *into, const option_row *row, const char *text)
+{
+    struct options *o = into;
+    o->node_costs = defaults.node_costs;
+    TRY(option_read(o, row, text));
+    mimo_status status = mimo_node_costs_parse(&o->node_costs, text);
     return status == MIMO_OK ? MIMO_OK : fail_prefix(status, "--");
 }
 
@@ -186,6 +197,12 @@ static const option_row rows[] = {
                 "What steps take, for the lists of a pipeline, in whole numbers of any unit, as "
                 "f=412,b=830,e=90,eb=170,head=40. A pipelined run prints its own at its end",
                 .read = read_cost),
+    OPTION_TEXT(
+        "node-cost", "LIST", node_cost,
+        "With --overlap: what nodes take, as pre=300,mlp.bwd=700,combine=250. Pieces of the "
+        "encoder are put where it says that exchanges leave a stage idle. Such a run prints "
+        "its own at its end. The same bits",
+        .read = read_node_cost),
     OPTION_SEED("seed", "K", seed, "Start of all random numbers (default 1)"),
     OPTION_NUMBER("lr", "X", lr, 0, 1, "Learning rate at its peak (default 0.002)", .above = true),
     OPTION_NUMBER("weight-decay", "X", decay, 0, MOST_DECAY,
@@ -394,6 +411,8 @@ static mimo_status check_together(const struct options *o)
           "--balance needs samples of several pictures: give --images with it");
     CHECK(o->encoder_pieces == 0 || o->overlap, MIMO_ERR_ARGUMENT,
           "--encoder-pieces needs --overlap, whose exchanges leave stages idle");
+    CHECK(!o->node_cost || o->overlap, MIMO_ERR_ARGUMENT,
+          "--node-cost needs --overlap, which walks nodes");
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,
           "--encoder-group %" PRId64 " is more than the micro-batches, --micro-batches %" PRId64,
           o->encoder_group, o->micro_batches);

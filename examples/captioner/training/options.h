@@ -57,14 +57,16 @@ struct options {
 
     int64_t steps;
     int64_t global_batch;
-    int64_t micro_batches;    /* at most global_batch */
-    option_schedule schedule; /* of the LLM's stages */
-    bool overlap;             /* a forward beside the backward of another micro-batch */
-    int64_t encoder_pieces;   /* of the encoder's steps, under overlap; 0: not given */
-    int64_t encoder_group;    /* micro-batches; 0: not given */
-    int64_t encoder_alive;    /* groups; 0: no limit; -1: not given */
-    const char *cost;         /* what steps take; NULL: not given */
-    mimo_step_costs costs;    /* the same, over the library's */
+    int64_t micro_batches;      /* at most global_batch */
+    option_schedule schedule;   /* of the LLM's stages */
+    bool overlap;               /* a forward beside the backward of another micro-batch */
+    int64_t encoder_pieces;     /* of the encoder's steps, under overlap; 0: not given */
+    int64_t encoder_group;      /* micro-batches; 0: not given */
+    int64_t encoder_alive;      /* groups; 0: no limit; -1: not given */
+    const char *cost;           /* what steps take; NULL: not given */
+    mimo_step_costs costs;      /* the same, over the library's */
+    const char *node_cost;      /* what nodes take, under overlap; NULL: not given */
+    mimo_node_costs node_costs; /* the same, over the library's */
     uint64_t seed;
     double lr;
     double decay;           /* of AdamW */

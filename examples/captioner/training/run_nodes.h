@@ -25,7 +25,8 @@ void run_nodes_release(run_nodes *nodes);
  *  run_drawing_write. */
 mimo_status run_nodes_draw(const run_nodes *nodes, const char *folder, FILE *stream);
 
-/** Print what each kind of node took on average, as mimo-plan schedule --node-cost takes it. */
+/** Print what each kind of node took on average, as --node-cost takes it, of a run as of
+ *  mimo-plan schedule. */
 void run_nodes_print_costs(FILE *stream, const run_nodes *nodes);
 
 #endif

@@ -64,7 +64,8 @@ static schedule_choice choose_schedule(const struct options *options, int64_t mi
                               .pieces = options->encoder_pieces,
                               .group = options->encoder_group,
                               .alive = options->encoder_alive,
-                              .costs = options->cost ? &options->costs : NULL};
+                              .costs = options->cost ? &options->costs : NULL,
+                              .node_costs = options->node_cost ? &options->node_costs : NULL};
     if (options->encoder_alive <= 0)
         choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
     if (options->schedule.word == OPTION_THREE_PHASES || choice.group > micro_batches)

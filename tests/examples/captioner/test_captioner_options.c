@@ -144,6 +144,18 @@ Test(options, costs)
     free(text);
 }
 
+Test(options, node_costs)
+{
+    struct options o;
+    char some[] = "--experts 4,2 --overlap --node-cost mlp=9 --node-cost mlp=4,mlp.dw=7,encoder2=1";
+    cr_assert_neq(parse(&o, some), MIMO_OK);
+    char right[] = "--experts 4,2 --overlap --node-cost pre=9 --node-cost mlp=4,mlp.dw=7";
+    cr_assert_eq(parse(&o, right), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_FORWARD] == 4);
+    cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_WEIGHTS] == 7);
+    cr_assert(o.node_costs.of[MIMO_NODE_PRE][MIMO_NODE_FORWARD] == 3); /* the last one counts */
+}
+
 static const struct {
     const char *line, *part;
 } refusals[] = {
@@ -208,6 +220,8 @@ static const struct {
     {"--llm-pattern=", "--llm-pattern needs a value"},
     {"--save s --keys hf", "--keys must be one of own|megatron, not \"hf\""},
     {"--cost=", "--cost needs a value"},
+    {"--node-cost mlq=3", "--node-cost has 'mlq=3', and takes the parts of nodes as mlp=4"},
+    {"--node-cost mlp=", "--node-cost mlp '' is not a whole number of at least 0"},
     {"--cost f=4,x=1", "--cost has 'x=1', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"},
     {"--cost f=4,", "--cost has '', and takes"},
     {"--cost f=4,b", "--cost has 'b', and takes"},
@@ -290,6 +304,7 @@ Test(options, help_explains_each_flag)
         "--llm-layers=N",
         "--llm-pattern=TEXT",
         "--cost=LIST",
+        "--node-cost=LIST",
         "--keys=own|megatron",
         "--experts=E,K",
         "--expert-grid=SPEC",
