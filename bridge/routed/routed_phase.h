@@ -10,6 +10,7 @@
 typedef struct mimo_push_rule {
     bool idle;          /* mimo_bridge_desc.destinations_idle */
     int ctas;           /* mimo_bridge_desc.ctas */
+    bool reserved;      /* these have been reserved */
     mimo_buffer *flags; /* the bridge's own flags; NULL: those of the buffer that rows go to */
 } mimo_push_rule;
 

@@ -58,9 +58,9 @@
  *   - all ranks reach each other's memory, k and etp are at most 14, and E at most 3000. A combine
  *     has rows of one dtype;
  *   - reads and reports use the stream of the last set or call, which has to live;
- *   - kernels wait for those of other ranks. Those that may run at the same time need a
- *     multiprocessor for each of their thread blocks: give `ctas` where other calls of the library
- *     or of NCCL run beside a dispatch, on another stream.
+ *   - kernels wait for those of other ranks, and all that may run at the same time have to fit the
+ *     device: give `ctas` where other calls of the library run beside a dispatch, on another stream
+ *     (docs/gpu.md, "Kernels that wait").
  *
  * Order. A call meets whatever the other ranks call on the communicator: a move of another
  * dispatch, mimo_route_set, a barrier. Where these differ, all of them get MIMO_ERR_MISMATCH, and
@@ -101,7 +101,10 @@ typedef struct mimo_dispatch_desc {
     bool narrow_sums;
     mimo_transport transport; /* AUTO, P2P or ZERO_COPY: straight into the rows of experts that lie
                                  in a mimo_buffer. Combine sends messages */
-    int ctas;                 /* for devices: in host memory it changes nothing; 0: MIMO_CTAS */
+    /* For devices: in host memory it changes nothing. Thread blocks of a move, which are reserved:
+     * calls may run beside others that wait for other ranks. 0: MIMO_CTAS, which reserves nothing;
+     * calls get what reservations leave at this time. */
+    int ctas;
     const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. NULL: its number
                          among the communicator's, from 1 */
     /* The next three are for devices, and decide how much memory a dispatch takes there. In host
@@ -126,11 +129,12 @@ MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);
  * destinations that rows are written straight into lie in its buffers. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (k > E, sizes < 0, a transport that is none of
- * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a
- * field that differs between ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED
- * (zero-copy where ranks share no memory; on a device also p2p, ranks out of reach, and numbers
- * above its limits), MIMO_ERR_OVERFLOW (a tile that max_tokens tokens of each rank and the
- * alignment can fill with 2^31 rows; 2^30 bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ * the three, more thread blocks than a device has beside those that are reserved), MIMO_ERR_GRID (E
+ * over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a field that differs between
+ * ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED (zero-copy where ranks share no
+ * memory; on a device also p2p, ranks out of reach, and numbers above its limits),
+ * MIMO_ERR_OVERFLOW (a tile that max_tokens tokens of each rank and the alignment can fill with
+ * 2^31 rows; 2^30 bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
  *
  * On a device it takes memory for all its calls, about
  *

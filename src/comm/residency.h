@@ -3,9 +3,9 @@
  * ledger, which knows neither kernels nor streams.
  *
  * A block may wait for a peer, and the peer for a block of another kernel here that does not run
- * yet. So all blocks of all such kernels that may be in flight together fit the device at once, each
- * with a multiprocessor of its own. Then every one runs, in whatever order they were started, and
- * those that peers wait for are among them.
+ * yet. So all blocks of all such kernels that may be in flight together fit the device at once,
+ * each with a multiprocessor of its own. Then every one runs, in whatever order they were started,
+ * and those that peers wait for are among them.
  *
  * A *lane* is a line of the ledger: kernels that follow one another.
  *
@@ -69,8 +69,9 @@ typedef struct mimo_residency_rank {
     bool apart;              /* it sees its own part of the device, so that nobody else has it */
 } mimo_residency_rank;
 
-/* The part of rank `self` of its device's budget. Ranks that see the whole device have equal parts of
- * what the others leave, of at least 1. A pure function of what all ranks know, so they agree. */
+/* The part of rank `self` of its device's budget. Ranks that see the whole device have equal parts
+ * of what the others leave, of at least 1. A pure function of what all ranks know, so they agree.
+ * */
 int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int self);
 
 /* Enter a lane. A lane that could not enter is out; the ledger is as it was. MIMO_ERR_ARGUMENT:

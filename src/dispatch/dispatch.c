@@ -47,6 +47,7 @@ mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
     if (status == MIMO_OK) {
         dispatch->desc = own.desc;
         dispatch->shape = own.shape;
+        dispatch->reserves = own.reserves;
         dispatch->executor = own.executor;
         status = mimo_comm_agree(comm, connect(dispatch, comm, own.checks));
     }

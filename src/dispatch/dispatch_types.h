@@ -11,6 +11,7 @@ struct mimo_dispatch {
     mimo_mover mover;
     mimo_dispatch_desc desc; /* its name is in the mover's title */
     mimo_route_shape shape;
+    bool reserves; /* desc.ctas was the caller's, not the environment's */
     const struct mimo_dispatch_executor *executor;
     /* The executor's, for rows that are written into buffers (buffer_state.h); NULL: none are. */
     mimo_buffer *flags;

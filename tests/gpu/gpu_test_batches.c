@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bridge_bed.h"
+#include "comm/nccl/nccl_residency.h"
 #include "core/float16.h"
 #include "gpu_calls.h"
 #include "guarded.h"
@@ -446,7 +448,7 @@ static void sleep_a_while(void *microseconds)
 MPI_TEST(batches, lanes_in_opposite_orders)
 {
     static const batch_case unshared = {1, 8, 4, 1, 400, false, false};
-    enum { TURNS = 50, CTAS = 20 };
+    enum { TURNS = 50, CTAS = 12 }; /* of 27 where MPS gives a rank a quarter of a device */
     static useconds_t late = 2000;
     cudaStream_t stream;
     batch lanes[2] = {open_lane(&unshared, CTAS), open_lane(&unshared, CTAS)};
@@ -470,6 +472,105 @@ MPI_TEST(batches, lanes_in_opposite_orders)
     close_batch(&lanes[1]);
     close_batch(&lanes[0]);
     EXPECT_CUDA(cudaStreamDestroy(stream));
+}
+
+/* Rows beside a zero-copy call of a bridge, in all thread blocks that may be in flight here. The
+ * tile of the rows lies in no buffer: calls into one buffer would follow one another. */
+typedef struct two_lanes {
+    batch rows;
+    bridge_bed bed;
+    test_tile from, to; /* of the bridge */
+    cudaStream_t stream;
+} two_lanes;
+
+static int block_budget(void)
+{
+    int device;
+    int64_t budget, multiprocessors;
+    MPI_EXPECT_OK(mimo_nccl_device(&device, mpi_test_comm()));
+    MPI_EXPECT_OK(mimo_nccl_block_budget(&budget, &multiprocessors, device));
+    return (int)budget;
+}
+
+static two_lanes open_two_lanes(int budget)
+{
+    static const batch_case unshared = {1, 8, 4, 1, 400, false, false};
+    const bed_case zero_copy = {.src = {.grid = "tp=1,dp=2"},
+                                .dst = {.grid = "tp=1,cp=2,dp=1"},
+                                .src_letters = "sbh",
+                                .dst_letters = "sbh",
+                                .executor = EXECUTOR_ZERO_COPY,
+                                .dtype = MIMO_BF16,
+                                .batch = 2,
+                                .seq = 256,
+                                .hidden = 1024,
+                                .buffer = true,
+                                .given = true,
+                                .ctas = budget - budget / 2};
+    two_lanes it = {.rows = open_lane(&unshared, budget / 2)};
+    bed_create(&it.bed, &zero_copy);
+    it.from = bed_tile_new(&it.bed, MIMO_SRC);
+    it.to = bed_target_new(&it.bed, MIMO_DST);
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&it.stream, cudaStreamNonBlocking));
+    it.rows.stream = it.stream;
+    return it;
+}
+
+static void close_two_lanes(two_lanes *it)
+{
+    test_tile_free(&it->to);
+    test_tile_free(&it->from);
+    bed_destroy(&it->bed);
+    close_batch(&it->rows);
+    EXPECT_CUDA(cudaStreamDestroy(it->stream));
+}
+
+/* Start both calls, in this order. */
+static void start_both(const two_lanes *it, bool rows_first)
+{
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK((i == 0) == rows_first ? move_rows(&it->rows)
+                                             : bed_call(&it->bed, false, &it->to, &it->from));
+}
+
+static void expect_too_many(int ctas)
+{
+    mimo_dispatch *none;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = mpi_test_size();
+    desc.max_tokens = N;
+    desc.hidden = H;
+    desc.ctas = ctas;
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&none, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("dispatch: 8 thread blocks beside");
+    MPI_EXPECT_SENTENCE("of 2 others with a limit and 0 of calls without one");
+}
+
+/* Each rank starts first what the other one starts last. At the budget all of it is resident; one
+ * lane more is refused. */
+MPI_TEST(batches, rows_beside_zero_copy)
+{
+    enum { TURNS = 10000, SEEDS = 20 };
+    test_needs_reach(mpi_test_size());
+    two_lanes it = open_two_lanes(block_budget());
+    expect_too_many(8);
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        uint64_t seed = 1 + turn / (TURNS / SEEDS);
+        if (turn % (TURNS / SEEDS) == 0) {
+            prepare(&it.rows, seed);
+            bed_fill(&it.bed, &it.from, false, seed);
+            MPI_EXPECT_OK(set(&it.rows));
+        }
+        start_both(&it, (mpi_test_rank() + (int)turn) % 2 == 0);
+        if ((turn + 1) % (TURNS / SEEDS) > 0)
+            continue;
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        test_pull(&it.rows.tiles[ROWS].room);
+        test_pull(&it.rows.tiles[WEIGHTS].room);
+        expect_tiles(&it.rows);
+        bed_check_target(&it.bed, &it.to, false, seed);
+    }
+    close_two_lanes(&it);
 }
 
 /* One rank moves by another route. No rank waits for ever, and all learn of it. */

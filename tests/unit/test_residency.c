@@ -1,5 +1,5 @@
-/* Which kernels that wait for peers may be in flight together: the ledger, compared with all sets of
- * kernels that can be, and with devices that run what it has let in. */
+/* Which kernels that wait for peers may be in flight together: the ledger, compared with all sets
+ * of kernels that can be, and with devices that run what it has let in. */
 #include <string.h>
 
 #include <criterion/criterion.h>
@@ -129,7 +129,8 @@ Test(residency, rest_is_what_reservations_leave, .timeout = 60)
         mimo_residency ledger = {NULL, 6 + random_below(&random, 200)};
         mimo_lane lanes[4] = {{0}};
         int64_t most = mimo_residency_whole(ledger.multiprocessors);
-        int64_t taken = 1 + random_below(&random, most - 1), wanted = 1 + random_below(&random, 300);
+        int64_t taken = 1 + random_below(&random, most - 1),
+                wanted = 1 + random_below(&random, 300);
         cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[0], taken), MIMO_OK);
         for (int r = 1; r <= 2; r++) {
             cr_assert_eq(mimo_residency_rest(&ledger, &lanes[r], wanted), MIMO_OK);
@@ -254,7 +255,8 @@ Test(residency, what_is_let_in_ends, .timeout = 60)
  * the refusal is not in vain. */
 Test(residency, more_would_hang, .timeout = 60)
 {
-    machine it = {.multiprocessors = 132, .blocks = {70, 70}, .lanes = 2, .order = {{0, 1}, {1, 0}}};
+    machine it = {
+        .multiprocessors = 132, .blocks = {70, 70}, .lanes = 2, .order = {{0, 1}, {1, 0}}};
     cr_assert_eq(run(&it), 2);
     mimo_residency ledger = empty;
     mimo_lane lanes[2] = {{0}};

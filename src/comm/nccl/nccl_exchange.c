@@ -15,6 +15,7 @@
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_packing.h"
 #include "comm/nccl/nccl_push_program.h"
+#include "comm/nccl/nccl_residency.h"
 #include "comm/nccl/nccl_staged.h"
 #include "comm/staged/staged_program.h"
 #include "core/checked.h"
@@ -47,6 +48,8 @@ struct mimo_exchange {
     mimo_buffer *fifos;       /* of what is staged; NULL: nothing is */
     mimo_push_program pushes; /* with pushes, it copies rows that stay */
     mimo_buffer *buffer;      /* its flags synchronise the pushes; NULL: there are none */
+    int device;
+    mimo_lane lane; /* of kernels that wait, where the caller has reserved none */
 };
 
 /* An exchange that is being started. */
@@ -135,9 +138,14 @@ static mimo_status read_staged(mimo_exchange *made, const mimo_messages *all, co
     return MIMO_OK;
 }
 
+static bool has_pushes(const mimo_messages *all)
+{
+    return all->pushes.count + all->pushes.pusher_count > 0;
+}
+
 static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    bool pushes = all->pushes.count + all->pushes.pusher_count > 0, fits;
+    bool pushes = has_pushes(all), fits;
     MIMO_TRY(fits_staged(&fits, all));
     MIMO_TRY(read_staged(made, all, comm, fits && !pushes));
     int64_t stay = pushes || (fits && made->fifos) ? 0 : all->copy_count;
@@ -151,12 +159,27 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
     return pushes ? read_pushes(made, all, comm) : MIMO_OK;
 }
 
+/* Kernels of a call without a limit of its own have what others leave. Which of them it has is
+ * known when it is read; the lane is for the larger one, as they follow one another. */
+static mimo_status share_blocks(mimo_exchange *made, mimo_messages *all)
+{
+    if (all->pushes.reserved || (!has_pushes(all) && !all->fifos))
+        return MIMO_OK;
+    MIMO_TRY(mimo_nccl_share_blocks(made->device, &made->lane, all->pushes.ctas));
+    all->pushes.most = made->lane.blocks;
+    return MIMO_OK;
+}
+
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages)
 {
     mimo_exchange *made;
+    mimo_messages bounded = *messages;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    mimo_status status = read_all(made, messages, comm);
+    made->device = comm->device_number;
+    mimo_status status = share_blocks(made, &bounded);
+    if (status == MIMO_OK)
+        status = read_all(made, &bounded, comm);
     if (status == MIMO_OK)
         *out = made;
     else
@@ -320,6 +343,7 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_packing_release(&exchange->sends.packing);
     mimo_push_program_release(&exchange->pushes);
     mimo_nccl_staged_release(&exchange->staged);
+    mimo_nccl_leave_lane(exchange->device, &exchange->lane);
     mimo_release(exchange->bases);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);

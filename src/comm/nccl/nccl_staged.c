@@ -51,7 +51,7 @@ mimo_status mimo_nccl_staged_make(mimo_nccl_staged *out, const mimo_comm *comm,
     mimo_staged_program program = {0};
     if (!all->fifos)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_most_ctas(&ctas, &multiprocessors, all->pushes.ctas));
+    MIMO_TRY(mimo_nccl_most_ctas(&ctas, &multiprocessors, &all->pushes));
     MIMO_TRY_CUDA(mimo_staged_bulk_runs(&bulk));
     mimo_status status = mimo_staged_program_make(&program, all, copies, ctas, bulk);
     if (status == MIMO_OK && program.message_count > 0)
