@@ -36,6 +36,7 @@ TINY_PIPELINE = ("--device cpu --steps 3 --image-size 16 --hidden 32 --heads 2 -
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
 MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_MEGATRON") else ""
 TINY_PEER = "--seq 64 --hidden 8"
+TINY_DISPATCH = "--tokens 24 --experts 8 --top-k 3 --hidden 16 --repeats 1 --calls 1"
 A_CHUNK = r'"chunk_first_us":[^0].*"chunk_whole_us":[^0]'
 LAUNCHES = {
     "ring_bench": [Launch("", "the ring takes", ranks=1), Launch("--json", '"ring_ns":', ranks=1)],
@@ -49,6 +50,10 @@ LAUNCHES = {
                                  "zero bubble.* over three phases: ")],
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
+    "dispatch_bench": [Launch(f"{TINY_DISPATCH} --device cpu", r"add \+ reduce-scatter .* x combine\n(.*\n)*one rank", 2),
+                       Launch(f"{TINY_DISPATCH} --routing zipf --ctas 16 --json", '"scattered_ratio":', 4),
+                       Launch(f"{TINY_DISPATCH} --device cuda --ctas 16", r"route, rows, combine +\d", 1, 1),
+                       Launch(f"{TINY_DISPATCH} --device cuda --json", '"rows_ratio":', 2, 2)],
     "nccl_bench": [Launch("--seq 256 --chunks", f"forward.* {ROWS}", ranks, ranks) for ranks in (1, 2)]
     + [Launch("--seq 256 --pair 8 --json --chunks", A_CHUNK, 1, 1),
        Launch("--seq 256 --pair 8 --json --graph", '"auto_us":[^0]', 1, 1),
