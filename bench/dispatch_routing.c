@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *const routing_names[ROUTING_KINDS] = {"even", "zipf", "one rank"};
+const char *const routing_names[ROUTING_KINDS] = {"even", "zipf", "one-rank"};
 
 static void *room(int64_t count, size_t bytes)
 {

@@ -233,8 +233,8 @@ def from_launcher(names):
     return next((int(os.environ[name]) for name in names if name in os.environ), None)
 
 
-def main():
-    asked = options(__doc__.split("\n", maxsplit=1)[0]).parse_args()
+def start(asked):
+    """Join the other ranks: this rank, their number, and its device."""
     rank = from_launcher(["RANK", "OMPI_COMM_WORLD_RANK"])
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     local = from_launcher(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])
@@ -247,6 +247,12 @@ def main():
         torch.cuda.set_device(device)
     backend, bound = ("gloo", None) if device.type == "cpu" else ("nccl", device)
     dist.init_process_group(backend, rank=rank, world_size=ranks, device_id=bound)
+    return rank, ranks, device
+
+
+def main():
+    asked = options(__doc__.split("\n", maxsplit=1)[0]).parse_args()
+    rank, ranks, device = start(asked)
     for case in cases(asked, ranks):
         for order in ORDERS:
             run(case, order, rank, device)
