@@ -127,6 +127,7 @@ static mimo_status load_kernels(void)
     bool bulk;
     int fits;
     MIMO_TRY_CUDA(mimo_cuda_load_copies());
+    MIMO_TRY_CUDA(mimo_cuda_load_row_lists());
     MIMO_TRY_CUDA(mimo_push_load_store_load());
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&fits));
     MIMO_TRY_CUDA(mimo_staged_load_store_load());
