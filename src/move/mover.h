@@ -106,6 +106,9 @@ mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_h
  * creation. MIMO_ERR_ARGUMENT: they do not fit the device (comm/residency.h). */
 mimo_status mimo_mover_reserve_blocks(mimo_mover *mover, mimo_comm *parent, int blocks);
 
+/* Give back what was reserved. */
+void mimo_mover_release_blocks(mimo_mover *mover);
+
 /* Its communicator, and where operations agree on the parent also words for that (agreement.h).
  * Collective over `parent`. `checks` are the bits of MIMO_CHECK in force. */
 mimo_status mimo_mover_connect(mimo_mover *mover, mimo_comm *parent, int64_t checks);
