@@ -108,6 +108,13 @@ mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t
     return enter(ledger, lane, MIMO_LANE_REST, smaller(wanted, all.budget - all.reserved));
 }
 
+void mimo_residency_shrink(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
+{
+    lane->blocks = blocks;
+    if (blocks == 0)
+        mimo_residency_leave(ledger, lane);
+}
+
 void mimo_residency_leave(mimo_residency *ledger, mimo_lane *lane)
 {
     mimo_lane **link = &ledger->lanes;

@@ -84,6 +84,9 @@ mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_
 mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
 mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t wanted);
 
+/* A lane of the rest needs `blocks` <= lane->blocks alone; 0: it leaves. */
+void mimo_residency_shrink(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
+
 /* Take a lane out. One that is out stays so. */
 void mimo_residency_leave(mimo_residency *ledger, mimo_lane *lane);
 

@@ -84,7 +84,9 @@ static bool step(mimo_residency *ledger, mimo_lane lanes[MOST_LANES], uint64_t *
     memcpy(before, lanes, sizeof before);
     int64_t budget = least_bound(lanes, ledger->multiprocessors);
     mimo_status status = MIMO_OK;
-    if (leaves)
+    if (leaves && lane->kind == MIMO_LANE_REST && random_below(random, 2) > 0)
+        mimo_residency_shrink(ledger, lane, random_below(random, lane->blocks + 1));
+    else if (leaves)
         mimo_residency_leave(ledger, lane);
     else
         status = enter(ledger, lane, kind, blocks);

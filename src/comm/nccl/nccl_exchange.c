@@ -159,8 +159,7 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
     return pushes ? read_pushes(made, all, comm) : MIMO_OK;
 }
 
-/* Kernels of a call without a limit of its own have what others leave. Which of them it has is
- * known when it is read; the lane is for the larger one, as they follow one another. */
+/* Kernels of a call without a limit of its own have what others leave. */
 static mimo_status share_blocks(mimo_exchange *made, mimo_messages *all)
 {
     if (all->pushes.reserved || (!has_pushes(all) && !all->fifos))
@@ -168,6 +167,15 @@ static mimo_status share_blocks(mimo_exchange *made, mimo_messages *all)
     MIMO_TRY(mimo_nccl_share_blocks(made->device, &made->lane, all->pushes.ctas));
     all->pushes.most = made->lane.blocks;
     return MIMO_OK;
+}
+
+/* They follow one another, so the lane is for the larger one. */
+static void give_back_unused(mimo_exchange *made)
+{
+    int64_t used = made->pushes.ctas, staged = mimo_nccl_staged_blocks(&made->staged);
+    used = staged > used ? staged : used;
+    if (used < made->lane.blocks)
+        mimo_nccl_shrink_lane(made->device, &made->lane, used);
 }
 
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
@@ -180,10 +188,12 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
     mimo_status status = share_blocks(made, &bounded);
     if (status == MIMO_OK)
         status = read_all(made, &bounded, comm);
-    if (status == MIMO_OK)
+    if (status == MIMO_OK) {
+        give_back_unused(made);
         *out = made;
-    else
+    } else {
         mimo_nccl_exchange_destroy(made);
+    }
     return status;
 }
 

@@ -87,15 +87,20 @@ mimo_status mimo_nccl_bound_blocks(int device, mimo_lane *lane, int64_t blocks)
     return enter(mimo_residency_bound, device, lane, blocks);
 }
 
-void mimo_nccl_leave_lane(int device, mimo_lane *lane)
+void mimo_nccl_shrink_lane(int device, mimo_lane *lane, int64_t blocks)
 {
     pthread_mutex_lock(&lock);
     device_ledger *ledger = find(device);
     if (ledger && lane->kind != MIMO_LANE_OUT) {
-        mimo_residency_leave(&ledger->residency, lane);
+        mimo_residency_shrink(&ledger->residency, lane, blocks);
         forget_empty(ledger);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void mimo_nccl_leave_lane(int device, mimo_lane *lane)
+{
+    mimo_nccl_shrink_lane(device, lane, 0);
 }
 
 mimo_status mimo_nccl_block_budget(int64_t *budget, int64_t *multiprocessors, int device)

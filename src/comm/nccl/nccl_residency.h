@@ -16,6 +16,9 @@ void mimo_nccl_release_blocks(mimo_comm *comm, mimo_lane *lane);
  * */
 mimo_status mimo_nccl_share_blocks(int device, mimo_lane *lane, int64_t most);
 
+/* Such a lane needs `blocks` alone: others may have the rest. 0: it ends. */
+void mimo_nccl_shrink_lane(int device, mimo_lane *lane, int64_t blocks);
+
 /* From now on this process may have this many in flight on a device, because other ranks share it.
  * */
 mimo_status mimo_nccl_bound_blocks(int device, mimo_lane *lane, int64_t blocks);

@@ -97,6 +97,16 @@ mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream str
     return staged->lists ? mimo_program_memory_leave(staged->lists, stream) : MIMO_OK;
 }
 
+int64_t mimo_nccl_staged_blocks(const mimo_nccl_staged *staged)
+{
+    const mimo_staged_head *head = staged->lists ? &staged->as.large.head : &staged->as.small.head;
+    const int64_t workers =
+        (int64_t)head->workers[MIMO_STAGED_SEND] + (int64_t)head->workers[MIMO_STAGED_RECEIVE];
+    if (!staged->runs)
+        return 0;
+    return head->warps > 0 ? (workers + head->warps - 1) / head->warps : workers;
+}
+
 void mimo_nccl_staged_release(mimo_nccl_staged *staged)
 {
     mimo_program_memory_give_back(staged->lists);
