@@ -23,6 +23,7 @@
 #include <mimo/route.h>
 #include <mimo/schedule.h>
 #include <mimo/status.h>
+#include <mimo/survivors.h>
 #include <mimo/tensor.h>
 #include <mimo/transport.h>
 #include <mimo/version.h>

@@ -17,7 +17,10 @@ _importer = os.getpid()
 
 
 class Mpi:
-    """The process's MPI, initialised. `ours`: this package initialised it, and finalizes it."""
+    """The process's MPI, initialised. `ours`: this package initialised it, and finalizes it. `complete`:
+    no rank was left behind that MPI_Finalize would wait for."""
+
+    complete = True
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -48,8 +51,8 @@ class Mpi:
         return self._flag("MPI_Finalized")
 
     def finalize(self) -> None:
-        """End MPI where this package began it. Collective: it may wait for all processes."""
-        if self.ours and not self.finalized:
+        """End MPI where this package began it and no rank is missing. Collective: it may wait for all processes."""
+        if self.ours and self.complete and not self.finalized:
             self.library.MPI_Finalize()
 
 

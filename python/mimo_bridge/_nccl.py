@@ -45,15 +45,19 @@ def refuse(group: dist.ProcessGroup | None) -> None:
 
 def _create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, desc: Any) -> None:
     raised: list[BaseException] = []
-    gather = _gather_over(group, raised)
-    bootstrap = _c.sized(_c.mimo_bootstrap, rank=dist.get_rank(group),
-                         ranks=dist.get_world_size(group), allgather=gather)
+    bootstrap = bootstrap_over(group, raised)
     try:
         _c.lib.mimo_comm_create_nccl(ctypes.byref(handle), ctypes.byref(bootstrap), desc)
     except Exception as error:
         if raised:
             raise raised[0] from error
         raise
+
+
+def bootstrap_over(group: dist.ProcessGroup | None, raised: list[BaseException]) -> _c.mimo_bootstrap:
+    """A gather of a group's ranks. What is raised inside it is appended to `raised`."""
+    return _c.sized(_c.mimo_bootstrap, rank=dist.get_rank(group), ranks=dist.get_world_size(group),
+                    allgather=_gather_over(group, raised))
 
 
 def timeout_of(group: dist.ProcessGroup | None, device: torch.device) -> datetime.timedelta | None:

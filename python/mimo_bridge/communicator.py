@@ -96,6 +96,13 @@ class Communicator:
     one GPU), CommError, MismatchError.
     """
 
+    device: torch.device
+    rank: int
+    size: int
+    old_ranks: tuple[int, ...] | None  # of survivors(): what each rank was before; None: made otherwise
+    _handle: ctypes.c_void_p | None
+    _keep: object  # what C calls back
+
     def __init__(self, group: dist.ProcessGroup | None = None, *,
                  device: torch.device | str | int | None = None,
                  timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
@@ -103,14 +110,7 @@ class Communicator:
                  blocking: bool | None = None) -> None:
         _refuse_forked()
         self.device, deadline, wrong = _checked(group, device, timeout)
-        self._lock = threading.RLock()
-        self._turns = _Turn(self)
-        self._pid = os.getpid()
-        self._children: list[Child] = []
-        self._keep: object = None  # what C calls back
-        self._signals = Signals()
-        common = _c.sized(_c.mimo_comm_desc, deadline=deadline)
-        common.interrupted = self._signals.callback
+        common = self._begin(deadline)
         handle = ctypes.c_void_p()
         if wrong is not None and self.device.type == "cuda":
             _nccl.refuse(group)
@@ -125,16 +125,32 @@ class Communicator:
         except MimoError as error:
             self._signals.raise_caught()
             raise (wrong or error) from None
-        self._handle: ctypes.c_void_p | None = handle
-        self.rank = int(_c.lib.mimo_comm_rank(handle))
-        self.size = int(_c.lib.mimo_comm_size(handle))
-        _living[self] = None
+        self._take(handle)
         if self.device.type == "cpu":
             try:
                 self._together("Communicator", lambda: self._check(wrong, group))
             except Exception as error:
                 self.close()
                 raise (wrong or error) from None
+
+    def _begin(self, deadline: int) -> _c.mimo_comm_desc:
+        """What a communicator has before its handle. It gives the descriptor that C makes it by."""
+        self._lock = threading.RLock()
+        self._turns = _Turn(self)
+        self._pid = os.getpid()
+        self._children: list[Child] = []
+        self._keep = None
+        self._signals = Signals()
+        self.old_ranks = None
+        common = _c.sized(_c.mimo_comm_desc, deadline=deadline)
+        common.interrupted = self._signals.callback
+        return common
+
+    def _take(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self.rank = int(_c.lib.mimo_comm_rank(handle))
+        self.size = int(_c.lib.mimo_comm_size(handle))
+        _living[self] = None
 
     def _check(self, wrong: Exception | None, group: dist.ProcessGroup | None) -> None:
         if wrong is not None:
@@ -221,6 +237,52 @@ class Communicator:
             if isinstance(child, _Group) and (child.grid, child.dims) == (grid, names):
                 return child
         return _Group(self, (grid, names), color, key)
+
+    def survivors(self, group: dist.ProcessGroup | None = None, *, least: int = 0,
+                  timeout_ms: int = 0) -> Communicator:
+        """A communicator of the ranks that are left, after this one has failed (`failure`). Collective over
+        those, blocking. They keep their order; its `old_ranks` say what rank each of them was here. This one
+        stays, for another try; then close it, and what was made from it, which waits for nobody.
+
+        group       CUDA: a process group of the ranks that are left, in their old order; None: the default
+                    group, which the program has made anew. Not used for CPU tensors
+        least       how many ranks have to be left; 0: more than half
+        timeout_ms  of this try; 0: twice the timeout, at least 10 seconds
+
+        mpirun must not end the ranks when one dies: mpirun --enable-recovery. MPI is not finalized at the
+        end of a program that went on without a rank.
+
+        Errors: DeadlineError (who is gone or silent: try again), StateError (it has not failed; fewer than
+        `least` are left), AbortedError (the others went on without this rank, which can only end),
+        ArgumentError, CommError; CUDA: MismatchError (the group's order).
+        """
+        made = Communicator.__new__(Communicator)
+        made.device = self.device
+        with self._turn() as ended:
+            common = made._begin(int(_c.lib.mimo_comm_deadline(ended)))
+            made._keep = self._keep
+            handle, ranks = ctypes.c_void_p(), (ctypes.c_int * self.size)()
+            raised: list[BaseException] = []
+            desc = _c.sized(_c.mimo_survivors_desc, least=least, timeout_ms=timeout_ms,
+                            common=ctypes.pointer(common), ranks=ctypes.cast(ranks, ctypes.POINTER(ctypes.c_int)))
+            if self.device.type == "cuda":
+                desc.bootstrap = ctypes.pointer(_nccl.bootstrap_over(group, raised))
+            try:
+                _c.lib.mimo_comm_survivors(ctypes.byref(handle), ended, ctypes.byref(desc))
+            except MimoError as error:
+                made._signals.raise_caught()
+                raise (raised[0] if raised else error) from None
+        made._take(handle)
+        made.old_ranks = tuple(ranks[:made.size])
+        mpi = _mpi.started()
+        if mpi is not None and made.size < self.size:
+            mpi.complete = False
+        return made
+
+    @property
+    def generation(self) -> int:
+        """0, or after survivors() a number that is larger than all before, the same on all of its ranks. Local."""
+        return int(_c.lib.mimo_comm_generation(self._any_time()))
 
     @property
     def closed(self) -> bool:

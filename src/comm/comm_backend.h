@@ -40,6 +40,10 @@ struct mimo_expert_limit;
 struct mimo_route_call;
 struct mimo_expert_move;
 
+/* Of survivors_agree.h. */
+struct mimo_survivors;
+struct mimo_survivors_terms;
+
 /* An element-wise combination over the ranks, in place. */
 typedef struct mimo_reduction {
     void *data;
@@ -258,6 +262,9 @@ typedef struct mimo_comm_backend {
     /* Bytes of tensors on their way that move only while the request is tested. NULL: nothing waits
      * for a test. */
     int64_t (*moving)(const mimo_request *request);
+    /* How many of the messages of a request have left or arrived, where it has several and that can
+     * be seen. NULL: it never can. */
+    int (*arrived)(const mimo_request *request);
     /* Return a request that is done, was given up, or whose test failed. What can be cancelled of
      * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);
@@ -282,6 +289,10 @@ typedef struct mimo_comm_backend {
      * family's first communicator at the end of the text, or "" where all have. */
     void (*list_silent)(mimo_comm *comm, const mimo_notice *call, int below, char *text,
                         size_t capacity);
+    /* The family of `ended` has ended. Agree who is left, and make a family of these. Blocking;
+     * collective over those that are left, under the limit of the terms. On success the terms'
+     * decision is filled. */
+    mimo_status (*survivors)(mimo_comm **out, mimo_comm *ended, struct mimo_survivors_terms *terms);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);
     /* MIMO_ERR_STATE, with the call's name in the sentence, once the program has ended the
@@ -344,6 +355,7 @@ struct mimo_comm {
     mimo_comm *used_with; /* whose owner uses this one too: a bridge's own communicator is used with
                               the one that the bridge was made from. NULL: none's */
     struct mimo_agreement *agreements; /* that have begun and not ended, oldest first */
+    struct mimo_survivors *survivors;  /* of its recovery; NULL: none was tried */
     mimo_comm
         *words; /* where agreements explain what went wrong; NULL: here. Where operations agree
                          on this communicator, they are in flight beside its other calls */
@@ -374,6 +386,11 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
  * text of the call that waits. */
 MIMO_BACKEND_API mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
+/* Wait for the work of a stream, under the deadline. On the host it is done. MIMO_ERR_MISMATCH
+ * where it refused a call into one of the communicator's buffers. To be called inside of a scope;
+ * `call` is the text of the call that waits. */
+mimo_status mimo_wait_for_stream(mimo_comm *comm, mimo_stream stream, const char *call);
+
 /* Whether a call that begins now guards the caller's tensors: a deadline is in force, and the
  * backend can't cancel what is in flight. Each call asks once, when it begins. */
 bool mimo_is_guarding(const mimo_comm *comm);
@@ -390,5 +407,11 @@ mimo_progress_callback **mimo_callbacks_of(mimo_comm *comm);
  * holds the communicator meanwhile. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
+
+/* Bytes of tensors that are on their way in a request; NULL: there is none. */
+static inline int64_t mimo_bytes_moving(const mimo_comm *comm, const mimo_request *request)
+{
+    return request && comm->backend->moving ? comm->backend->moving(request) : 0;
+}
 
 #endif

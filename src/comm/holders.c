@@ -1,6 +1,7 @@
 /* Who keeps a communicator: its owner until mimo_comm_destroy, what was made from it, and the calls
  * that are on it. The last of them releases it. */
 #include "comm/recorder.h"
+#include "comm/survivors_agree.h"
 #include "core/memory.h"
 
 void mimo_comm_retain(mimo_comm *comm)
@@ -20,6 +21,7 @@ void mimo_comm_release(mimo_comm *comm)
     mimo_recorder_remove(comm);
     if (comm->words)
         mimo_comm_release(comm->words);
+    mimo_survivors_release(comm->survivors);
     mimo_staging_release(&comm->staging);
     comm->backend->destroy(comm);
 }

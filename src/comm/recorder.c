@@ -55,7 +55,7 @@ mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size)
     return status;
 }
 
-void mimo_recorder_end(mimo_family *family)
+void mimo_recorder_end(mimo_family *family, bool stays)
 {
     mimo_recorder *it = family->recorder;
     if (!it)
@@ -64,7 +64,10 @@ void mimo_recorder_end(mimo_family *family)
     for (int i = 0; i < it->peer_count; i++)
         mimo_ring_memory_release(&it->peers[i].memory);
     mimo_release(it->peers);
-    mimo_ring_destroy(it->ring);
+    mimo_release(it->members);
+    if (it->let_go && !it->let_go(family, mimo_recorder_launches(family)))
+        it->ring = NULL; /* it stays for good, as other memory does that the device may write */
+    mimo_ring_destroy(it->ring, stays);
     mimo_release(it);
 }
 
@@ -73,6 +76,12 @@ void mimo_recorder_end(mimo_family *family)
 void mimo_recorder_identity(mimo_ring_identity *out, const mimo_family *family)
 {
     *out = family->recorder->self;
+}
+
+mimo_ring_life mimo_recorder_life(const mimo_family *family, int rank)
+{
+    const mimo_recorder *it = family->recorder;
+    return it && it->members ? mimo_ring_life_of(&it->members[rank], &it->self) : MIMO_RING_UNKNOWN;
 }
 
 /* Whether another rank has a ring that this process may find. */
@@ -101,6 +110,9 @@ mimo_status mimo_recorder_meet(mimo_family *family, const mimo_ring_identity *al
     mimo_recorder *it = family->recorder;
     int near = 0;
     mimo_ring_join(it->ring, all);
+    mimo_release(it->members); /* of those that go on after an end, the processes were known */
+    it->members = NULL;
+    MIMO_TRY(mimo_duplicate(&it->members, all, it->size, sizeof *all));
     for (int r = 0; r < it->size; r++)
         near += r != it->rank && is_near(it, &all[r]);
     MIMO_TRY(mimo_reserve(&it->peers, near, sizeof *it->peers));

@@ -49,6 +49,7 @@ typedef struct mimo_family {
     int rank;                /* of this process in the first communicator */
     unsigned forks;          /* mimo_forks of the process that made it */
     int users;               /* communicators, and threads inside a call; the last releases it */
+    int64_t generation;      /* of the decision that made it (survivors_agree.h); 0: none did */
     int64_t deadline;        /* milliseconds that the host waits in one call; 0: for ever */
     int64_t stall;           /* nanoseconds after which a wait says that it lasts; 0: none does */
     int agree;               /* of mimo_comm_desc, as it was given at creation */
@@ -59,6 +60,7 @@ typedef struct mimo_family {
     bool if_crowded;         /* they do where ranks outnumber processors */
     int ring_ways;           /* of mimo_comm_desc, or the environment: bits of MIMO_ENV_RING */
     const char *ring_folder; /* borrowed, until the ring is made */
+    bool ring_stays;         /* a file is not removed */
     struct mimo_recorder *recorder;    /* of its ring (comm/recorder.h); NULL: it has none */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 

@@ -40,6 +40,7 @@
 Test(descriptors, initial_values)
 {
     SAME(mimo_comm_desc, MIMO_COMM_DESC_INIT);
+    SAME(mimo_survivors_desc, MIMO_SURVIVORS_DESC_INIT);
     SAME(mimo_verdict, MIMO_VERDICT_INIT);
     SAME(mimo_bootstrap, MIMO_BOOTSTRAP_INIT);
     SAME(mimo_partition_coords, MIMO_PARTITION_COORDS_INIT);

@@ -96,6 +96,7 @@ static mimo_status build_model(run_state *run)
                        .balanced = options->balance,
                        .experts = options->experts,
                        .top_k = options->top_k,
+                       .capacity = options->capacity,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,

@@ -22,6 +22,7 @@
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_reduce_scatter.h"
 #include "comm/mpi/mpi_split.h"
+#include "comm/mpi/mpi_survivors.h"
 #include "comm/mpi/mpi_types.h"
 #include "comm/recorder.h"
 #include "comm/waiter.h"
@@ -38,9 +39,12 @@ typedef struct mpi_comm {
     uint64_t value;            /* of the MAX at creation, when there is no request yet */
     mimo_mpi_operators operators;
     mimo_mpi_request_pool requests;
+    mimo_mpi_survivor_mail *mail; /* of its recovery; NULL: none was tried */
 } mpi_comm;
 
 static const mimo_comm_backend mpi_backend;
+
+static mimo_status comm_survivors(mimo_comm **out, mimo_comm *ended, mimo_survivors_terms *terms);
 
 static MPI_Comm handle_of(mimo_comm *comm)
 {
@@ -281,6 +285,7 @@ static void comm_destroy(mimo_comm *base)
             comm->closing = NULL;
         }
     }
+    mimo_mpi_survivor_mail_release(comm->mail, mimo_mpi_family_may_call(family));
     mimo_release(comm->closing);
     mimo_mpi_pool_release(&comm->requests);
     mimo_release(comm);
@@ -444,6 +449,7 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_close = buffer_close,
     .test = mimo_mpi_request_test,
     .moving = mimo_mpi_request_moving,
+    .arrived = mimo_mpi_request_arrived,
     .release = mimo_mpi_request_release,
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
@@ -451,6 +457,7 @@ static const mimo_comm_backend mpi_backend = {
     .took_notice = comm_took_notice,
     .heard_from = comm_heard_from,
     .list_silent = comm_list_silent,
+    .survivors = comm_survivors,
     .release_family = mimo_mpi_family_release,
     .check_open = mimo_mpi_family_check_open,
     .check_thread = mimo_mpi_family_check_thread,
@@ -478,15 +485,20 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
 }
 
 /* Make a family and its first communicator, without a handle. Local. */
-static mimo_status first_create(mpi_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
+static mimo_status first_create(mpi_comm **out, int rank, int size, const mimo_comm_desc *desc)
 {
     mimo_mpi_family *family;
-    int rank, size;
-    MIMO_TRY(rank_in(mpi, &rank, &size));
     MIMO_TRY(mimo_mpi_family_create(&family, &mpi_backend, rank, size, desc));
     mimo_status status = comm_create(out, family, rank, size);
     mimo_family_release(&family->base); /* the communicator is its user */
     return status;
+}
+
+static mimo_status first_create_over(mpi_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
+{
+    int rank, size;
+    MIMO_TRY(rank_in(mpi, &rank, &size));
+    return first_create(out, rank, size, desc);
 }
 
 /* The handle belongs to the family: the last communicator frees it. */
@@ -571,14 +583,14 @@ static void first_destroy(mpi_comm *comm, MPI_Comm handle)
 }
 
 /* Learn who runs the ranks, and which of them run on the processors of this one. */
-static mimo_status meet(mimo_comm *comm, mimo_ring_identity *all)
+static mimo_status meet(mimo_comm *comm, mimo_ring_identity *all, const char *call)
 {
     mimo_request *request;
     int sharers = 0;
     mimo_ring_identity own;
     mimo_recorder_identity(&own, comm->family);
     MIMO_TRY(host_allgather_start(&request, comm, all, &own, (int)sizeof own));
-    MIMO_TRY(mimo_wait(comm, &request, "mimo_comm_create_mpi"));
+    MIMO_TRY(mimo_wait(comm, &request, call));
     for (int i = 0; i < comm->size; i++)
         sharers += all[i].place == own.place;
     mimo_family_set_sharers(comm->family, sharers);
@@ -586,10 +598,17 @@ static mimo_status meet(mimo_comm *comm, mimo_ring_identity *all)
 }
 
 /* The last steps of a creation, to which all ranks have come with what they need. */
-static mimo_status settle(mimo_comm *comm, mimo_ring_identity *all)
+static mimo_status settle(mimo_comm *comm, mimo_ring_identity *all, const char *call)
 {
-    return mimo_agree_as(comm, MIMO_AGREE_CREATE, meet(comm, all),
-                         mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
+    return mimo_agree_as(comm, MIMO_AGREE_CREATE, meet(comm, all, call),
+                         mimo_signature_start(MIMO_CALL_COMM_CREATE), call);
+}
+
+/* What `settle` needs on this rank. */
+static mimo_status prepare_settling(mpi_comm *comm, mimo_ring_identity **all)
+{
+    MIMO_TRY(mimo_reserve(all, comm->base.size, sizeof **all));
+    return host_allgather_prepare(&comm->base, sizeof **all);
 }
 
 mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
@@ -599,11 +618,9 @@ mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_
     MPI_Comm own = MPI_COMM_NULL;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
     mimo_mpi_close_rest();
-    mimo_status local = first_create(&comm, mpi, desc);
+    mimo_status local = first_create_over(&comm, mpi, desc);
     if (local == MIMO_OK)
-        local = mimo_reserve(&all, comm->base.size, sizeof *all);
-    if (local == MIMO_OK)
-        local = host_allgather_prepare(&comm->base, sizeof *all);
+        local = prepare_settling(comm, &all);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);
     if (status == MIMO_OK)
@@ -614,7 +631,7 @@ mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_
         return status;
     }
     set_handle(comm, comm->handle, true);
-    status = settle(&comm->base, all);
+    status = settle(&comm->base, all, "mimo_comm_create_mpi");
     if (status == MIMO_OK)
         *out = &comm->base;
     else
@@ -627,10 +644,66 @@ mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_
 {
     mpi_comm *comm;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_borrow_mpi"));
-    MIMO_TRY(first_create(&comm, mpi, desc));
+    MIMO_TRY(first_create_over(&comm, mpi, desc));
     set_handle(comm, mpi, false);
     *out = &comm->base;
     return MIMO_OK;
+}
+
+/* ------------------------------- <mimo/survivors.h> ------------------------------- */
+
+/* The handle of those that go on, and this rank's communicator of it. A rank without memory comes
+ * to MPI's call all the same, as the others wait there; afterwards it is missing. */
+static mimo_status make_of_survivors(mpi_comm **out, mimo_ring_identity **all, mpi_comm *ended,
+                                     const mimo_survivors_terms *terms)
+{
+    MPI_Comm handle;
+    int rank = 0;
+    while (terms->ranks[rank] != ended->base.rank)
+        rank++;
+    mimo_status local = first_create(out, rank, terms->count, &terms->common);
+    if (local == MIMO_OK)
+        local = mimo_survivors_introduce(&(*out)->base, &ended->base, terms);
+    if (local == MIMO_OK)
+        local = prepare_settling(*out, all);
+    mimo_status made = mimo_mpi_survivor_group(&handle, ended->handle, terms);
+    if (made == MIMO_OK && *out)
+        set_handle(*out, handle, true);
+    return local != MIMO_OK ? local : made;
+}
+
+/* A family that ends here is the caller's all the same. It may not have ended on other ranks yet,
+ * and all have to recover the same communicator next. */
+static mimo_status settle_survivors(mpi_comm *made, mimo_ring_identity *all,
+                                    const mimo_survivors_terms *terms)
+{
+    static const int64_t millisecond = 1000000;
+    mimo_family *family = made->base.family;
+    int64_t deadline = mimo_comm_deadline(&made->base);
+    family->generation = terms->generation;
+    MIMO_TRY(mimo_comm_set_deadline(&made->base, terms->limit / millisecond));
+    mimo_status status = settle(&made->base, all, "mimo_comm_survivors");
+    MIMO_TRY(mimo_comm_set_deadline(&made->base, deadline));
+    return mimo_family_status(family) == MIMO_OK ? status : MIMO_OK;
+}
+
+static mimo_status comm_survivors(mimo_comm **out, mimo_comm *base, mimo_survivors_terms *terms)
+{
+    mpi_comm *ended = (mpi_comm *)base, *made = NULL;
+    mimo_ring_identity *all = NULL;
+    if (!ended->mail)
+        MIMO_TRY(mimo_mpi_survivor_mail_create(&ended->mail, ended->handle));
+    const mimo_survivors_carrier carrier = mimo_mpi_survivor_carrier(ended->mail);
+    MIMO_TRY(mimo_survivors_agree(terms, base, &carrier));
+    mimo_status status = make_of_survivors(&made, &all, ended, terms);
+    if (status == MIMO_OK)
+        status = settle_survivors(made, all, terms);
+    if (status == MIMO_OK)
+        *out = &made->base;
+    else if (made)
+        mimo_comm_destroy(&made->base);
+    mimo_release(all);
+    return status;
 }
 
 static int bootstrap_allgather(void *context, void *to, const void *from, size_t bytes)

@@ -7,14 +7,17 @@
 #include <time.h>
 
 #include "comm/agreement.h"
+#include "comm/calls.h"
 #include "comm/device_visit.h"
 #include "comm/recorder.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_expert_calls.h"
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_residency.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
+#include "comm/nccl/nccl_survivors.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -80,6 +83,17 @@ static int64_t fifo_piece(const mimo_comm *comm)
                                                                : MIMO_STAGED_PIECE;
 }
 
+static mimo_status comm_survivors(mimo_comm **out, mimo_comm *base, mimo_survivors_terms *terms)
+{
+    nccl_comm *ended = (nccl_comm *)base;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
+    const mimo_nccl_desc desc = mimo_nccl_survivors_desc(ended->family, &terms->common);
+    MIMO_TRY(mimo_nccl_survivors_meet(terms, ended, &bootstrap));
+    MIMO_TRY(mimo_comm_create_nccl(out, &bootstrap, &desc));
+    (*out)->family->generation = terms->generation;
+    return MIMO_OK;
+}
+
 static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
     .widens_sums = true,
@@ -116,6 +130,7 @@ static const mimo_comm_backend nccl_backend = {
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,
     .end = family_end,
+    .survivors = comm_survivors,
     .release_family = mimo_nccl_family_release,
 };
 
@@ -145,6 +160,8 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     family->base.rank = rank;
     mimo_status status = mimo_recorder_begin(&family->base, rank, size);
+    if (status == MIMO_OK)
+        mimo_nccl_launches_begin(family);
     if (status == MIMO_OK)
         status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
@@ -363,6 +380,16 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
     return status;
 }
 
+/* The first call of the communicator. So the ring of a rank that waits in NCCL says so, and that of
+ * a rank which has not come to it. */
+static mimo_status connect_first(nccl_comm *made, ncclUniqueId id)
+{
+    mimo_comm *comm = &made->base;
+    MIMO_ENTER(comm, "mimo_comm_create_nccl");
+    mimo_record_begin(comm, comm->calls++, NULL);
+    return connect(made, id);
+}
+
 /* NCCL keeps a thread until all ranks have used an identifier, and nothing takes one back. So it is
  * made when no rank has refused. One rank alone never uses it. */
 static mimo_status make_identifier(rank_info *mine, const mimo_bootstrap *bootstrap)
@@ -421,7 +448,7 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     if (status == MIMO_OK)
         status = make_identifier(&mine, bootstrap);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
-    status = connect(made, all[0].id);
+    status = connect_first(made, all[0].id);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     *out = &made->base;
     made = NULL;

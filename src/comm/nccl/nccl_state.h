@@ -46,6 +46,8 @@ typedef struct nccl_family {
     ncclConfig_t config;
     nccl_shared_comm *shared;
     mimo_nccl_report report;
+    void *launches;           /* of its ring, at their device address; NULL: the device has none */
+    bool launches_stay;       /* kernels may write there for ever */
     cudaStream_t host_stream; /* of host values (nccl_host_messages.c), and lists of programs */
 } nccl_family;
 
@@ -66,6 +68,7 @@ typedef struct nccl_comm {
     nccl_shared_comm *values;
     mimo_free_item *free_requests;
     uint64_t host_calls;         /* so far; the same on all ranks */
+    int64_t recoveries;          /* that were tried */
     mimo_program_pool *programs; /* of its exchanges */
 } nccl_comm;
 
