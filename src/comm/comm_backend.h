@@ -116,10 +116,11 @@ typedef struct mimo_pushes {
     int count;
     const int *pushers; /* pushers[pusher_count], ascending: the ranks that push rows here */
     int pusher_count;
-    bool idle;     /* no rank has used a destination since the call before: no rank has to wait */
-    int ctas;      /* the largest number of thread blocks on a device; 0: the backend chooses */
-    bool reserved; /* the caller has reserved these (reserve_blocks) */
-    int64_t most;  /* the backend's: how many there are for this exchange; 0: those of the device */
+    bool idle; /* no rank has used a destination since the call before: no rank has to wait */
+    int ctas;  /* the largest number of thread blocks on a device; 0: the backend chooses */
+    /* Thread blocks of the lane that the caller has reserved (reserve_blocks); 0: it has none, and
+     * the backend writes here how many there are for this exchange. */
+    int64_t reserved;
 } mimo_pushes;
 
 /* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from

@@ -88,6 +88,7 @@ mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_
 mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
 {
     const sums all = add_up(ledger);
+    blocks = smaller(blocks, all.budget);
     MIMO_CHECK(blocks <= all.budget - all.reserved - all.rest, MIMO_ERR_ARGUMENT,
                "%" PRId64 " thread blocks beside %" PRId64 " of %" PRId64
                " others with a limit and %" PRId64

@@ -78,7 +78,7 @@ int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int sel
  * more would be in flight than the budget allows; the sentence has the numbers.
  *
  * bound    from now on the budget is at most `blocks`
- * reserve  `blocks` > 0 thread blocks
+ * reserve  `blocks` > 0 thread blocks, or the budget where that is less: lane->blocks
  * rest     as many of `wanted` > 0 as there are: lane->blocks, at least 1 */
 mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
 mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);

@@ -92,6 +92,8 @@ static bool step(mimo_residency *ledger, mimo_lane lanes[MOST_LANES], uint64_t *
         status = enter(ledger, lane, kind, blocks);
     if (status != MIMO_OK) {
         cr_assert_eq(memcmp(before, lanes, sizeof before), 0, "a refused lane has left traces");
+        if (kind == MIMO_LANE_RESERVED && blocks > budget)
+            blocks = budget;
         *lane = (mimo_lane){.kind = kind, .blocks = kind == MIMO_LANE_REST ? 1 : blocks};
         budget = kind == MIMO_LANE_BOUND && blocks < budget ? blocks : budget;
         cr_assert_gt(most_in_flight(lanes), budget, "a lane that fits was refused");
@@ -176,6 +178,29 @@ Test(residency, parts_of_a_shared_device, .timeout = 60)
     cr_assert_eq(mimo_residency_part(&alone, 1, 0), WHOLE - MIMO_RESIDENCY_SPARE);
 }
 
+/* Ranks that share a device may ask for more than their parts: a limit is the most, so each gets
+ * its part, and all of them fit. A second lane of a rank finds nothing left. */
+Test(residency, limits_above_a_part, .timeout = 60)
+{
+    enum { RANKS = 8, WHOLE = 132, LIMIT = 32 };
+    mimo_residency_rank ranks[RANKS];
+    int64_t sum = 0;
+    for (int r = 0; r < RANKS; r++)
+        ranks[r] = (mimo_residency_rank){7, WHOLE, false};
+    for (int r = 0; r < RANKS; r++) {
+        mimo_residency ledger = empty;
+        mimo_lane bound = {0}, rows = {0}, more = {0};
+        int64_t part = mimo_residency_part(ranks, RANKS, r);
+        cr_assert_eq(mimo_residency_bound(&ledger, &bound, part), MIMO_OK);
+        cr_assert_eq(mimo_residency_reserve(&ledger, &rows, LIMIT), MIMO_OK);
+        cr_assert_eq(rows.blocks, 16, "%ld thread blocks", (long)rows.blocks);
+        FAILS(mimo_residency_reserve(&ledger, &more, LIMIT), MIMO_ERR_ARGUMENT,
+              "16 thread blocks beside 16 of 1 others", "on 16 of this device's 132");
+        sum += rows.blocks;
+    }
+    cr_assert_leq(sum, WHOLE - MIMO_RESIDENCY_SPARE);
+}
+
 /* ------------------------------------ devices that run -------------------------------------- */
 
 enum { DEVICES = 2 };
@@ -243,7 +268,7 @@ Test(residency, what_is_let_in_ends, .timeout = 60)
         for (int l = 0; l < MOST_LANES; l++) {
             int64_t blocks = 1 + random_below(&random, ledger.multiprocessors);
             if (mimo_residency_reserve(&ledger, &lanes[l], blocks) == MIMO_OK)
-                it.blocks[it.lanes++] = blocks;
+                it.blocks[it.lanes++] = lanes[l].blocks;
         }
         for (int d = 0; d < DEVICES; d++)
             shuffle(it.order[d], it.lanes, &random);

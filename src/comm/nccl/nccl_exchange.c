@@ -164,10 +164,10 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
 /* Kernels of a call without a limit of its own have what others leave. */
 static mimo_status share_blocks(mimo_exchange *made, mimo_messages *all)
 {
-    if (all->pushes.reserved || (!has_pushes(all) && !all->fifos))
+    if (all->pushes.reserved > 0 || (!has_pushes(all) && !all->fifos))
         return MIMO_OK;
     MIMO_TRY(mimo_nccl_share_blocks(made->device, &made->lane, all->pushes.ctas));
-    all->pushes.most = made->lane.blocks;
+    all->pushes.reserved = made->lane.blocks;
     return MIMO_OK;
 }
 

@@ -10,11 +10,13 @@
 
 /* ------------------------------------- preparation ---------------------------------- */
 
-/* A call alone has to fit the device. */
+/* A call alone has to fit the device. Where ranks share it, a limit above this rank's part is that
+ * part, as for bridges. */
 static mimo_status check_budget(const mimo_comm *comm, int ctas)
 {
     int64_t most, all;
     MIMO_TRY(mimo_nccl_block_budget(&most, &all, comm->device_number));
+    most = mimo_residency_whole(all);
     MIMO_CHECK(
         ctas <= most, MIMO_ERR_ARGUMENT,
         "dispatch: %d thread blocks, and kernels that wait for other ranks may occupy %" PRId64

@@ -118,13 +118,11 @@ mimo_status mimo_nccl_block_budget(int64_t *budget, int64_t *multiprocessors, in
 
 mimo_status mimo_nccl_reserve_blocks(mimo_comm *comm, mimo_lane *lane, int blocks)
 {
-    int64_t budget, multiprocessors, wanted = blocks;
+    int64_t wanted = blocks;
     const int of_nccl = ((const nccl_comm *)comm)->family->config.maxCTAs;
-    MIMO_TRY(mimo_nccl_block_budget(&budget, &multiprocessors, comm->device_number));
     if (of_nccl != NCCL_CONFIG_UNDEF_INT && of_nccl > wanted)
         wanted = of_nccl;
-    return enter(mimo_residency_reserve, comm->device_number, lane,
-                 wanted < budget ? wanted : budget);
+    return enter(mimo_residency_reserve, comm->device_number, lane, wanted);
 }
 
 void mimo_nccl_release_blocks(mimo_comm *comm, mimo_lane *lane)
