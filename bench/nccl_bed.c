@@ -90,6 +90,19 @@ mimo_bridge_desc nccl_bed_bridge_desc(const nccl_bed *bed)
     return desc;
 }
 
+/* A limit of its own would be reserved beside the others, which would have fewer then. */
+void nccl_bed_create_few(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
+{
+    char few[16];
+    const char *before = getenv("MIMO_CTAS");
+    char *kept = before ? strdup(before) : NULL;
+    snprintf(few, sizeof few, "%d", NCCL_FEW_CTAS);
+    (void)setenv("MIMO_CTAS", few, 1);
+    bench_must(mimo_bridge_create(out, comm, desc), "bridge");
+    (void)(kept ? setenv("MIMO_CTAS", kept, 1) : unsetenv("MIMO_CTAS"));
+    free(kept);
+}
+
 static void make_bridges(nccl_bed *bed)
 {
     static const executor_id executors[NCCL_AUTO] = {
@@ -99,9 +112,11 @@ static void make_bridges(nccl_bed *bed)
     mimo_bridge_desc desc = nccl_bed_bridge_desc(bed);
     for (int way = 0; way < NCCL_AUTO; way++) {
         desc.executor = executor_of(executors[way]);
-        desc.ctas = way == NCCL_ZERO_COPY_FEW || way == NCCL_STAGED_FEW ? NCCL_FEW_CTAS : 0;
         desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
-        bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
+        if (way == NCCL_ZERO_COPY_FEW || way == NCCL_STAGED_FEW)
+            nccl_bed_create_few(&bed->bridge[way], bed->world->comm, &desc);
+        else
+            bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
     }
     desc.executor = executor_of(EXECUTOR_AUTO);
     desc.destinations_idle = false;

@@ -72,6 +72,9 @@ void nccl_bed_destroy(nccl_bed *bed);
 /* What describes a bridge between the grids of a bed: all but the executor. */
 mimo_bridge_desc nccl_bed_bridge_desc(const nccl_bed *bed);
 
+/* A bridge whose calls have NCCL_FEW_CTAS thread blocks and run alone. */
+void nccl_bed_create_few(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc);
+
 /* Enqueue one call of the library. */
 void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward);
 

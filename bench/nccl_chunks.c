@@ -38,8 +38,7 @@ static mimo_bridge *make_bridge(const nccl_bed *bed)
     mimo_bridge_desc desc = nccl_bed_bridge_desc(bed);
     desc.batch *= NCCL_CHUNKS;
     desc.executor = executor_of(EXECUTOR_ZERO_COPY);
-    desc.ctas = NCCL_FEW_CTAS;
-    bench_must(mimo_bridge_create(&made, bed->world->comm, &desc), "bridge");
+    nccl_bed_create_few(&made, bed->world->comm, &desc);
     return made;
 }
 

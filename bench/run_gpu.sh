@@ -5,7 +5,8 @@
 #
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
-# JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
+# JAX are installed), dispatch.jsonl and torch_experts.jsonl (a dispatch, and other ways to experts),
+# torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
 # balance_bench.jsonl and balance.txt (steps of a balanced encoder), hf.txt (a Qwen3-VL, where
 # transformers is installed), pipeline*.json and .txt (the captioner's stages, on RANKS and on 2 x RANKS/2),
 # lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
@@ -26,7 +27,7 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
-rm -f "$folder"/{nccl,nccl_graph,torch_seed,torch_bench,torch_compiled,xla_reshard}.jsonl # of an earlier run
+rm -f "$folder"/{nccl,nccl_graph,dispatch,torch_seed,torch_experts,torch_bench,torch_compiled,xla_reshard}.jsonl # of an earlier run
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # measure NAME COMMAND...: write the command's lines of JSON to FOLDER/NAME.jsonl. Where a command
@@ -56,8 +57,11 @@ pipelines() {
 
 measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
+experts=(--tokens 4096 --experts 256 --top-k 8 --hidden 7168)
+measure dispatch "$mpirun" -n "$ranks" "$build/bench/dispatch_bench" --device cuda --json --calls 20 "${experts[@]}"
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
+    measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" "${experts[@]}"
     on_all=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
         torch.distributed.run --standalone --nproc-per-node "$ranks")
     bridges=("${on_all[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})

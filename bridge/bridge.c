@@ -17,8 +17,9 @@
 
 /* What this rank can know by itself. */
 static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
-                              const mimo_bridge_desc *desc)
+                              const mimo_bridge_request *own)
 {
+    const mimo_bridge_desc *desc = &own->desc;
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
     MIMO_TRY(mimo_grid_check_meaning(desc->src, "bridge: the src"));
@@ -32,7 +33,24 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->pairing = (mimo_pairing)MIMO_PAIRING_INIT;
     bridge->batch = desc->batch;
     bridge->batch_count = 1;
+    bridge->may_stage = own->stages;
     return mimo_executors_create(bridge, desc);
+}
+
+/* A limit of the bridge's own says that its calls run beside others. With a limit of 1 a call has
+ * two thread blocks: one that writes, and one that copies. */
+static mimo_status reserve_blocks(mimo_bridge *bridge, mimo_comm *comm,
+                                  const mimo_bridge_request *own)
+{
+    const int least = 2, ctas = own->desc.ctas;
+    bool waits = false;
+    for (int back = 0; back <= 1; back++)
+        waits = waits || mimo_bridge_pushes(bridge, back) || mimo_bridge_stages(bridge, back);
+    if (!waits || !own->reserves)
+        return MIMO_OK;
+    mimo_status status =
+        mimo_mover_reserve_blocks(&bridge->mover, comm, ctas > least ? ctas : least);
+    return status == MIMO_OK ? status : mimo_fail_prefix(status, "bridge: ");
 }
 
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
@@ -42,7 +60,6 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     if (bridge->replicated)
         MIMO_TRY(
             mimo_grid_split(&bridge->copies, bridge->mover.comm, bridge->src, bridge->replicated));
-    bridge->may_stage = own->stages;
     if (mimo_bridge_stages(bridge, false) || mimo_bridge_stages(bridge, true))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
@@ -77,11 +94,13 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     if (local == MIMO_OK)
         local = mimo_mover_create(&bridge->mover, bridge, &mimo_bridge_hooks);
     if (local == MIMO_OK)
-        local = fill_local(bridge, comm, &own.desc);
+        local = fill_local(bridge, comm, &own);
     if (local == MIMO_OK && (own.checks & MIMO_CHECK_REPLICAS) != 0)
         local = mimo_replicas_find(bridge);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
+    if (local == MIMO_OK)
+        local = reserve_blocks(bridge, comm, &own);
     mimo_status status = mimo_bridge_request_agree(comm, local, &own);
     if (status == MIMO_OK)
         status = mimo_comm_agree(comm, connect(bridge, comm, &own));

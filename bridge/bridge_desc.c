@@ -37,6 +37,7 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_comm *
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "bridge"));
     MIMO_TRY(read_rule(&read.partition, &own->rule));
     MIMO_TRY(read_rule(&read.src_partition, &own->src_rule));
+    own->reserves = read.ctas > 0;
     if (read.ctas == 0) {
         int64_t ctas;
         MIMO_TRY(mimo_env_get(&ctas, MIMO_ENV_CTAS));

@@ -11,12 +11,13 @@ typedef struct mimo_bridge_request {
     mimo_partition_rule rule, src_rule;
     int64_t checks; /* MIMO_CHECK */
     int64_t stages; /* MIMO_STAGED */
+    bool reserves;  /* the descriptor has a limit of thread blocks, so they are reserved */
     uint64_t head;  /* a hash of everything except the lengths of thd */
 } mimo_bridge_request;
 
-#define MIMO_BRIDGE_REQUEST_INIT                                                           \
-    {                                                                                      \
-        MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT, 0, 0, 0 \
+#define MIMO_BRIDGE_REQUEST_INIT                                                                  \
+    {                                                                                             \
+        MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT, 0, 0, false, 0 \
     }
 
 /* Read a descriptor. Local. */

@@ -240,8 +240,8 @@ def set_meeting_place():
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 10000))
 
 
-def main():
-    asked = options(__doc__.split("\n", maxsplit=1)[0]).parse_args()
+def start(asked):
+    """Join the other ranks: this rank, their number, and its device."""
     rank = from_launcher(["RANK", "OMPI_COMM_WORLD_RANK"])
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     local = from_launcher(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])
@@ -253,6 +253,12 @@ def main():
         torch.cuda.set_device(device)
     backend, bound = ("gloo", None) if device.type == "cpu" else ("nccl", device)
     dist.init_process_group(backend, rank=rank, world_size=ranks, device_id=bound)
+    return rank, ranks, device
+
+
+def main():
+    asked = options(__doc__.split("\n", maxsplit=1)[0]).parse_args()
+    rank, ranks, device = start(asked)
     for case in cases(asked, ranks):
         for order in ORDERS:
             run(case, order, rank, device)

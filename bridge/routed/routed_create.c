@@ -42,6 +42,7 @@ mimo_status mimo_routed_connect(mimo_bridge *bridge)
     mimo_routed *own = mimo_routed_of(bridge);
     bool wanted = mimo_bridge_pushes(bridge, false) || mimo_bridge_pushes(bridge, true);
     own->can_push = true;
+    own->push_rule.reserved = bridge->mover.lane.blocks;
     if (!wanted || bridge->mover.comm->device->enqueues)
         return MIMO_OK;
     mimo_status status = mimo_buffer_create_internal(&own->push_rule.flags, bridge->mover.comm, 0);

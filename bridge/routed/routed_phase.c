@@ -92,6 +92,7 @@ static mimo_status exchange_of(mimo_exchange **out, const phase_maker *it,
     maker.made.fifos = it->context->fifos;
     maker.made.pushes.idle = rule->idle;
     maker.made.pushes.ctas = rule->ctas;
+    maker.made.pushes.reserved = rule->reserved;
     if (rule->flags && maker.made.pushes.buffer)
         maker.made.pushes.buffer = rule->flags;
     if (status == MIMO_OK)

@@ -11,6 +11,7 @@
 typedef struct mimo_push_rule {
     bool idle;          /* mimo_bridge_desc.destinations_idle */
     int ctas;           /* mimo_bridge_desc.ctas */
+    int64_t reserved;   /* thread blocks of the bridge's lane; 0: it has none */
     mimo_buffer *flags; /* the bridge's own flags; NULL: those of the buffer that rows go to */
 } mimo_push_rule;
 

@@ -121,10 +121,14 @@ typedef struct mimo_bridge_desc {
      * calls. (The call itself is no such wait: a rank that only sends waits for nobody.) Senders
      * then do not notice when ranks call differently: see <mimo/buffer.h>. */
     bool destinations_idle;
-    /* Thread blocks that a call may use to write into buffers, or to stage messages. With 1,
+    /* Thread blocks that a call may use to write into buffers, or to stage messages. They are
+     * reserved: calls may run beside others that wait for other ranks (docs/gpu.md, "Kernels that
+     * wait"), and the creation gives MIMO_ERR_ARGUMENT where all that is reserved does not fit a
+     * rank's device. Calls of one bridge follow one another. With 1,
      * zero-copy uses a second one where rows stay, and staged where it both sends and receives. 0:
-     * MIMO_CTAS. With a limit of either kind a staged call takes them when the first peer has begun
-     * the call, and waits for that in one warp: the kernels beside it have the multiprocessors. */
+     * MIMO_CTAS, which reserves nothing. With a limit of either kind a staged call takes them when
+     * the first peer has begun the call, and waits for that in one warp: the kernels beside it have
+     * the multiprocessors. */
     int ctas;
     mimo_executor backward_executor; /* of backward; where both fields are AUTO, as `executor` */
     int64_t batch; /* B of the calls to come, see mimo_bridge_update; -1: not known yet */

@@ -55,12 +55,17 @@
  *   - an error of this rank's arguments is its own, unless MIMO_CHECK=calls asks ranks to agree.
  *     Ranks that call different things get MIMO_ERR_MISMATCH from a later call, and the dispatch
  *     can be used no more;
- *   - all ranks reach each other's memory, k and etp are at most 14, and E at most 3000. A combine
- *     has rows of one dtype;
+ *   - a combine has rows of one dtype;
  *   - reads and reports use the stream of the last set or call, which has to live;
- *   - kernels wait for those of other ranks. Those that may run at the same time need a
- *     multiprocessor for each of their thread blocks: give `ctas` where other calls of the library
- *     or of NCCL run beside a dispatch, on another stream.
+ *   - kernels wait for those of other ranks, and all that may run at the same time have to fit the
+ *     device: give `ctas` where other calls of the library run beside a dispatch, on another stream
+ *     (docs/gpu.md, "Kernels that wait").
+ *
+ * That holds where all ranks reach each other's memory, k and etp are at most 14, E is about 3000
+ * at most, and `transport` is not P2P. Otherwise, unless it is ZERO_COPY, rows travel as messages,
+ * with the same bits, and rank 0 logs why. Then a set waits for its stream and for all ranks, and
+ * can't be captured; a tile that is too small is an error of all ranks, as on the host. Moves
+ * enqueue, and the first one after a set prepares its messages.
  *
  * Order. A call meets whatever the other ranks call on the communicator: a move of another
  * dispatch, mimo_route_set, a barrier. Where these differ, all of them get MIMO_ERR_MISMATCH, and
@@ -100,8 +105,11 @@ typedef struct mimo_dispatch_desc {
      * combine, and results that depend on ep. */
     bool narrow_sums;
     mimo_transport transport; /* AUTO, P2P or ZERO_COPY: straight into the rows of experts that lie
-                                 in a mimo_buffer. Combine sends messages */
-    int ctas;                 /* for devices: in host memory it changes nothing; 0: MIMO_CTAS */
+                                 in a mimo_buffer. In host memory combine sends messages */
+    /* For devices: in host memory it changes nothing. Thread blocks of a move, which are reserved:
+     * calls may run beside others that wait for other ranks. 0: MIMO_CTAS, which reserves nothing;
+     * calls get what reservations leave at this time. */
+    int ctas;
     const char *name; /* in sentences ("layer 3"). Copied; a long one is shortened. NULL: its number
                          among the communicator's, from 1 */
     /* The next three are for devices, and decide how much memory a dispatch takes there. In host
@@ -126,11 +134,12 @@ MIMO_API void mimo_dispatch_desc_init(mimo_dispatch_desc *out, size_t size);
  * destinations that rows are written straight into lie in its buffers. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (k > E, sizes < 0, a transport that is none of
- * the three), MIMO_ERR_GRID (E over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a
- * field that differs between ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED
- * (zero-copy where ranks share no memory; on a device also p2p, ranks out of reach, and numbers
- * above its limits), MIMO_ERR_OVERFLOW (a tile that max_tokens tokens of each rank and the
- * alignment can fill with 2^31 rows; 2^30 bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ * the three, more thread blocks than a device has beside those that are reserved), MIMO_ERR_GRID (E
+ * over ep, or the ranks over etp, leave a rest), MIMO_ERR_MISMATCH (a field that differs between
+ * ranks: the sentence has both descriptions), MIMO_ERR_UNSUPPORTED (zero-copy where ranks share no
+ * memory, and on a device also of numbers above its limits),
+ * MIMO_ERR_OVERFLOW (a tile that max_tokens tokens of each rank and the alignment can fill with
+ * 2^31 rows; 2^30 bytes of a rank's ids), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
  *
  * On a device it takes memory for all its calls, about
  *

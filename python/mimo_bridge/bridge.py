@@ -47,7 +47,8 @@ class Bridge(torch.nn.Module):
                 says so on rank 0
     grad_buffer where gradients of x lie
     destinations_idle  of <mimo/bridge.h>: a promise about buffers
-    ctas        thread blocks of a call into a buffer; 0: as MIMO_CTAS says
+    ctas        thread blocks of a call into a buffer, which are reserved (docs/gpu.md, "Kernels that wait");
+                0: as MIMO_CTAS says
     differentiable  False: a frozen encoder, on every rank. Backward then ends at y
     name        of the bridge in sentences; None: its number
 

@@ -84,8 +84,8 @@ class Dispatch:
                 `comm`. Rows to ranks out of reach are sent, with a warning as a Bridge's
     dtype       of the widest row. With `tensors`, the most in one call, and `hidden` it decides how much memory
                 the dispatch has for rows on their way between devices: docs/torch.md. The CPU needs none
-    ctas        thread blocks of a kernel of moves, where other calls of this package or of NCCL run at the same
-                time (docs/gpu.md). 0: MIMO_CTAS, or what suits the device
+    ctas        thread blocks of a kernel of moves, where other calls of this package run at the same time. They
+                are reserved (docs/gpu.md, "Kernels that wait"). 0: MIMO_CTAS, or what suits the device
     name        in sentences; None: its number
 
     Errors, the same on every rank: ArgumentError, GridError, UnsupportedError, MismatchError,

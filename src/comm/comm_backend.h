@@ -26,6 +26,7 @@
 
 #include <mimo/buffer.h>
 
+#include "comm/residency.h"
 #include "comm/termination.h"
 #include "core/backend_api.h"
 #include "core/rows.h"
@@ -35,6 +36,7 @@ typedef struct mimo_request mimo_request; /* one backend's operation in flight *
 
 /* Of expert_calls.h. */
 struct mimo_expert_shape;
+struct mimo_expert_limit;
 struct mimo_route_call;
 struct mimo_expert_move;
 
@@ -116,6 +118,9 @@ typedef struct mimo_pushes {
     int pusher_count;
     bool idle; /* no rank has used a destination since the call before: no rank has to wait */
     int ctas;  /* the largest number of thread blocks on a device; 0: the backend chooses */
+    /* Thread blocks of the lane that the caller has reserved (reserve_blocks); 0: it has none, and
+     * the backend writes here how many there are for this exchange. */
+    int64_t reserved;
 } mimo_pushes;
 
 /* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from
@@ -223,14 +228,25 @@ typedef struct mimo_comm_backend {
     /* Bytes of the longest piece of a message that suits this rank's device. Where ranks differ,
      * the largest counts. Of a backend that has fifo_bytes. */
     int64_t (*fifo_piece)(const mimo_comm *comm);
+    /* Kernels that wait for peers, and run beside others (residency.h). NULL, both: the backend has
+     * none. One with experts_prepare has both.
+     *
+     * Reserve thread blocks for exchanges that begin with this limit, and follow one another: for
+     * all that the device may run at once where `blocks` are more. Local; what holds the lane is
+     * made by all ranks together, which agree on the outcome. MIMO_ERR_ARGUMENT: with the lanes
+     * that there are these do not fit the device. */
+    mimo_status (*reserve_blocks)(mimo_comm *comm, mimo_lane *lane, int blocks);
+    /* Give back what a lane has. One that is out is fine. Local. */
+    void (*release_blocks)(mimo_comm *comm, mimo_lane *lane);
     /* Dispatches on a device, by kernels that find out alone which rows go where (expert_calls.h).
      * NULL, all four: the backend has no such kernels.
      *
-     * Have all that calls of a dispatch of this shape take for the first time. Local; it comes
-     * before the first call. MIMO_ERR_ARGUMENT: the device has no `ctas` multiprocessors for them;
+     * Have all that calls of a dispatch of this shape take for the first time, and enter a lane for
+     * them, which release_blocks ends. Local; it comes before the first call. MIMO_ERR_ARGUMENT:
+     * the device has no multiprocessors for them, alone or beside the lanes that there are;
      * MIMO_ERR_UNSUPPORTED: it has too little memory of thread blocks for the shape. */
     mimo_status (*experts_prepare)(mimo_comm *comm, const struct mimo_expert_shape *shape,
-                                   int ctas);
+                                   const struct mimo_expert_limit *limit, mimo_lane *lane);
     /* Enqueue a call. Nothing is allocated and nothing waited for; it may be captured. */
     mimo_status (*route_start)(mimo_comm *comm, const struct mimo_route_call *call,
                                mimo_stream stream);

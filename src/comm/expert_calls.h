@@ -21,12 +21,19 @@ typedef struct mimo_expert_memory {
     mimo_buffer *buffer;
 } mimo_expert_memory;
 
+/* Thread blocks of the calls of a dispatch. */
+typedef struct mimo_expert_limit {
+    int ctas;      /* the largest number; 0: the backend chooses */
+    bool reserves; /* the dispatch's own limit: its calls may run beside others that wait */
+} mimo_expert_limit;
+
 /* What all calls have. */
 typedef struct mimo_expert_call {
     const mimo_expert_memory *memory;
     mimo_route_tables tables; /* of the route that is set, or moved by */
     uint64_t signature;       /* of what must be alike on all ranks */
     int ctas;                 /* the largest number of thread blocks; 0: the backend chooses */
+    int64_t most;             /* thread blocks of the dispatch's lane (experts_prepare) */
 } mimo_expert_call;
 
 /* A set of a route: tables are written. */

@@ -261,6 +261,20 @@ static mimo_status cuda_accumulate(const mimo_addends *addends, mimo_stream stre
     return MIMO_OK;
 }
 
+static mimo_status cuda_add_rows(const mimo_row_sums *sums, mimo_stream stream)
+{
+    if (sums->count > 0 && sums->width > 0)
+        MIMO_TRY_CUDA(mimo_cuda_add_rows(sums, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_repeat_rows(const mimo_row_repeats *repeats, mimo_stream stream)
+{
+    if (repeats->count > 0 && repeats->row_bytes > 0)
+        MIMO_TRY_CUDA(mimo_cuda_repeat_rows(repeats, stream));
+    return MIMO_OK;
+}
+
 static mimo_status cuda_sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
                                     mimo_stream stream)
 {
@@ -318,5 +332,7 @@ const mimo_device mimo_device_cuda = {
     .scatter_rows = cuda_scatter_rows,
     .scale = cuda_scale,
     .accumulate = cuda_accumulate,
+    .add_rows = cuda_add_rows,
+    .repeat_rows = cuda_repeat_rows,
     .sum_squares = cuda_sum_squares,
 };

@@ -40,6 +40,12 @@ cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double 
 /* data[i] += element i of each of the n terms, in order; cudaErrorInvalidValue for MIMO_F8. */
 cudaError_t mimo_cuda_accumulate(const mimo_addends *addends, cudaStream_t stream);
 
+/* Sums of rows, and copies of rows, by lists in device memory (device.h). cudaErrorInvalidValue for
+ * a dtype that is no float. mimo_cuda_load_row_lists loads the kernels onto the current device. */
+cudaError_t mimo_cuda_add_rows(const mimo_row_sums *sums, cudaStream_t stream);
+cudaError_t mimo_cuda_repeat_rows(const mimo_row_repeats *repeats, cudaStream_t stream);
+cudaError_t mimo_cuda_load_row_lists(void);
+
 /* partials[0] = sum of squares in f64. partials[MIMO_CUDA_PARTIALS] is device memory. The order of
  * the additions depends on count alone. cudaErrorInvalidValue for a dtype that is no float. */
 enum { MIMO_CUDA_PARTIALS = 512 };

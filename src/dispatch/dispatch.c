@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
+#include "core/logging.h"
 #include "core/memory.h"
 #include "device/profile.h"
 #include "dispatch/dispatch_desc.h"
@@ -15,10 +16,42 @@ MIMO_DEFINE_INIT(mimo_dispatch_counts, MIMO_DISPATCH_COUNTS_INIT)
 
 /* ------------------------------------- creation ------------------------------------- */
 
+/* Undo what an executor has begun. */
+static void leave_executor(mimo_dispatch *dispatch)
+{
+    mimo_buffer_destroy(dispatch->flags);
+    dispatch->flags = NULL;
+    if (dispatch->executor->disconnect)
+        dispatch->executor->disconnect(dispatch);
+    dispatch->own = NULL;
+    mimo_mover_release_blocks(&dispatch->mover);
+}
+
+/* Ranks out of reach, and numbers that kernels have no room for, are no error where another
+ * executor moves rows of this memory. All ranks take the same one. */
+static mimo_status connect_executor(mimo_dispatch *dispatch, mimo_comm *comm)
+{
+    const mimo_dispatch_executor *next = mimo_dispatch_next_executor(dispatch->executor, comm);
+    mimo_status status = dispatch->executor->connect(dispatch);
+    if (!next || dispatch->desc.transport == MIMO_TRANSPORT_ZERO_COPY)
+        return status;
+    status = mimo_comm_agree(comm, status);
+    if (status != MIMO_ERR_UNSUPPORTED)
+        return status;
+    if (comm->rank == 0)
+        mimo_log(MIMO_LOG_WARNING,
+                 "rows of a dispatch travel as messages, and the host waits once in each set of a "
+                 "route: %s",
+                 mimo_last_error());
+    leave_executor(dispatch);
+    dispatch->executor = next;
+    return next->connect(dispatch);
+}
+
 static mimo_status connect(mimo_dispatch *dispatch, mimo_comm *comm, int64_t checks)
 {
     MIMO_TRY(mimo_mover_connect(&dispatch->mover, comm, checks));
-    return dispatch->executor->connect(dispatch);
+    return connect_executor(dispatch, comm);
 }
 
 static void name_dispatch(mimo_dispatch *dispatch, int64_t number, const char *name)
@@ -48,6 +81,7 @@ mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
     if (status == MIMO_OK) {
         dispatch->desc = own.desc;
         dispatch->shape = own.shape;
+        dispatch->reserves = own.reserves;
         dispatch->executor = own.executor;
         status = mimo_comm_agree(comm, connect(dispatch, comm, own.checks));
     }

@@ -83,6 +83,7 @@ mimo_status mimo_dispatch_request_read(mimo_dispatch_request *out, const mimo_co
     MIMO_TRY(check_transport(&read));
     MIMO_TRY(check_device_memory(&read));
     MIMO_TRY(mimo_dispatch_choose_executor(&out->executor, comm));
+    out->reserves = read.ctas > 0;
     MIMO_TRY(read_ctas(&read));
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
                "dispatch: the name is empty; without one (NULL) a dispatch has a number");

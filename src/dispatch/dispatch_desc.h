@@ -9,6 +9,7 @@
 typedef struct mimo_dispatch_request {
     mimo_dispatch_desc desc;
     mimo_route_shape shape;
+    bool reserves; /* the descriptor has a limit of thread blocks, not MIMO_CTAS */
     const mimo_dispatch_executor *executor;
     int64_t checks; /* MIMO_CHECK in force */
 } mimo_dispatch_request;

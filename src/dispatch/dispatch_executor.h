@@ -16,7 +16,7 @@ typedef struct mimo_dispatch_executor {
     /* Whether it moves tensors in the memory of a communicator. All ranks say the same. */
     bool (*moves)(const mimo_comm *comm);
     /* Get what all routes share, into dispatch->own and dispatch->flags. Collective over the
-     * mover's communicator. */
+     * mover's communicator. MIMO_ERR_UNSUPPORTED: another executor may be able to. */
     mimo_status (*connect)(mimo_dispatch *dispatch);
     /* Release dispatch->own, also where connect failed halfway. The flags are released before.
      * NULL: there is none. */
@@ -54,6 +54,10 @@ typedef struct mimo_dispatch_executor {
 } mimo_dispatch_executor;
 
 extern const mimo_dispatch_executor mimo_direct_executor, mimo_messages_executor;
+
+/* The next one behind an executor that does so as well; NULL: there is none. */
+const mimo_dispatch_executor *mimo_dispatch_next_executor(const mimo_dispatch_executor *executor,
+                                                          const mimo_comm *comm);
 
 /* The first executor that moves the memory of a communicator (dispatch_executors.c).
  * MIMO_ERR_UNSUPPORTED where none does. */

@@ -5,6 +5,18 @@
 static const mimo_dispatch_executor *const executors[] = {&mimo_direct_executor,
                                                           &mimo_messages_executor};
 
+const mimo_dispatch_executor *mimo_dispatch_next_executor(const mimo_dispatch_executor *executor,
+                                                          const mimo_comm *comm)
+{
+    bool behind = false;
+    for (size_t i = 0; i < sizeof executors / sizeof executors[0]; i++) {
+        if (behind && executors[i]->moves(comm))
+            return executors[i];
+        behind = behind || executors[i] == executor;
+    }
+    return NULL;
+}
+
 mimo_status mimo_dispatch_choose_executor(const mimo_dispatch_executor **out, const mimo_comm *comm)
 {
     for (size_t i = 0; i < sizeof executors / sizeof executors[0]; i++)

@@ -11,6 +11,7 @@ struct mimo_dispatch {
     mimo_mover mover;
     mimo_dispatch_desc desc; /* its name is in the mover's title */
     mimo_route_shape shape;
+    bool reserves; /* desc.ctas was the caller's, not the environment's */
     const struct mimo_dispatch_executor *executor;
     /* The executor's buffer, under whose flags ranks write into each other's memory
      * (buffer_state.h); NULL: they do not, and no call writes into a buffer of the parent. */

@@ -17,6 +17,21 @@ mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_h
     return MIMO_OK;
 }
 
+mimo_status mimo_mover_reserve_blocks(mimo_mover *mover, mimo_comm *parent, int blocks)
+{
+    if (!parent->backend->reserve_blocks)
+        return MIMO_OK;
+    mover->lane_comm = parent;
+    return parent->backend->reserve_blocks(parent, &mover->lane, blocks);
+}
+
+void mimo_mover_release_blocks(mimo_mover *mover)
+{
+    if (mover->lane_comm)
+        mover->lane_comm->backend->release_blocks(mover->lane_comm, &mover->lane);
+    mover->lane_comm = NULL;
+}
+
 /* A communicator of all ranks of the parent, for the thread that is in a call of that. */
 static mimo_status duplicate(mimo_comm **out, mimo_comm *parent)
 {
@@ -64,6 +79,7 @@ void mimo_mover_release(mimo_mover *mover)
     for (mimo_op *op; (op = mimo_free_list_take(&mover->spare, 0, 0));)
         mimo_op_destroy(op);
     mimo_staging_release(&mover->staging);
+    mimo_mover_release_blocks(mover);
     mimo_comm_destroy(mover->comm);
     if (mover->parent)
         mimo_comm_release(mover->parent);

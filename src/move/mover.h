@@ -88,6 +88,8 @@ struct mimo_mover {
     int unwaited;     /* operations that were begun, and not waited for */
     void (*idle)(void *owner); /* once the last of these was waited for; NULL: nothing */
     mimo_staging staging;      /* of all operations on a device, by stream */
+    mimo_lane lane;            /* thread blocks that its calls may have beside others */
+    mimo_comm *lane_comm;      /* whose backend gave them; NULL: none did */
 };
 
 /* A call of a mover that was made for zero-copy, by this name, writes into `buffer`: the first one
@@ -98,6 +100,14 @@ void mimo_mover_look_at_reach(mimo_mover *mover, const mimo_buffer *buffer);
 
 /* Begin, with memory for the first operation. Local. */
 mimo_status mimo_mover_create(mimo_mover *mover, void *owner, const mimo_mover_hooks *hooks);
+
+/* Reserve thread blocks for calls that run beside others: a limit of the object's own. Nothing
+ * where the backend has no kernels that wait. Local: it comes before the ranks agree on the
+ * creation. MIMO_ERR_ARGUMENT: they do not fit the device (comm/residency.h). */
+mimo_status mimo_mover_reserve_blocks(mimo_mover *mover, mimo_comm *parent, int blocks);
+
+/* Give back what was reserved. */
+void mimo_mover_release_blocks(mimo_mover *mover);
 
 /* Its communicator, and where operations agree on the parent also words for that (agreement.h).
  * Collective over `parent`. `checks` are the bits of MIMO_CHECK in force. */

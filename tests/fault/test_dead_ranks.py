@@ -65,6 +65,12 @@ GPU_LAUNCHES = [
     ("zero-copy", "before", "kill"),
     ("zero-copy", "before", "exit"),
     ("zero-copy", "data", "kill"),
+    ("route", "before", "kill"),
+    ("route", "data", "kill"),
+    ("rows", "before", "exit"),
+    ("rows", "data", "kill"),
+    ("combine", "before", "kill"),
+    ("combine", "data", "exit"),
 ]
 
 

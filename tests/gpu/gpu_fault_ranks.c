@@ -3,7 +3,8 @@
  *
  *   gpu_fault_ranks CALL MOMENT END
  *
- * CALL is "barrier", "allreduce", or the executor of a bridge's forward call. The middle rank ends
+ * CALL is "barrier", "allreduce", "route", "rows" or "combine" of a dispatch, or the executor of a
+ * bridge's forward call. The middle rank ends
  * by END ("kill": SIGKILL, "exit") at the MOMENT "before" the call, or when its "data" is on its
  * stream. The others print the status and the time of each call, and release everything. Then they
  * go on by themselves on a new communicator, say so, and leave without MPI_Finalize, which could
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include <cuda_runtime_api.h>
+#include <mimo/dispatch.h>
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
@@ -37,12 +39,37 @@ typedef struct ranks {
     mimo_bridge *bridge;
     mimo_buffer *buffer;
     mimo_tensor from, to;
+    mimo_dispatch *dispatch;
+    mimo_route *route;
+    mimo_route_desc chosen;
+    mimo_tensor tokens, rows; /* of the dispatch; `rows` in plain memory */
 } ranks;
 
 /* ------------------------------------------ calls ------------------------------------------- */
 
+static bool is(const ranks *it, const char *call)
+{
+    return strcmp(it->call, call) == 0;
+}
+
+static bool dispatches(const ranks *it)
+{
+    return is(it, "route") || is(it, "rows") || is(it, "combine");
+}
+
+static mimo_status dispatch(ranks *it)
+{
+    if (is(it, "route"))
+        return mimo_route_set(it->route, &it->chosen, it->stream);
+    if (is(it, "rows"))
+        return mimo_dispatch_rows(it->route, &it->rows, &it->tokens, 1, it->stream);
+    return mimo_dispatch_combine(it->route, &it->tokens, &it->rows, 1, it->stream);
+}
+
 static mimo_status enqueue(ranks *it)
 {
+    if (dispatches(it))
+        return dispatch(it);
     if (strcmp(it->call, "barrier") == 0)
         return mimo_comm_barrier(it->comm);
     if (strcmp(it->call, "allreduce") == 0)
@@ -141,6 +168,39 @@ static mimo_status make_bridge(ranks *it)
     return MIMO_OK;
 }
 
+/* Each token has an expert on each rank. */
+static mimo_status make_dispatch(ranks *it)
+{
+    enum { TOKENS = 64 };
+    void *ids, *tokens, *rows;
+    int32_t chosen[TOKENS * 64];
+    const int pairs = TOKENS * it->size;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = desc.top_k = it->size;
+    desc.max_tokens = TOKENS;
+    desc.hidden = HIDDEN;
+    desc.row_bytes = HIDDEN * (int64_t)sizeof(float);
+    if (pairs > (int)(sizeof chosen / sizeof *chosen) || it->size > 14)
+        return mimo_fail(MIMO_ERR_UNSUPPORTED, "%d ranks", it->size);
+    for (int i = 0; i < pairs; i++)
+        chosen[i] = i % it->size;
+    if (!room_for(&ids, pairs * 4) || !room_for(&tokens, TOKENS * desc.row_bytes) ||
+        !room_for(&rows, pairs * desc.row_bytes) ||
+        cudaMemcpy(ids, chosen, (size_t)pairs * 4, cudaMemcpyHostToDevice) != cudaSuccess)
+        return mimo_fail(MIMO_ERR_MEMORY, "no room on the device");
+    MIMO_TRY(mimo_dispatch_create(&it->dispatch, it->comm, &desc));
+    MIMO_TRY(mimo_route_create(&it->route, it->dispatch));
+    it->chosen = (mimo_route_desc)MIMO_ROUTE_DESC_INIT;
+    it->chosen.ids = ids;
+    it->chosen.memory = MIMO_MEMORY_CUDA;
+    it->chosen.tokens = TOKENS;
+    it->chosen.capacity = pairs;
+    it->tokens = mimo_tensor_2d(tokens, MIMO_F32, "th", TOKENS, HIDDEN);
+    it->rows = mimo_tensor_2d(rows, MIMO_F32, "th", pairs, HIDDEN);
+    it->tokens.memory = it->rows.memory = MIMO_MEMORY_CUDA;
+    return mimo_route_set(it->route, &it->chosen, it->stream);
+}
+
 /* The first calls make connections, inside NCCL and without a deadline. */
 static mimo_status begin(ranks *it)
 {
@@ -156,7 +216,9 @@ static mimo_status begin(ranks *it)
         !room_for(&numbers, COUNT * sizeof *it->numbers))
         return mimo_fail(MIMO_ERR_DEVICE, "no stream or no room");
     it->numbers = numbers;
-    if (!plain)
+    if (dispatches(it))
+        MIMO_TRY(make_dispatch(it));
+    else if (!plain)
         MIMO_TRY(make_bridge(it));
     MIMO_TRY(call(it));
     MIMO_TRY(next(it));
@@ -184,6 +246,8 @@ int main(int argc, char **argv)
     }
     timed(&it, "call", call);
     timed(&it, "next", next);
+    mimo_route_destroy(it.route);
+    mimo_dispatch_destroy(it.dispatch);
     mimo_bridge_destroy(it.bridge);
     mimo_buffer_destroy(it.buffer);
     mimo_grid_destroy(it.dst);

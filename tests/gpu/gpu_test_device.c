@@ -543,6 +543,118 @@ MPI_TEST(device, add_parts)
             }
 }
 
+enum { LIST_SUMS = 300, LIST_ROWS = 64, MOST_TERMS = 20 };
+
+/* Random sums of up to MOST_TERMS rows, in any order of additions. */
+typedef struct random_lists {
+    twin begin, leaf, adds;
+    int64_t terms;
+} random_lists;
+
+static random_lists lists_new(uint64_t *random)
+{
+    random_lists made = {.begin = twin_new((LIST_SUMS + 1) * 8, 1),
+                         .leaf = twin_new(LIST_SUMS * MOST_TERMS * 8, 2),
+                         .adds = twin_new(LIST_SUMS * MOST_TERMS, 3)};
+    int64_t *begin = made.begin.room.host, *leaf = made.leaf.room.host;
+    uint8_t *adds = made.adds.room.host;
+    for (int64_t sum = 0; sum < LIST_SUMS; sum++) {
+        int64_t terms = random_below(random, MOST_TERMS + 1), open = 0;
+        begin[sum] = made.terms;
+        for (int64_t t = 0; t < terms; t++, made.terms++) {
+            int64_t may = open++;
+            leaf[made.terms] = random_below(random, LIST_ROWS);
+            adds[made.terms] = (uint8_t)(t == terms - 1 ? may : random_below(random, may + 1));
+            open -= adds[made.terms];
+        }
+    }
+    begin[LIST_SUMS] = made.terms;
+    twin_push(&made.begin);
+    twin_push(&made.leaf);
+    twin_push(&made.adds);
+    return made;
+}
+
+static void lists_free(random_lists *it)
+{
+    twin_free(&it->begin);
+    twin_free(&it->leaf);
+    twin_free(&it->adds);
+}
+
+static void check_list_sums(const random_lists *lists, mimo_dtype to, mimo_dtype from,
+                            int64_t width)
+{
+    enum { FIRST = 7 };
+    const mimo_sum_list near = {LIST_SUMS, lists->begin.room.place, lists->leaf.room.place,
+                                lists->adds.room.place};
+    const mimo_sum_list here = {LIST_SUMS, lists->begin.room.host, lists->leaf.room.host,
+                                lists->adds.room.host};
+    twin rows = twin_of_numbers(LIST_ROWS * width, from, 31);
+    twin sums = twin_of_numbers((LIST_SUMS - FIRST) * width, to, 32);
+    mimo_row_sums call = {.first = FIRST, .count = LIST_SUMS - FIRST, .width = width};
+    call.to_dtype = to;
+    call.from_dtype = from;
+    call.list = &here;
+    call.to = sums.expected;
+    call.from = rows.expected;
+    MPI_EXPECT_OK(host->add_rows(&call, NULL));
+    call.list = &near;
+    call.to = sums.room.place;
+    call.from = rows.room.place;
+    MPI_EXPECT_OK(cuda->add_rows(&call, test_stream()));
+    MPI_EXPECT_BITS(twin_bits(&sums), "sums of %s in %s, width %d", mimo_dtype_name(from),
+                    mimo_dtype_name(to), (int)width);
+    twin_free(&rows);
+    twin_free(&sums);
+}
+
+MPI_TEST(device, sums_by_lists)
+{
+    static const mimo_dtype dtypes[] = {MIMO_F32, MIMO_F16, MIMO_BF16};
+    static const int64_t widths[] = {1, 67, 1000};
+    uint64_t random = 41;
+    random_lists lists = lists_new(&random);
+    for (int w = 0; w < 3; w++) {
+        check_list_sums(&lists, MIMO_F64, MIMO_F64, widths[w]);
+        for (int i = 0; i < 9; i++)
+            check_list_sums(&lists, dtypes[i / 3], dtypes[i % 3], widths[w]);
+    }
+    lists_free(&lists);
+}
+
+/* The rows of a tile in a random order, in runs whose first row the others repeat. */
+MPI_TEST(device, repeats_by_lists)
+{
+    static const int64_t widths[] = {1, 66, 4112};
+    uint64_t random = 42;
+    int64_t begin[LIST_ROWS + 1] = {0}, order[LIST_ROWS], count = 0;
+    for (int64_t i = 0; i < LIST_ROWS; i++) {
+        int64_t at = random_below(&random, i + 1);
+        order[i] = order[at];
+        order[at] = i;
+        if (i + 1 == LIST_ROWS || random_below(&random, 3) == 0)
+            begin[++count] = i + 1;
+    }
+    twin runs = twin_new((count + 1) * 8, 1), row = twin_new((int64_t)sizeof order, 2);
+    memcpy(runs.room.host, begin, (size_t)(count + 1) * 8);
+    memcpy(row.room.host, order, sizeof order);
+    twin_push(&runs);
+    twin_push(&row);
+    for (int w = 0; w < 3; w++) {
+        twin tile = twin_new(LIST_ROWS * widths[w], 43);
+        mimo_row_repeats call = {tile.expected, widths[w], count, begin, order};
+        MPI_EXPECT_OK(host->repeat_rows(&call, NULL));
+        call =
+            (mimo_row_repeats){tile.room.place, widths[w], count, runs.room.place, row.room.place};
+        MPI_EXPECT_OK(cuda->repeat_rows(&call, test_stream()));
+        MPI_EXPECT_BITS(twin_bits(&tile), "%d repeats of %d bytes", (int)count, (int)widths[w]);
+        twin_free(&tile);
+    }
+    twin_free(&runs);
+    twin_free(&row);
+}
+
 /* Fewer and more stretches than there are rows of thread blocks. */
 MPI_TEST(device, add_parts_in_stretches)
 {

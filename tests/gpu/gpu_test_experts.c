@@ -7,6 +7,7 @@
 #include "comm/expert_token.h"
 #include "comm/nccl/nccl_experts.h"
 #include "dispatch/route/virtual_ranks.h"
+#include "expert_sizes.h"
 #include "gpu_calls.h"
 #include "plain_routing.h"
 
@@ -50,15 +51,8 @@ static void *on_device(int64_t bytes, int filled_with)
 static mimo_expert_shape shape_of(const team_case *it)
 {
     mimo_expert_shape shape;
-    const mimo_expert_sizes sizes = {.ranks = it->ranks,
-                                     .etp = it->etp,
-                                     .experts = it->experts,
-                                     .top_k = it->top_k,
-                                     .alignment = it->alignment,
-                                     .max_tokens = it->max_tokens,
-                                     .tensors = 1,
-                                     .sums = 1,
-                                     .return_bytes = 16};
+    const mimo_expert_sizes sizes =
+        EXPERT_SIZES(it, it->max_tokens, .tensors = 1, .sums = 1, .return_bytes = 16);
     MPI_EXPECT_OK(mimo_expert_shape_read(&shape, &sizes));
     return shape;
 }

@@ -6,6 +6,7 @@
 
 #include "cases_ran.h"
 #include "comm/recorder.h"
+#include "dispatch/dispatch_executor.h"
 #include "dispatch_bed.h"
 #include "gpu_calls.h"
 
@@ -280,14 +281,39 @@ static void expect_no_dispatch(const mimo_dispatch_desc *desc, mimo_status statu
 
 MPI_TEST(routes, refused_creations)
 {
-    NO_DISPATCH_WITH(transport, MIMO_TRANSPORT_P2P, MIMO_ERR_UNSUPPORTED, "dispatch: p2p;");
-    NO_DISPATCH_WITH(experts, 3004, MIMO_ERR_UNSUPPORTED, "3004 experts");
     NO_DISPATCH_WITH(ctas, 4000, MIMO_ERR_ARGUMENT, "dispatch: 4000 thread blocks, and kernels");
-    NO_DISPATCH_WITH(max_tokens, 300000, MIMO_ERR_UNSUPPORTED, "300000 tokens");
-    mimo_dispatch_desc wide = small_desc();
-    wide.experts = 16;
-    wide.top_k = 15;
-    expect_no_dispatch(&wide, MIMO_ERR_UNSUPPORTED, "top_k 15");
+    mimo_dispatch_desc beyond = small_desc(); /* zero-copy is what kernels do */
+    beyond.transport = MIMO_TRANSPORT_ZERO_COPY;
+    beyond.experts = 3004;
+    expect_no_dispatch(&beyond, MIMO_ERR_UNSUPPORTED, "3004 experts");
+    beyond.experts = 16;
+    beyond.top_k = 15;
+    expect_no_dispatch(&beyond, MIMO_ERR_UNSUPPORTED, "top_k 15");
+    beyond = small_desc();
+    beyond.transport = MIMO_TRANSPORT_ZERO_COPY;
+    beyond.max_tokens = 300000;
+    expect_no_dispatch(&beyond, MIMO_ERR_UNSUPPORTED, "300000 tokens");
+}
+
+/* Beyond what kernels can, rows travel as messages: all that a route needs is known after a set. */
+MPI_TEST(routes, beyond_kernels)
+{
+    static const struct {
+        int64_t experts, top_k;
+        mimo_transport transport;
+    } beyond[] = {
+        {3004, 2, MIMO_TRANSPORT_AUTO}, {16, 15, MIMO_TRANSPORT_AUTO}, {16, 2, MIMO_TRANSPORT_P2P}};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        mimo_dispatch *dispatch = NULL;
+        mimo_dispatch_desc desc = small_desc();
+        desc.experts = beyond[i].experts;
+        desc.top_k = beyond[i].top_k;
+        desc.transport = beyond[i].transport;
+        MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, mpi_test_comm(), &desc));
+        MPI_EXPECT(strcmp(dispatch->executor->name, "messages") == 0, "case %d by %s", (int)i,
+                   dispatch->executor->name);
+        mimo_dispatch_destroy(dispatch);
+    }
 }
 
 /* Of one rank alone: it makes no call. The others do the same here. */

@@ -6,6 +6,7 @@
 #include "comm/expert_token.h"
 #include "core/float16.h"
 #include "delay.h"
+#include "expert_sizes.h"
 #include "gpu_calls.h"
 #include "guarded.h"
 #include "pair_values.h"
@@ -32,15 +33,8 @@ static void upload(void *to, const void *from, int64_t bytes)
 static mimo_expert_shape shape_of(const moves_case *its)
 {
     mimo_expert_shape shape;
-    const mimo_expert_sizes sizes = {.ranks = its->ranks,
-                                     .etp = its->etp,
-                                     .experts = its->experts,
-                                     .top_k = its->top_k,
-                                     .alignment = its->alignment,
-                                     .max_tokens = its->max_tokens,
-                                     .tensors = 4,
-                                     .sums = 4,
-                                     .return_bytes = its->return_bytes};
+    const mimo_expert_sizes sizes = EXPERT_SIZES(its, its->max_tokens, .tensors = 4, .sums = 4,
+                                                 .return_bytes = its->return_bytes);
     MPI_EXPECT_OK(mimo_expert_shape_read(&shape, &sizes));
     return shape;
 }

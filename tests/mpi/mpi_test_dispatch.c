@@ -41,10 +41,9 @@ static void move_all(bool guarded)
     mimo_comm *comm = mpi_test_comm();
     mpi_test_guard(comm, guarded);
     for (int i = 0; i < CASES; i++) {
-        const dispatch_case its = dispatch_case_here(&cases[i]);
-        if (!dispatch_case_fits(&its, mpi_test_size()))
+        if (!dispatch_case_fits(&cases[i], mpi_test_size()))
             continue;
-        dispatch_bed bed = dispatch_bed_new(comm, &its);
+        dispatch_bed bed = dispatch_bed_new(comm, &cases[i]);
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             dispatch_bed_set(&bed, seed + (uint64_t)i * 10);
             for (int again = 0; again < 2; again++, ran++) {
@@ -255,6 +254,180 @@ MPI_TEST(dispatch, one_rank_overflows)
         dispatch_bed_free(&bed);
     }
     MPI_CASES_RAN(ran, CASES * mpi_test_size(), 3 * mpi_test_size(), "overflows");
+}
+
+/* ------------------------------------ lists of a device ------------------------------------- */
+
+/* A device in host memory, whose functions are those of the host: they get lists from what was
+ * reserved on it alone, and each call stands between a wait for the event and its record. */
+static struct {
+    mimo_device table;
+    char *memory;
+    int64_t bytes;
+    int uploads, downloads, waits, records;
+} apart;
+
+static mimo_status apart_reserve(void **out, int64_t bytes)
+{
+    MIMO_TRY(mimo_device_host.reserve(out, bytes));
+    if (!apart.memory) { /* the lists come first, then staging */
+        apart.memory = *out;
+        apart.bytes = bytes;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status apart_upload(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    apart.uploads++;
+    return mimo_device_host.copy(to, from, bytes, stream);
+}
+
+static mimo_status apart_download(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    apart.downloads++;
+    return mimo_device_host.copy(to, from, bytes, stream);
+}
+
+static void expect_near(const void *list, const char *what)
+{
+    const char *at = list;
+    MPI_EXPECT(at >= apart.memory && at < apart.memory + apart.bytes, "%s: a list of the host",
+               what);
+    MPI_EXPECT(apart.waits == apart.records + 1, "%s: %d waits, %d records", what, apart.waits,
+               apart.records);
+}
+
+static mimo_status apart_gather(void *to, const void *from, const mimo_row_map *map,
+                                mimo_stream stream)
+{
+    expect_near(map->position, "gather_rows");
+    return mimo_device_host.gather_rows(to, from, map, stream);
+}
+
+static mimo_status apart_scatter(void *to, const void *from, const mimo_row_map *map,
+                                 mimo_stream stream)
+{
+    expect_near(map->position, "scatter_rows");
+    return mimo_device_host.scatter_rows(to, from, map, stream);
+}
+
+static mimo_status apart_add(const mimo_row_sums *sums, mimo_stream stream)
+{
+    expect_near(sums->list->begin, "add_rows");
+    expect_near(sums->list->leaf, "add_rows");
+    expect_near(sums->list->adds, "add_rows");
+    return mimo_device_host.add_rows(sums, stream);
+}
+
+static mimo_status apart_repeat(const mimo_row_repeats *repeats, mimo_stream stream)
+{
+    expect_near(repeats->begin, "repeat_rows");
+    expect_near(repeats->row, "repeat_rows");
+    return mimo_device_host.repeat_rows(repeats, stream);
+}
+
+static mimo_status apart_event(mimo_event **out)
+{
+    *out = (mimo_event *)&apart;
+    return MIMO_OK;
+}
+
+static void apart_forget(mimo_event *event)
+{
+    MPI_EXPECT(event == (mimo_event *)&apart, "another event");
+}
+
+static mimo_status apart_record(mimo_event *event, mimo_stream stream)
+{
+    (void)event, (void)stream;
+    apart.records++;
+    return MIMO_OK;
+}
+
+static mimo_status apart_wait(mimo_event *event, mimo_stream stream)
+{
+    (void)event, (void)stream;
+    apart.waits++;
+    return MIMO_OK;
+}
+
+/* From here on the routes of a dispatch think that rows lie on a device. */
+static void move_apart(mimo_dispatch *dispatch, mimo_route **route)
+{
+    mimo_route_destroy(*route);
+    memset(&apart, 0, sizeof apart);
+    apart.table = mimo_device_host;
+    apart.table.reserve = apart_reserve;
+    apart.table.upload = apart_upload;
+    apart.table.download = apart_download;
+    apart.table.gather_rows = apart_gather;
+    apart.table.scatter_rows = apart_scatter;
+    apart.table.add_rows = apart_add;
+    apart.table.repeat_rows = apart_repeat;
+    apart.table.event_create = apart_event;
+    apart.table.event_destroy = apart_forget;
+    apart.table.event_record = apart_record;
+    apart.table.event_wait = apart_wait;
+    dispatch->mover.comm->device = &apart.table;
+    MPI_EXPECT_OK(mimo_route_create(route, dispatch));
+}
+
+/* What a device does where its own kernels can't: the bits are those of the host. */
+MPI_TEST(dispatch, lists_lie_apart)
+{
+    int ran = 0;
+    for (int i = 0; i < CASES; i++) {
+        if (!dispatch_case_fits(&cases[i], mpi_test_size()))
+            continue;
+        dispatch_bed bed = dispatch_bed_new(mpi_test_comm(), &cases[i]);
+        move_apart(bed.dispatch, &bed.route);
+        for (uint64_t seed = 1; seed <= SEEDS; seed++, ran++) {
+            dispatch_bed_set(&bed, seed + (uint64_t)i * 10);
+            dispatch_bed_move_rows(&bed, seed);
+            dispatch_bed_combine(&bed, seed);
+        }
+        MPI_EXPECT(apart.uploads > 0, "nothing was uploaded");
+        dispatch_bed_free(&bed);
+    }
+    MPI_CASES_RAN(ran, CASES * SEEDS, 12, "routes of lists that lie apart");
+}
+
+static bool always_records(mimo_stream stream)
+{
+    (void)stream;
+    return true;
+}
+
+/* The host reads such ids in the order of the stream. What is no expert counts as -1. */
+MPI_TEST(dispatch, ids_lie_apart)
+{
+    const int64_t wide[] = {1, INT64_C(1) << 40, -7, 4, 3, 3};
+    mimo_route *route = NULL;
+    mimo_dispatch *dispatch = golden_dispatch();
+    mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MPI_EXPECT_OK(mimo_route_create(&route, dispatch));
+    move_apart(dispatch, &route);
+    choice.ids = wide;
+    choice.id_dtype = MIMO_I64;
+    choice.tokens = 3;
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    MPI_EXPECT(apart.downloads == 1, "%d downloads", apart.downloads);
+    MPI_EXPECT_OK(mimo_route_read(&counts, route));
+    MPI_EXPECT(counts.rows[0] == 2 && counts.rows[1] == 4, "%d and %d rows", (int)counts.rows[0],
+               (int)counts.rows[1]);
+    choice.memory = test_other_memory();
+    MPI_EXPECT_STATUS(mimo_route_set(route, &choice, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("route: the ids lie in");
+    choice.memory = test_memory();
+    apart.table.records = always_records;
+    MPI_EXPECT_STATUS(mimo_route_set(route, &choice, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("dispatch 1: a set waits for its stream, which is being captured");
+    apart.table.records = NULL;
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    mimo_route_destroy(route);
+    mimo_dispatch_destroy(dispatch);
 }
 
 /* ------------------------------------ bits and adjoints ------------------------------------- */

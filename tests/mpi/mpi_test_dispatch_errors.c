@@ -3,8 +3,12 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include <mimo/log.h>
 
 #include "comm/comm_backend.h"
+#include "dispatch/dispatch_executor.h"
 #include "dispatch_bed.h"
 #include "same_bits.h"
 #include "test_memory.h"
@@ -88,7 +92,7 @@ MPI_TEST(dispatch_errors, of_creation)
               "dispatch: comm is NULL");
 }
 
-/* As with tensors in CUDA memory: work is enqueued. */
+/* As with tensors in CUDA memory: work is enqueued. Nothing adds rows there. */
 MPI_TEST(dispatch_errors, of_devices)
 {
     static mimo_device device;
@@ -97,9 +101,91 @@ MPI_TEST(dispatch_errors, of_devices)
     mimo_comm *comm = mpi_test_comm_new();
     device = mimo_device_host;
     device.enqueues = true;
+    device.add_rows = NULL;
     comm->device = &device;
     MPI_FAILS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED,
               "dispatch: the communicator moves host memory, and no executor of a dispatch does");
+    mimo_comm_destroy(comm);
+}
+
+/* A backend with kernels of experts that one rank has no room for. */
+static struct {
+    const mimo_comm_backend *real;
+    mimo_comm_backend table;
+    mimo_device device;
+    int lines; /* of the log */
+} kernels;
+
+static mimo_status split_with_kernels(mimo_comm **out, mimo_comm *parent, int color, int key)
+{
+    MIMO_TRY(kernels.real->split(out, parent, color, key));
+    if (*out)
+        (*out)->backend = &kernels.table;
+    return MIMO_OK;
+}
+
+static mimo_status prepare_kernels(mimo_comm *comm, const struct mimo_expert_shape *shape,
+                                   const struct mimo_expert_limit *limit, mimo_lane *lane)
+{
+    (void)comm, (void)shape, (void)limit;
+    lane->kind = MIMO_LANE_RESERVED;
+    return wrong() ? mimo_fail(MIMO_ERR_UNSUPPORTED, "no room for kernels") : MIMO_OK;
+}
+
+static mimo_status start_route(mimo_comm *comm, const struct mimo_route_call *call,
+                               mimo_stream stream)
+{
+    (void)comm, (void)call, (void)stream;
+    return mimo_fail(MIMO_ERR_INTERNAL, "a kernel was started");
+}
+
+static void release_lane(mimo_comm *comm, mimo_lane *lane)
+{
+    (void)comm;
+    lane->kind = MIMO_LANE_OUT;
+}
+
+static void count_line(void *context, mimo_log_level level, const char *text)
+{
+    (void)context, (void)level;
+    kernels.lines += strstr(text, "rows of a dispatch travel as messages") != NULL &&
+                     strstr(text, "rank 2: no room for kernels") != NULL;
+}
+
+static mimo_comm *comm_with_kernels(void)
+{
+    mimo_comm *comm = mpi_test_comm_new();
+    kernels.real = comm->backend;
+    kernels.table = *kernels.real;
+    kernels.table.split = split_with_kernels;
+    kernels.table.experts_prepare = prepare_kernels;
+    kernels.table.route_start = start_route;
+    kernels.table.release_blocks = release_lane;
+    kernels.device = mimo_device_host;
+    kernels.device.enqueues = true;
+    comm->backend = &kernels.table;
+    comm->device = &kernels.device;
+    return comm;
+}
+
+/* Where kernels of a device have no room on one rank, all ranks take the next executor, and one
+ * says so. Zero-copy was asked for by name. */
+MPI_TEST(dispatch_errors, of_kernels)
+{
+    mimo_dispatch *dispatch = NULL;
+    mimo_dispatch_desc good = good_desc();
+    mimo_comm *comm = comm_with_kernels();
+    mimo_log_set(count_line, NULL);
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, comm, &good));
+    MPI_EXPECT(strcmp(dispatch->executor->name, "messages") == 0, "by %s",
+               dispatch->executor->name);
+    MPI_EXPECT(dispatch->mover.lane.kind == MIMO_LANE_OUT, "the kernels' lane stays");
+    MPI_EXPECT(kernels.lines == (mpi_test_rank() == 0), "%d lines", kernels.lines);
+    mimo_dispatch_destroy(dispatch);
+    good.transport = MIMO_TRANSPORT_ZERO_COPY;
+    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("rank 2: no room for kernels");
+    mimo_log_set(NULL, NULL);
     mimo_comm_destroy(comm);
 }
 

@@ -1,6 +1,6 @@
 /* What a bridge asks of its backend, recorded by a table before the real one, as results do not
- * show it: the limit of thread blocks, which has no effect on the host; and the number of phases of
- * backward, with the bytes of each. */
+ * show it: the limit of thread blocks, which has no effect on the host, and that it is reserved;
+ * and the number of phases of backward, with the bytes of each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +105,92 @@ MPI_TEST(recorded, limit_of_thread_blocks)
         bed_destroy(&bed);
         set_environment(NULL);
     }
+}
+
+/* -------------------------------------- reserved blocks ------------------------------------- */
+
+/* What bridges reserve. */
+static struct {
+    mimo_comm_backend table;
+    const mimo_comm_backend *real;
+    int blocks;   /* in all */
+    bool refuses; /* on this rank */
+} reserved;
+
+static mimo_status reserve(mimo_comm *comm, mimo_lane *lane, int blocks)
+{
+    (void)comm;
+    MIMO_CHECK(!reserved.refuses, MIMO_ERR_ARGUMENT, "%d thread blocks are too many", blocks);
+    *lane = (mimo_lane){.kind = MIMO_LANE_RESERVED, .blocks = blocks};
+    reserved.blocks += blocks;
+    return MIMO_OK;
+}
+
+static void give_back(mimo_comm *comm, mimo_lane *lane)
+{
+    (void)comm;
+    reserved.blocks -= (int)lane->blocks;
+    *lane = (mimo_lane){.kind = MIMO_LANE_OUT};
+}
+
+static mimo_status create_reserving(mimo_bridge **out, executor_id executor, int ctas)
+{
+    mimo_grid *grid;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "tp=1,dp=4", 0));
+    desc.src = desc.dst = grid;
+    desc.executor = executor_of(executor);
+    desc.ctas = ctas;
+    mimo_status status = mimo_bridge_create(out, mpi_test_comm(), &desc);
+    mimo_grid_destroy(grid);
+    return status;
+}
+
+static void begin_reserving(void)
+{
+    mimo_comm *comm = mpi_test_comm();
+    reserved.real = comm->backend;
+    reserved.table = *reserved.real;
+    reserved.table.reserve_blocks = reserve;
+    reserved.table.release_blocks = give_back;
+    comm->backend = &reserved.table;
+}
+
+static void end_reserving(void)
+{
+    mpi_test_comm()->backend = reserved.real;
+    MPI_EXPECT(reserved.blocks == 0, "%d thread blocks stay reserved", reserved.blocks);
+}
+
+/* A limit of the bridge's own is reserved while the bridge lives, where its calls may wait for
+ * others on a device; that of the environment is not. Where one rank has no room, no rank has a
+ * bridge. */
+MPI_TEST(recorded, limit_is_reserved)
+{
+    static const struct {
+        executor_id executor;
+        int ctas;
+        const char *environment;
+        int wanted;
+    } cases[] = {{EXECUTOR_ZERO_COPY, 5, "7", 5},
+                 {EXECUTOR_ZERO_COPY, 1, NULL, 2},
+                 {EXECUTOR_ZERO_COPY, 0, "7", 0},
+                 {EXECUTOR_P2P, 5, NULL, 0}};
+    mimo_bridge *bridge;
+    begin_reserving();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_environment(cases[i].environment);
+        MPI_EXPECT_OK(create_reserving(&bridge, cases[i].executor, cases[i].ctas));
+        MPI_EXPECT(reserved.blocks == cases[i].wanted, "case %d: %d thread blocks, not %d", (int)i,
+                   reserved.blocks, cases[i].wanted);
+        mimo_bridge_destroy(bridge);
+        set_environment(NULL);
+    }
+    reserved.refuses = mpi_test_rank() == RANKS - 1;
+    MPI_EXPECT_STATUS(create_reserving(&bridge, EXECUTOR_ZERO_COPY, 5), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 3: bridge: 5 thread blocks are too many");
+    reserved.refuses = false;
+    end_reserving();
 }
 
 /* ------------------------------------------ phases ------------------------------------------ */

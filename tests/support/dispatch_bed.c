@@ -17,16 +17,6 @@ bool dispatch_case_fits(const dispatch_case *its, int ranks)
     return ranks % its->etp == 0 && its->top_k <= ranks / its->etp * its->held;
 }
 
-dispatch_case dispatch_case_here(const dispatch_case *its)
-{
-    dispatch_case here = *its;
-    if (test_memory() == MIMO_MEMORY_HOST)
-        return here;
-    if (here.transport == MIMO_TRANSPORT_P2P)
-        here.transport = MIMO_TRANSPORT_AUTO;
-    return here;
-}
-
 dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its)
 {
     int ranks = mimo_comm_size(comm);

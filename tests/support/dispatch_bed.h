@@ -29,10 +29,6 @@ typedef struct dispatch_bed {
 /* Whether a group of `ranks` ranks can have a case. */
 bool dispatch_case_fits(const dispatch_case *its, int ranks);
 
-/* The case as the memory of the test can have it: on a device no rows are sent, and the capacity
- * of a tile is always given. */
-dispatch_case dispatch_case_here(const dispatch_case *its);
-
 /* A dispatch over a communicator, with a route that was never set. Collective. */
 dispatch_bed dispatch_bed_new(mimo_comm *comm, const dispatch_case *its);
 void dispatch_bed_free(dispatch_bed *bed);

@@ -39,6 +39,8 @@ TINY_NODES = "--hidden 16 --inner 8 --experts 8 --top-k 2 --tokens 16 --layers 2
 TINY_WAYS = "--case cp --seq 64 --hidden 4 --repeats 1"
 MEGATRON = f" --megatron {os.environ['MIMO_MEGATRON']}" if os.environ.get("MIMO_MEGATRON") else ""
 TINY_PEER = "--seq 64 --hidden 8"
+TINY_EXPERTS = "--tokens 24 --experts 8 --top-k 3 --hidden 16"
+TINY_DISPATCH = f"{TINY_EXPERTS} --repeats 1 --calls 1"
 A_CHUNK = r'"chunk_first_us":[^0].*"chunk_whole_us":[^0]'
 LAUNCHES = {
     "ring_bench": [Launch("", "the ring takes", ranks=1), Launch("--json", '"ring_ns":', ranks=1)],
@@ -55,6 +57,10 @@ LAUNCHES = {
                                  "zero bubble.* over three phases: ")],
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
+    "dispatch_bench": [Launch(f"{TINY_DISPATCH} --device cpu", r"add \+ reduce-scatter .* x combine\n(.*\n)*one-rank", 2),
+                       Launch(f"{TINY_DISPATCH} --routing zipf --ctas 16 --json", '"scattered_ratio":', 4),
+                       Launch(f"{TINY_DISPATCH} --device cuda --ctas 16", r"route, rows, combine +\d", 1, 1),
+                       Launch(f"{TINY_DISPATCH} --device cuda --json", '"rows_ratio":', 2, 2)],
     "nccl_bench": [Launch("--seq 256 --chunks", f"forward.* {ROWS}", ranks, ranks) for ranks in (1, 2)]
     + [Launch("--seq 256 --pair 8 --json --chunks", A_CHUNK, 1, 1),
        Launch("--seq 256 --pair 8 --json --graph", '"auto_us":[^0]', 1, 1),
@@ -63,6 +69,8 @@ LAUNCHES = {
        Launch("--hops", r"a hop of .* ratio", 2, 2), Launch("--hops --json", '"bare_us":[^0]', 2, 2)],
     "torch_seed.py": [Launch(f"--device cpu --pair 0 {TINY_PEER}", '"us": ', 2, needs="torch"),
                       Launch(f"--pair 8 {TINY_PEER}", '"us": ', 1, 1, "torch")],
+    "torch_experts.py": [Launch(f"--device cpu {TINY_EXPERTS} --routing zipf", '"way": "scattered", "us": ', 2, needs="torch"),
+                         Launch(TINY_EXPERTS, '"one-rank", "way": "scattered", "us": ', 2, 2, "torch")],
     "xla_reshard.py": [Launch(f"--device cpu --ranks 2 --pair 0 {TINY_PEER}", '"us": ', needs="jax"),
                        Launch(f"--ranks 1 --pair 8 {TINY_PEER}", '"us": ', gpus=1, needs="jax")],
     "torch_bench.py": [Launch(f"--device cpu {TINY_WAYS} --modes eager{MEGATRON}",

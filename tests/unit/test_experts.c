@@ -10,6 +10,7 @@
 #include "comm/expert_token.h"
 #include "dispatch/route/virtual_ranks.h"
 #include "expect_failure.h"
+#include "expert_sizes.h"
 #include "plain_routing.h"
 
 /* -------------------------------------- symbolic sums --------------------------------------- */
@@ -67,15 +68,8 @@ static uint64_t sum_of_program(const uint64_t *program, int words, const uint64_
 static mimo_expert_shape shape_of(const mimo_route_shape *route, int64_t max_tokens)
 {
     mimo_expert_shape shape;
-    const mimo_expert_sizes sizes = {.ranks = route->ranks,
-                                     .etp = route->etp,
-                                     .experts = route->experts,
-                                     .top_k = route->top_k,
-                                     .alignment = route->alignment,
-                                     .max_tokens = max_tokens,
-                                     .tensors = 2,
-                                     .sums = 1,
-                                     .return_bytes = 72};
+    const mimo_expert_sizes sizes =
+        EXPERT_SIZES(route, max_tokens, .tensors = 2, .sums = 1, .return_bytes = 72);
     cr_assert_eq(mimo_expert_shape_read(&shape, &sizes), MIMO_OK, "%s", mimo_last_error());
     return shape;
 }

@@ -230,6 +230,9 @@ static mimo_status connect_model(bridged_model *out)
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
 
+/* Thread blocks of a move of experts beside the hops and the bridge of a pipeline. */
+enum { MIXTURE_CTAS = 32 };
+
 /* What the mixtures need before they are made. Collective over the ranks that share experts. */
 static mimo_status create_dispatch(bridged_model *out)
 {
@@ -244,6 +247,7 @@ static mimo_status create_dispatch(bridged_model *out)
     desc.top_k = model->top_k;
     desc.etp = topology->experts.place.etp_size;
     desc.hidden = model->hidden;
+    desc.ctas = topology->stages > 1 ? MIXTURE_CTAS : 0; /* hops and bridges wait beside it */
     desc.max_tokens = nn_moe_own_rows(model->seq / topology->llm_cp * out->batch.sentences, tp);
     desc.buffers_only = pushes_rows(out);
     return nn_dispatch_create(&out->dispatch, model->runtime, topology->experts.group, &desc);

@@ -13,11 +13,13 @@
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_expert_calls.h"
 #include "comm/nccl/nccl_launches.h"
+#include "comm/nccl/nccl_residency.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
 #include "comm/nccl/nccl_survivors.h"
 #include "core/descriptor.h"
+#include "core/hash.h"
 #include "core/memory.h"
 #include "device/cuda_kernels.h"
 #include "device/profile.h"
@@ -114,6 +116,8 @@ static const mimo_comm_backend nccl_backend = {
     .exchange_connect = mimo_nccl_exchange_connect,
     .exchange_start = mimo_nccl_exchange_start,
     .exchange_destroy = mimo_nccl_exchange_destroy,
+    .reserve_blocks = mimo_nccl_reserve_blocks,
+    .release_blocks = mimo_nccl_release_blocks,
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
     .fifo_bytes = fifo_bytes,
@@ -138,6 +142,7 @@ static mimo_status load_kernels(void)
     bool bulk;
     int fits;
     MIMO_TRY_CUDA(mimo_cuda_load_copies());
+    MIMO_TRY_CUDA(mimo_cuda_load_row_lists());
     MIMO_TRY_CUDA(mimo_push_load_store_load());
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&fits));
     MIMO_TRY_CUDA(mimo_staged_load_store_load());
@@ -184,6 +189,8 @@ typedef struct rank_info {
     mimo_ring_identity self;    /* who runs this rank; nobody before its family is made */
     char bus[BUS_TEXT];         /* the GPU's PCI bus id on that host */
     int32_t device;
+    int32_t multiprocessors;
+    int32_t apart;   /* MPS gives this rank a part of its GPU */
     int32_t policy;  /* mimo_agreement_policy */
     int32_t shares;  /* NCCL lets this rank share its GPU */
     ncclUniqueId id; /* rank 0's is used */
@@ -194,6 +201,13 @@ static bool shares_gpus(void)
 {
     const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     return enabled && strcmp(enabled, "1") == 0;
+}
+
+/* MPS lets a process use this part of a device in percent, and it sees no other multiprocessors. */
+static bool has_part_of_gpu(void)
+{
+    const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    return percent && atof(percent) > 0 && atof(percent) < 100;
 }
 
 /* Choose the device: the number of this rank on its host, or the only device where a launcher shows
@@ -246,6 +260,9 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mine->device = desc.device;
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
+    MIMO_TRY_CUDA(cudaDeviceGetAttribute(&mine->multiprocessors, cudaDevAttrMultiProcessorCount,
+                                         desc.device));
+    mine->apart = has_part_of_gpu();
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
     mine->shares = shares_gpus();
@@ -308,6 +325,26 @@ static int count_sharers(const rank_info *all, const mimo_bootstrap *bootstrap)
     for (int i = 0; i < bootstrap->ranks; i++)
         count += all[i].self.place == all[bootstrap->rank].self.place;
     return count;
+}
+
+static mimo_residency_rank residency_of(const rank_info *rank)
+{
+    uint64_t device = mimo_hash_bytes(rank->host, rank->bus, strnlen(rank->bus, BUS_TEXT));
+    return (mimo_residency_rank){device, rank->multiprocessors, rank->apart != 0};
+}
+
+/* Ranks that share a GPU divide what kernels that wait may occupy of it: all know the same of each
+ * other, so they agree. */
+static mimo_status divide_gpu(nccl_family *family, const rank_info *all,
+                              const mimo_bootstrap *bootstrap)
+{
+    mimo_residency_rank *ranks;
+    MIMO_TRY(mimo_reserve(&ranks, bootstrap->ranks, sizeof *ranks));
+    for (int i = 0; i < bootstrap->ranks; i++)
+        ranks[i] = residency_of(&all[i]);
+    int64_t part = mimo_residency_part(ranks, bootstrap->ranks, bootstrap->rank);
+    mimo_release(ranks);
+    return mimo_nccl_bound_blocks(family->device, &family->bound, part);
 }
 
 /* Who runs the ranks was told in the first step. */
@@ -406,6 +443,8 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     status = prepare_rank(&mine, &made, bootstrap, desc, neighbours);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     status = meet(made->base.family, all, bootstrap);
+    if (status == MIMO_OK)
+        status = divide_gpu(made->family, all, bootstrap);
     if (status == MIMO_OK)
         status = make_identifier(&mine, bootstrap);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));

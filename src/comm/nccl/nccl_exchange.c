@@ -16,6 +16,7 @@
 #include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_packing.h"
 #include "comm/nccl/nccl_push_program.h"
+#include "comm/nccl/nccl_residency.h"
 #include "comm/nccl/nccl_staged.h"
 #include "comm/staged/staged_program.h"
 #include "core/checked.h"
@@ -48,6 +49,8 @@ struct mimo_exchange {
     mimo_buffer *fifos;       /* of what is staged; NULL: nothing is */
     mimo_push_program pushes; /* with pushes, it copies rows that stay */
     mimo_buffer *buffer;      /* its flags synchronise the pushes; NULL: there are none */
+    int device;
+    mimo_lane lane; /* of kernels that wait, where the caller has reserved none */
 };
 
 /* An exchange that is being started. */
@@ -137,9 +140,14 @@ static mimo_status read_staged(mimo_exchange *made, const mimo_messages *all, co
     return MIMO_OK;
 }
 
+static bool has_pushes(const mimo_messages *all)
+{
+    return all->pushes.count + all->pushes.pusher_count > 0;
+}
+
 static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    bool pushes = all->pushes.count + all->pushes.pusher_count > 0, fits;
+    bool pushes = has_pushes(all), fits;
     MIMO_TRY(fits_staged(&fits, all));
     MIMO_TRY(read_staged(made, all, comm, fits && !pushes));
     int64_t stay = pushes || (fits && made->fifos) ? 0 : all->copy_count;
@@ -153,16 +161,41 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
     return pushes ? read_pushes(made, all, comm) : MIMO_OK;
 }
 
+/* Kernels of a call without a limit of its own have what others leave. */
+static mimo_status share_blocks(mimo_exchange *made, mimo_messages *all)
+{
+    if (all->pushes.reserved > 0 || (!has_pushes(all) && !all->fifos))
+        return MIMO_OK;
+    MIMO_TRY(mimo_nccl_share_blocks(made->device, &made->lane, all->pushes.ctas));
+    all->pushes.reserved = made->lane.blocks;
+    return MIMO_OK;
+}
+
+/* They follow one another, so the lane is for the larger one. */
+static void give_back_unused(mimo_exchange *made)
+{
+    int64_t used = made->pushes.ctas, staged = mimo_nccl_staged_blocks(&made->staged);
+    used = staged > used ? staged : used;
+    if (used < made->lane.blocks)
+        mimo_nccl_shrink_lane(made->device, &made->lane, used);
+}
+
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages)
 {
     mimo_exchange *made;
+    mimo_messages bounded = *messages;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    mimo_status status = read_all(made, messages, comm);
+    made->device = comm->device_number;
+    mimo_status status = share_blocks(made, &bounded);
     if (status == MIMO_OK)
+        status = read_all(made, &bounded, comm);
+    if (status == MIMO_OK) {
+        give_back_unused(made);
         *out = made;
-    else
+    } else {
         mimo_nccl_exchange_destroy(made);
+    }
     return status;
 }
 
@@ -322,6 +355,7 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_packing_release(&exchange->sends.packing);
     mimo_push_program_release(&exchange->pushes);
     mimo_nccl_staged_release(&exchange->staged);
+    mimo_nccl_leave_lane(exchange->device, &exchange->lane);
     mimo_release(exchange->bases);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);

@@ -6,20 +6,17 @@
 #include "comm/nccl/nccl_experts.h"
 #include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_moves_kernel.h"
-#include "comm/nccl/nccl_programs.h"
+#include "comm/nccl/nccl_residency.h"
 
 /* ------------------------------------- preparation ---------------------------------- */
 
-/*
- * Kernels that wait for peers and may be in flight together on a device need a multiprocessor for
- * each of their thread blocks, over all ranks of the device. Otherwise blocks of one may wait for a
- * peer that waits for a block of another one which does not run. A call never has more blocks than
- * there are multiprocessors for such kernels. What runs beside it is the caller's sum: `ctas`.
- */
-static mimo_status check_budget(int ctas)
+/* A call alone has to fit the device. Where ranks share it, a limit above this rank's part is that
+ * part, as for bridges. */
+static mimo_status check_budget(const mimo_comm *comm, int ctas)
 {
     int64_t most, all;
-    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    MIMO_TRY(mimo_nccl_block_budget(&most, &all, comm->device_number));
+    most = mimo_residency_whole(all);
     MIMO_CHECK(
         ctas <= most, MIMO_ERR_ARGUMENT,
         "dispatch: %d thread blocks, and kernels that wait for other ranks may occupy %" PRId64
@@ -28,11 +25,25 @@ static mimo_status check_budget(int ctas)
     return MIMO_OK;
 }
 
-mimo_status mimo_nccl_experts_prepare(mimo_comm *comm, const mimo_expert_shape *shape, int ctas)
+/* The kernel of a route has its `route` thread blocks whatever the limit of moves is. */
+static mimo_status enter_lane(mimo_comm *comm, mimo_lane *lane, const mimo_expert_limit *limit,
+                              int route)
 {
-    (void)comm;
+    int blocks = limit->ctas > 0 && limit->ctas < route ? route : limit->ctas;
+    if (limit->reserves)
+        return mimo_nccl_reserve_blocks(comm, lane, blocks);
+    MIMO_TRY(mimo_nccl_share_blocks(comm->device_number, lane, blocks));
+    MIMO_CHECK(lane->blocks >= route, MIMO_ERR_ARGUMENT,
+               "a route takes %d thread blocks, and others have left %" PRId64, route,
+               lane->blocks);
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_experts_prepare(mimo_comm *comm, const mimo_expert_shape *shape,
+                                      const mimo_expert_limit *limit, mimo_lane *lane)
+{
     int blocks;
-    MIMO_TRY(check_budget(ctas));
+    MIMO_TRY(check_budget(comm, limit->ctas));
     cudaError_t loaded = mimo_route_kernels_load(&blocks, shape);
     MIMO_CHECK(loaded != cudaErrorInvalidValue, MIMO_ERR_UNSUPPORTED,
                "dispatch: %" PRId32
@@ -46,7 +57,8 @@ mimo_status mimo_nccl_experts_prepare(mimo_comm *comm, const mimo_expert_shape *
                "dispatch: %" PRId32 " tokens, top_k %" PRId32
                ", and kernels of this device place at most %d pairs of a rank",
                shape->max_tokens, shape->top_k, blocks * MIMO_ROUTE_BLOCK_PAIRS);
-    return MIMO_OK;
+    mimo_status status = enter_lane(comm, lane, limit, blocks);
+    return status == MIMO_OK ? status : mimo_fail_prefix(status, "dispatch: ");
 }
 
 /* --------------------------------------- calls -------------------------------------- */
@@ -149,13 +161,10 @@ static mimo_moves_call launch_of(const mimo_expert_move *it)
 
 mimo_status mimo_nccl_rows_start(mimo_comm *comm, const mimo_expert_move *move, mimo_stream stream)
 {
-    int64_t most, all;
     const mimo_moves_call launch = launch_of(move);
-    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    const int blocks = mimo_rows_blocks(move->call.ctas, (int)move->call.most);
     MIMO_TRY(enter_buffers(comm, move, stream));
-    MIMO_TRY(mimo_cuda_status(
-        mimo_rows_launch(&launch, mimo_rows_blocks(move->call.ctas, (int)most), stream),
-        "kernel of rows"));
+    MIMO_TRY(mimo_cuda_status(mimo_rows_launch(&launch, blocks, stream), "kernel of rows"));
     mimo_nccl_launched(move->call.memory->buffer, stream);
     return MIMO_OK;
 }
@@ -163,13 +172,10 @@ mimo_status mimo_nccl_rows_start(mimo_comm *comm, const mimo_expert_move *move, 
 mimo_status mimo_nccl_combine_start(mimo_comm *comm, const mimo_expert_move *move,
                                     mimo_stream stream)
 {
-    int64_t most, all;
     const mimo_moves_call launch = launch_of(move);
-    MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
+    const int blocks = mimo_combine_blocks(move->call.ctas, (int)move->call.most);
     MIMO_TRY(enter_buffers(comm, move, stream));
-    MIMO_TRY(mimo_cuda_status(
-        mimo_combine_launch(&launch, mimo_combine_blocks(move->call.ctas, (int)most), stream),
-        "kernel of a combine"));
+    MIMO_TRY(mimo_cuda_status(mimo_combine_launch(&launch, blocks, stream), "kernel of a combine"));
     mimo_nccl_launched(move->call.memory->buffer, stream);
     return MIMO_OK;
 }

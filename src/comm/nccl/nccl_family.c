@@ -1,5 +1,6 @@
 /* Families of NCCL communicators, and the communicators in them. */
 #include "comm/fifos.h"
+#include "comm/nccl/nccl_residency.h"
 #include "comm/nccl/nccl_state.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
@@ -45,6 +46,7 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *
 void mimo_nccl_family_release(mimo_family *base)
 {
     nccl_family *family = (nccl_family *)base;
+    mimo_nccl_leave_lane(family->device, &family->bound);
     (void)cudaStreamDestroy(family->host_stream);
     mimo_release(family);
 }

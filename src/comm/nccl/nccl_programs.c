@@ -1,17 +1,16 @@
 #include "comm/nccl/nccl_programs.h"
 
+#include "comm/nccl/nccl_residency.h"
 #include "device/cuda_calls.h"
 
-enum { SPARE = 4 }; /* multiprocessors left to NCCL's kernels: other ranks may wait for these */
-
-mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, int ctas)
+mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, const mimo_pushes *pushes)
 {
-    int device, count;
+    int device;
     MIMO_TRY_CUDA(cudaGetDevice(&device));
-    MIMO_TRY_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-    *multiprocessors = count;
-    *most = count > SPARE ? count - SPARE : 1;
-    if (ctas > 0 && ctas < *most)
-        *most = ctas;
+    MIMO_TRY(mimo_nccl_block_budget(most, multiprocessors, device));
+    if (pushes->reserved > 0 && pushes->reserved < *most)
+        *most = pushes->reserved;
+    if (pushes->ctas > 0 && pushes->ctas < *most)
+        *most = pushes->ctas;
     return MIMO_OK;
 }

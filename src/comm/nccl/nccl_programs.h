@@ -2,13 +2,10 @@
 #ifndef MIMO_COMM_NCCL_PROGRAMS_H
 #define MIMO_COMM_NCCL_PROGRAMS_H
 
-#include <stdint.h>
+#include "comm/comm_backend.h"
 
-#include "core/check.h"
-
-/* The most thread blocks of a launch that waits for peers: one for each of the *multiprocessors of
- * the current device, except for some that are left to NCCL's kernels. At most `ctas` where that is
- * not 0. */
-mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, int ctas);
+/* The most thread blocks of a launch that waits for peers: as many as may be in flight on the
+ * current device, which has so many *multiprocessors, and no more than the exchange's limits. */
+mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, const mimo_pushes *pushes);
 
 #endif

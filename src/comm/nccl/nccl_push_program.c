@@ -261,7 +261,7 @@ static int64_t all_bytes(const builder *it)
 static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *multiprocessors)
 {
     int bulk;
-    MIMO_TRY(mimo_nccl_most_ctas(most, multiprocessors, it->messages->pushes.ctas));
+    MIMO_TRY(mimo_nccl_most_ctas(most, multiprocessors, &it->messages->pushes));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
     it->few = all_bytes(it) <= MOST_BY_LOAD_STORE * *most;
     it->bulk = it->width == MIMO_WIDEST_WORD && bulk > 0 && !it->few;

@@ -52,7 +52,7 @@ mimo_status mimo_nccl_staged_make(mimo_nccl_staged *out, const mimo_comm *comm,
     mimo_staged_program program = {0};
     if (!all->fifos)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_most_ctas(&ctas, &multiprocessors, all->pushes.ctas));
+    MIMO_TRY(mimo_nccl_most_ctas(&ctas, &multiprocessors, &all->pushes));
     MIMO_TRY_CUDA(mimo_staged_bulk_runs(&bulk));
     mimo_status status = mimo_staged_program_make(&program, all, copies, ctas, bulk);
     if (status == MIMO_OK && program.message_count > 0)
@@ -96,6 +96,16 @@ mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream str
     MIMO_TRY(mimo_cuda_status(launch_gate(staged, stream), "gate of staged messages"));
     MIMO_TRY(mimo_cuda_status(launch(staged, stream), "kernel of staged messages"));
     return staged->lists ? mimo_program_memory_leave(staged->lists, stream) : MIMO_OK;
+}
+
+int64_t mimo_nccl_staged_blocks(const mimo_nccl_staged *staged)
+{
+    const mimo_staged_head *head = staged->lists ? &staged->as.large.head : &staged->as.small.head;
+    const int64_t workers =
+        (int64_t)head->workers[MIMO_STAGED_SEND] + (int64_t)head->workers[MIMO_STAGED_RECEIVE];
+    if (!staged->runs)
+        return 0;
+    return head->warps > 0 ? (workers + head->warps - 1) / head->warps : workers;
 }
 
 void mimo_nccl_staged_release(mimo_nccl_staged *staged)

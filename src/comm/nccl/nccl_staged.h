@@ -28,6 +28,9 @@ void mimo_nccl_staged_bind(mimo_nccl_staged *staged, char *const *bases);
 /* Enqueue. */
 mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream stream);
 
+/* The thread blocks of its kernel; 0: there is none. */
+int64_t mimo_nccl_staged_blocks(const mimo_nccl_staged *staged);
+
 void mimo_nccl_staged_release(mimo_nccl_staged *staged);
 
 #endif

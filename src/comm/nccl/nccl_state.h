@@ -41,6 +41,7 @@ typedef struct nccl_family {
     int device;
     mimo_allocator allocator; /* of staging; reserve NULL: CUDA's */
     int64_t staging_bytes;    /* of the FIFOs of a communicator (comm/fifos.h) */
+    mimo_lane bound;          /* its part of a device that ranks share */
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;

@@ -33,11 +33,12 @@ static mimo_expert_sizes sizes_of(const mimo_dispatch *dispatch)
                                .flat_bytes = desc->buffers_only ? 0 : row};
 }
 
-static mimo_status prepare_memory(mimo_direct *own, const mimo_dispatch *dispatch)
+static mimo_status prepare_memory(mimo_direct *own, mimo_dispatch *dispatch)
 {
     int64_t most;
     mimo_comm *comm = dispatch->mover.comm;
     const mimo_expert_sizes sizes = sizes_of(dispatch);
+    const mimo_expert_limit limit = {dispatch->desc.ctas, dispatch->reserves};
     MIMO_TRY(mimo_mul(&most, dispatch->desc.hidden, 4)); /* the factor of sizes_of */
     MIMO_CHECK(dispatch->desc.transport != MIMO_TRANSPORT_P2P, MIMO_ERR_UNSUPPORTED,
                "dispatch: p2p; between devices rows are written into the memory of peers");
@@ -45,7 +46,8 @@ static mimo_status prepare_memory(mimo_direct *own, const mimo_dispatch *dispatc
     if (status != MIMO_OK)
         return mimo_fail_prefix(status, "dispatch: ");
     MIMO_TRY(mimo_expert_layout_of(&own->memory.at, &own->memory.shape));
-    return comm->backend->experts_prepare(comm, &own->memory.shape, dispatch->desc.ctas);
+    dispatch->mover.lane_comm = comm;
+    return comm->backend->experts_prepare(comm, &own->memory.shape, &limit, &dispatch->mover.lane);
 }
 
 static mimo_status check_reach(const mimo_buffer *buffer)

@@ -120,7 +120,8 @@ static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
     const mimo_expert_move it = {.call = {.memory = &direct->memory,
                                           .tables = mimo_direct_route_of(mimo_route_of(op))->tables,
                                           .signature = op->claim.signature,
-                                          .ctas = mimo_route_of(op)->dispatch->desc.ctas},
+                                          .ctas = mimo_route_of(op)->dispatch->desc.ctas,
+                                          .most = op->mover->lane.blocks},
                                  .count = list_tensors(tensors, op),
                                  .tensors = tensors};
     direct->stream = op->call.stream;

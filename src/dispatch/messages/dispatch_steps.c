@@ -16,14 +16,16 @@
 typedef struct moving {
     const mimo_device *device;
     const mimo_route_map *map;
+    const mimo_messages_lists *lists; /* of the map, where rows lie */
     const mimo_dispatch_call *call;
     mimo_stream stream;
 } moving;
 
 static moving moving_of(const mimo_op *op)
 {
-    return (moving){op->mover->comm->device, &mimo_messages_route_of(mimo_route_of(op))->map,
-                    mimo_dispatch_call_of(op), op->call.stream};
+    const mimo_messages_route *route = mimo_messages_route_of(mimo_route_of(op));
+    return (moving){op->mover->comm->device, &route->map, &route->lists, mimo_dispatch_call_of(op),
+                    op->call.stream};
 }
 
 /* Rows of the staging, by their number among those that a part sends or receives. */
@@ -72,7 +74,7 @@ static bool packs(const moving *it, const mimo_dispatch_part *part, int64_t x)
 static mimo_status pack_part(const moving *it, const mimo_dispatch_part *part, const void *from)
 {
     const mimo_route_map *map = it->map;
-    const int64_t *positions = part->by_pair ? map->out.pair : map->out.token;
+    const int64_t *positions = part->by_pair ? it->lists->out.pair : it->lists->out.token;
     for (int64_t x = 0; x < map->shape.ep; x++) {
         const mimo_dispatch_block block =
             mimo_dispatch_sent(map, false, part->by_pair, x * map->shape.etp);
@@ -97,7 +99,7 @@ static mimo_status pack(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status place_blocks(const moving *it, const mimo_dispatch_part *part, void *to)
 {
     const mimo_route_map *map = it->map;
-    const int64_t *positions = part->by_pair ? map->in.row : map->in.first;
+    const int64_t *positions = part->by_pair ? it->lists->in.row : it->lists->in.first;
     for (int64_t rank = 0; rank < map->shape.ranks; rank++) {
         const mimo_dispatch_block block = mimo_dispatch_received(map, false, part->by_pair, rank);
         const mimo_dispatch_block own = mimo_dispatch_sent(map, false, part->by_pair, rank);
@@ -114,12 +116,11 @@ static mimo_status place_blocks(const moving *it, const mimo_dispatch_part *part
 /* A token that has several pairs here came once. */
 static mimo_status copy_to_other_pairs(const moving *it, const mimo_dispatch_part *part, void *tile)
 {
-    const mimo_route_blocks *in = &it->map->in;
     const mimo_row_repeats repeats = {.tile = tile,
                                       .row_bytes = part->row_bytes,
-                                      .count = in->begin[it->map->shape.ranks],
-                                      .begin = in->pairs,
-                                      .row = in->row};
+                                      .count = it->map->in.begin[it->map->shape.ranks],
+                                      .begin = it->lists->in.pairs,
+                                      .row = it->lists->in.row};
     if (part->by_pair || MIMO_MUTATED("first-pair-only"))
         return MIMO_OK;
     return it->device->repeat_rows(&repeats, it->stream);
@@ -170,11 +171,13 @@ static mimo_status add_block(const moving *it, const mimo_dispatch_part *part, c
     if (block.count == 0 || part->row_bytes == 0)
         return MIMO_OK;
     if (part->by_pair) {
-        const mimo_row_map rows = rows_at(map->in.row + block.first, block.count, part->row_bytes);
+        const mimo_row_map rows =
+            rows_at(it->lists->in.row + block.first, block.count, part->row_bytes);
         return it->device->gather_rows(to, tile, &rows, it->stream);
     }
-    const mimo_row_sums sums = {&map->partial, block.first, block.count, width_of(part), to,
-                                tile,          part->wire,  part->dtype};
+    const mimo_row_sums sums = {&it->lists->partial, block.first, block.count,
+                                width_of(part),      to,          tile,
+                                part->wire,          part->dtype};
     return it->device->add_rows(&sums, it->stream);
 }
 
@@ -192,7 +195,7 @@ static mimo_status add_returned(mimo_op *op, const mimo_tile_pair *tiles)
     const moving it = moving_of(op);
     for (int i = 0; i < it.call->common.count; i++) {
         const mimo_dispatch_part *part = &it.call->parts[i];
-        const mimo_sum_list *list = part->by_pair ? &it.map->pair_sums : &it.map->sums;
+        const mimo_sum_list *list = part->by_pair ? &it.lists->pair_sums : &it.lists->sums;
         const mimo_row_sums sums = {list,
                                     0,
                                     list->count,
@@ -206,5 +209,23 @@ static mimo_status add_returned(mimo_op *op, const mimo_tile_pair *tiles)
     return MIMO_OK;
 }
 
-const mimo_mover_step mimo_dispatch_rows_steps[] = {pack, exchange, place, NULL};
-const mimo_mover_step mimo_dispatch_combine_steps[] = {add_here, exchange, add_returned, NULL};
+/* ----------------------------------- order of streams ------------------------------- */
+
+static mimo_status enter_lists(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    const moving it = moving_of(op);
+    return mimo_messages_lists_enter(it.lists, op->mover->comm, it.stream);
+}
+
+static mimo_status leave_lists(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    const moving it = moving_of(op);
+    return mimo_messages_lists_leave(it.lists, op->mover->comm, it.stream);
+}
+
+const mimo_mover_step mimo_dispatch_rows_steps[] = {enter_lists, pack,        exchange,
+                                                    place,       leave_lists, NULL};
+const mimo_mover_step mimo_dispatch_combine_steps[] = {enter_lists,  add_here,    exchange,
+                                                       add_returned, leave_lists, NULL};

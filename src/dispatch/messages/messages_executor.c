@@ -1,5 +1,6 @@
-/* The executor of host memory: every rank has the ids of all, and rows travel as messages, or
- * straight into buffers of ranks that share memory. */
+/* The executor of host memory, and of devices where another one can't: every rank has the ids of
+ * all, and rows travel as messages, or in host memory straight into buffers of ranks that share it.
+ * */
 #include "comm/buffer_state.h"
 #include "core/check.h"
 #include "dispatch/dispatch_executor.h"
@@ -8,14 +9,14 @@
 
 static bool moves(const mimo_comm *comm)
 {
-    return !comm->device->enqueues;
+    return !comm->device->enqueues || comm->device->add_rows;
 }
 
 /* Rows are written into buffers under flags of the dispatch's own, as with bridges. Where ranks
  * share no memory there are no buffers. */
 static mimo_status connect(mimo_dispatch *dispatch)
 {
-    if (dispatch->desc.transport == MIMO_TRANSPORT_P2P)
+    if (dispatch->desc.transport == MIMO_TRANSPORT_P2P || dispatch->mover.comm->device->enqueues)
         return MIMO_OK;
     mimo_status status = mimo_buffer_create_internal(&dispatch->flags, dispatch->mover.comm, 0);
     bool needed = dispatch->desc.transport == MIMO_TRANSPORT_ZERO_COPY;

@@ -39,8 +39,12 @@ mimo_status mimo_messages_route_create(mimo_route *route)
     own->ids = (mimo_route_ids){
         (const mimo_route_id *)(const void *)(own->records + sizeof(mimo_route_record)),
         bytes / (int64_t)sizeof(mimo_route_id), own->tokens, own->capacity};
-    return mimo_route_map_reserve(&own->map, &dispatch->shape, dispatch->mover.comm->rank,
-                                  dispatch->desc.max_tokens);
+    if (mimo_lists_lie_apart(dispatch->mover.comm))
+        MIMO_TRY(mimo_reserve(&own->fetched, dispatch->desc.max_tokens * dispatch->shape.top_k,
+                              sizeof(int64_t)));
+    MIMO_TRY(mimo_route_map_reserve(&own->map, &dispatch->shape, dispatch->mover.comm->rank,
+                                    dispatch->desc.max_tokens));
+    return mimo_messages_lists_reserve(&own->lists, &own->map, dispatch->mover.comm);
 }
 
 void mimo_messages_route_destroy(mimo_route *route)
@@ -49,7 +53,9 @@ void mimo_messages_route_destroy(mimo_route *route)
     if (!own)
         return;
     mimo_prepared_calls_release(&own->calls, route->dispatch->mover.comm);
+    mimo_messages_lists_release(&own->lists, route->dispatch->mover.comm);
     mimo_route_map_release(&own->map);
+    mimo_release(own->fetched);
     mimo_release(own->told);
     mimo_release(own->records);
     mimo_release(own->tokens);
@@ -60,15 +66,55 @@ void mimo_messages_route_destroy(mimo_route *route)
 
 /* -------------------------------------- telling ------------------------------------- */
 
-/* Read the ids into this rank's record. */
+/* Read the ids into this rank's record; those of a device later, in the order of its stream. */
 static mimo_status read_own(mimo_messages_route *own, const mimo_dispatch *dispatch,
                             const mimo_route_desc *desc)
 {
-    mimo_route_desc read;
-    MIMO_TRY(mimo_route_read_desc(&read, dispatch, desc));
-    MIMO_TRY(mimo_route_ids_read((mimo_route_id *)(own->told + 1), &read, &dispatch->shape));
-    *own->told = (mimo_route_record){read.tokens, read.capacity};
+    mimo_route_desc *read = &own->asked;
+    mimo_memory memory = dispatch->mover.comm->memory;
+    MIMO_TRY(mimo_route_read_desc(read, dispatch, desc));
+    if (own->fetched)
+        MIMO_CHECK(read->memory == memory, MIMO_ERR_ARGUMENT,
+                   "route: the ids lie in %s, and the communicator moves %s",
+                   mimo_memory_text(read->memory), mimo_memory_text(memory));
+    else
+        MIMO_TRY(mimo_route_ids_read((mimo_route_id *)(own->told + 1), read, &dispatch->shape));
+    *own->told = (mimo_route_record){read->tokens, read->capacity};
     return MIMO_OK;
+}
+
+/* Ids that are no expert count as -1, as they do for kernels. */
+static void drop_strays(const mimo_route_desc *desc, const mimo_route_shape *shape)
+{
+    int32_t *narrow = (void *)desc->ids;
+    int64_t *wide = (void *)desc->ids;
+    for (int64_t i = 0; i < desc->tokens * shape->top_k; i++) {
+        bool is_narrow = desc->id_dtype == MIMO_I32;
+        int64_t id = is_narrow ? narrow[i] : wide[i];
+        if (id >= 0 && id < shape->experts)
+            continue;
+        if (is_narrow)
+            narrow[i] = -1;
+        else
+            wide[i] = -1;
+    }
+}
+
+/* The one wait of a set: the host needs all ids. */
+static mimo_status fetch_ids(const mimo_op *op, mimo_messages_route *own)
+{
+    const mimo_dispatch *dispatch = mimo_route_of(op)->dispatch;
+    const mimo_device *device = op->mover->comm->device;
+    mimo_route_desc near = own->asked;
+    int64_t bytes = near.tokens * dispatch->shape.top_k * (int64_t)mimo_dtype_size(near.id_dtype);
+    MIMO_CHECK(!device->records || !device->records(op->call.stream), MIMO_ERR_STATE,
+               "%s: a set waits for its stream, which is being captured", dispatch->mover.title);
+    if (bytes > 0)
+        MIMO_TRY(device->download(own->fetched, near.ids, bytes, op->call.stream));
+    near.ids = own->fetched;
+    near.memory = MIMO_MEMORY_HOST;
+    drop_strays(&near, &dispatch->shape);
+    return mimo_route_ids_read((mimo_route_id *)(own->told + 1), &near, &dispatch->shape);
 }
 
 mimo_status mimo_messages_set_prepare(mimo_route *route, const mimo_route_desc *desc)
@@ -83,7 +129,9 @@ static mimo_status tell(mimo_op *op, const mimo_tile_pair *tiles)
     (void)tiles;
     mimo_comm *comm = op->mover->comm;
     const mimo_route *route = mimo_route_of(op);
-    const mimo_messages_route *own = mimo_messages_route_of(route);
+    mimo_messages_route *own = mimo_messages_route_of(route);
+    if (own->fetched)
+        MIMO_TRY(fetch_ids(op, own));
     return comm->backend->host_allgather_start(&op->progress.request, comm, own->records, own->told,
                                                (int)record_bytes(route->dispatch));
 }
@@ -127,6 +175,7 @@ static mimo_status take(mimo_op *op, const mimo_tile_pair *tiles)
     for (int64_t rank = 0; rank < own->map.shape.ranks; rank++)
         own->rows[rank] = mimo_route_rows(&own->map, rank);
     const mimo_route_sizes sizes = sizes_of(own);
+    MIMO_TRY(mimo_messages_lists_fill(&own->lists, &own->map, op->mover->comm, op->call.stream));
     return mimo_route_take(route, &sizes);
 }
 
@@ -134,7 +183,7 @@ const mimo_mover_step mimo_messages_set_steps[] = {tell, take, NULL};
 
 mimo_status mimo_messages_ends(const int32_t **out, const mimo_route *route)
 {
-    *out = mimo_messages_route_of(route)->map.ends;
+    *out = mimo_messages_route_of(route)->lists.ends;
     return MIMO_OK;
 }
 

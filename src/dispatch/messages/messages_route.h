@@ -4,6 +4,7 @@
 #define MIMO_DISPATCH_MESSAGES_ROUTE_H
 
 #include "core/recent.h"
+#include "dispatch/messages/messages_lists.h"
 #include "dispatch/route/route_map.h"
 #include "dispatch/route_types.h"
 #include "move/mover.h"
@@ -15,6 +16,9 @@ typedef struct mimo_route_record {
 
 typedef struct mimo_messages_route {
     mimo_route_map map;
+    mimo_messages_lists lists;         /* of the map, where rows lie */
+    mimo_route_desc asked;             /* what the set that follows brings */
+    void *fetched;                     /* ids from a device; NULL: the host reads them in place */
     mimo_route_record *told;           /* this rank's, as it is told */
     char *records;                     /* of all ranks, one after the other */
     int64_t *tokens, *capacity, *rows; /* [ranks]: of these, and the rows needed */

@@ -1,0 +1,128 @@
+#include "comm/residency.h"
+
+#include <inttypes.h>
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --------------------------------------- sums --------------------------------------- */
+
+/* All lanes of the ledger at once. */
+typedef struct sums {
+    int64_t reserved, rest, budget;
+    int64_t lanes; /* that are reserved */
+} sums;
+
+static sums add_up(const mimo_residency *ledger)
+{
+    sums all = {.budget = mimo_residency_whole(ledger->multiprocessors)};
+    for (const mimo_lane *it = ledger->lanes; it; it = it->next) {
+        all.lanes += it->kind == MIMO_LANE_RESERVED;
+        if (it->kind == MIMO_LANE_RESERVED)
+            all.reserved += it->blocks;
+        else if (it->kind == MIMO_LANE_REST)
+            all.rest = larger(all.rest, it->blocks);
+        else
+            all.budget = smaller(all.budget, it->blocks);
+    }
+    return all;
+}
+
+int64_t mimo_residency_whole(int64_t multiprocessors)
+{
+    return larger(multiprocessors - MIMO_RESIDENCY_SPARE, 1);
+}
+
+int64_t mimo_residency_budget(const mimo_residency *ledger)
+{
+    return add_up(ledger).budget;
+}
+
+int64_t mimo_residency_in_flight(const mimo_residency *ledger)
+{
+    const sums all = add_up(ledger);
+    return all.reserved + all.rest;
+}
+
+int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int self)
+{
+    const mimo_residency_rank *own = &ranks[self];
+    int64_t whole = mimo_residency_whole(own->multiprocessors), sharers = 0, others = 0;
+    for (int i = 0; i < count; i++) {
+        if (ranks[i].device != own->device)
+            continue;
+        sharers += !ranks[i].apart;
+        others += ranks[i].apart ? ranks[i].multiprocessors : 0;
+    }
+    return own->apart ? whole : larger((whole - others) / sharers, 1);
+}
+
+/* -------------------------------------- lanes --------------------------------------- */
+
+static mimo_status enter(mimo_residency *ledger, mimo_lane *lane, mimo_lane_kind kind,
+                         int64_t blocks)
+{
+    *lane = (mimo_lane){ledger->lanes, kind, blocks};
+    ledger->lanes = lane;
+    return MIMO_OK;
+}
+
+mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
+{
+    const sums all = add_up(ledger);
+    MIMO_CHECK(all.reserved + all.rest <= blocks, MIMO_ERR_ARGUMENT,
+               "ranks share a device, and this one may have %" PRId64
+               " thread blocks of kernels that wait for other ranks in flight; it has %" PRId64
+               " already",
+               blocks, all.reserved + all.rest);
+    return enter(ledger, lane, MIMO_LANE_BOUND, blocks);
+}
+
+mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
+{
+    const sums all = add_up(ledger);
+    blocks = smaller(blocks, all.budget);
+    MIMO_CHECK(blocks <= all.budget - all.reserved - all.rest, MIMO_ERR_ARGUMENT,
+               "%" PRId64 " thread blocks beside %" PRId64 " of %" PRId64
+               " others with a limit and %" PRId64
+               " of calls without one: kernels that wait for other ranks may run at the same time "
+               "on %" PRId64 " of this device's %" PRId64 " multiprocessors",
+               blocks, all.reserved, all.lanes, all.rest, all.budget, ledger->multiprocessors);
+    return enter(ledger, lane, MIMO_LANE_RESERVED, blocks);
+}
+
+mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t wanted)
+{
+    const sums all = add_up(ledger);
+    MIMO_CHECK(all.reserved < all.budget, MIMO_ERR_ARGUMENT,
+               "no thread block is left for calls without a limit: %" PRId64
+               " others have reserved the %" PRId64
+               " that may run at the same time on this device's %" PRId64 " multiprocessors",
+               all.lanes, all.reserved, ledger->multiprocessors);
+    return enter(ledger, lane, MIMO_LANE_REST, smaller(wanted, all.budget - all.reserved));
+}
+
+void mimo_residency_shrink(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
+{
+    lane->blocks = blocks;
+    if (blocks == 0)
+        mimo_residency_leave(ledger, lane);
+}
+
+void mimo_residency_leave(mimo_residency *ledger, mimo_lane *lane)
+{
+    mimo_lane **link = &ledger->lanes;
+    if (lane->kind == MIMO_LANE_OUT)
+        return;
+    while (*link != lane)
+        link = &(*link)->next;
+    *link = lane->next;
+    *lane = (mimo_lane){.kind = MIMO_LANE_OUT};
+}
