@@ -111,6 +111,16 @@ static mimo_status go_on(mimo_comm **comm, int rank, int least)
     return status;
 }
 
+/* The one that is stopped wakes, and finds the others there while it learns that it is out. */
+static void wake(int process, bool first)
+{
+    int64_t begin = mimo_now();
+    if (first)
+        (void)kill(process, SIGCONT);
+    while (kill(process, 0) == 0 && mimo_now() - begin < INT64_C(1000000) * LIMIT)
+        usleep(1000);
+}
+
 static int live(char *const *arguments, int rank, int size, const int *processes)
 {
     mimo_comm *comm;
@@ -128,9 +138,8 @@ static int live(char *const *arguments, int rank, int size, const int *processes
     }
     come_to("call");
     mimo_status status = go_on(&comm, rank, least);
-    bool first = status == MIMO_OK && mimo_comm_rank(comm) == 0;
-    if (first && second >= 0 && second < size)
-        (void)kill(processes[second], SIGCONT);
+    if (status == MIMO_OK && second >= 0 && second < size)
+        wake(processes[second], mimo_comm_rank(comm) == 0);
     mimo_comm_destroy(comm);
     return status == MIMO_OK ? 0 : 1;
 }
