@@ -23,6 +23,7 @@
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
+#include "captioner/training/run_model.h"
 #include "captioner/training/run_pictures.h"
 #include "captioner/training/run_schedule.h"
 #include "captioner/training/save_points.h"
@@ -55,48 +56,12 @@ typedef struct run_state {
     final_report report;
 } run_state;
 
-/* `micro_batches` of a step: fewer than were asked for, where these would be empty. */
-static schedule_choice choose_schedule(const struct options *options, int64_t micro_batches)
-{
-    schedule_choice choice = {.kind = option_schedule_kind(&options->schedule),
-                              .chunks = options->schedule.chunks,
-                              .overlap = options->overlap,
-                              .group = options->encoder_group,
-                              .alive = options->encoder_alive,
-                              .costs = options->cost ? &options->costs : NULL};
-    if (options->encoder_alive <= 0)
-        choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
-    if (options->schedule.word == OPTION_THREE_PHASES || choice.group > micro_batches)
-        choice.group = micro_batches;
-    return choice;
-}
-
 static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
-    int64_t parts = options->micro_batches, most = (options->global_batch + parts - 1) / parts;
-    int64_t count = (options->global_batch + most - 1) / most;
-    model_desc desc = {.hidden = options->hidden,
-                       .heads = options->heads,
-                       .encoder_layers = options->encoder_layers,
-                       .llm_layers = options->llm_layers,
-                       .llm_pattern = options->llm_pattern,
-                       .side = options->image_size,
-                       .seq = options->seq,
-                       .micro_batch = most,
-                       .micro_batches = count,
-                       .schedule = choose_schedule(options, count),
-                       .seed = options->seed,
-                       .runtime = &run->place.runtime,
-                       .bridge_dtype = options->dtype,
-                       .shards = options->shards,
-                       .pairs = options->pairs,
-                       .recompute = options->recompute,
-                       .most_images = options->most_images,
-                       .balanced = options->balance,
-                       .experts = options->experts,
-                       .top_k = options->top_k,
-                       .adapters = run->lora.on ? &run->lora.choice : NULL};
+    model_desc desc = run_model_describe(options);
+    desc.runtime = &run->place.runtime;
+    desc.adapters = run->lora.on ? &run->lora.choice : NULL;
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
                             .keys = options->megatron_keys ? CHECKPOINT_KEYS_MEGATRON
@@ -461,10 +426,7 @@ static mimo_status run_all(run_state *run)
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
     TRY(compute_place_open(&run->place, run->world, &place));
-    const topology_desc grids = {.encoder = options->encoder,
-                                 .llm = options->llm,
-                                 .sp = options->sp,
-                                 .experts = options_expert_grid(options)};
+    const topology_desc grids = run_model_grids(options);
     TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
