@@ -20,7 +20,7 @@ mimo_status caption_data_prepare(mimo_comm *world, const struct options *options
 {
     file_wait wait;
     mimo_status status = MIMO_OK;
-    TRY(file_wait_begin(&wait, world, "samples into %s", options->prepare));
+    TRY(file_wait_begin(&wait, world, FILE_WAIT_LONG, "samples into %s", options->prepare));
     if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_file_prepare(options->prepare, &source);
@@ -110,8 +110,10 @@ static mimo_status read_samples(caption_data *out, const char *path, const struc
 mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options)
 {
     char *path = NULL;
+    /* Rendering takes longer than any deadline. */
+    bool rendered = !options->survive || !options->samples;
     file_wait wait;
-    TRY(file_wait_begin(&wait, world, "samples"));
+    TRY(file_wait_begin(&wait, world, rendered ? FILE_WAIT_LONG : FILE_WAIT_SHORT, "samples"));
     mimo_status status = find_file(&path, &wait, options);
     if (status == MIMO_OK) {
         status = read_samples(out, path, options);
