@@ -1,0 +1,99 @@
+"""A captioner loses ranks, goes on without them in the same processes, and ends with the very file of a run that
+nothing happened to: what is in memory, what is in the checkpoint where both copies are lost, a rank that was stopped
+and wakes; and what it does where it can't go on. captioner_survivors.py has many of these."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Checks
+from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
+
+STEPS = 10
+
+
+class Survivors(Checks):
+    def __init__(self, captioner, diff):
+        super().__init__(captioner)
+        self.diff = diff
+
+    def whole(self, setting):
+        run = Run(self.captioner, "whole", setting, STEPS)
+        ended = run.end()
+        if ended != [0] * setting.ranks:
+            sys.exit(f"{setting.flags}: {ended}\n{run.errors}")
+        return run
+
+    def ends_well(self, run, whole, statuses, went):
+        """Its file and all steps of its log are those of the whole run; what was said of each generation."""
+        wrong = run.wrong(whole.save, statuses, run.end())
+        self.expect(wrong is None, f"{wrong}\n{run.errors}{run.said}")
+        self.expect(WENT_ON.findall(run.errors) == went, f"not {went}: {run.errors}")
+        done = subprocess.run([self.diff, whole.log, run.log], capture_output=True, text=True, check=False)
+        self.expect(done.returncode == 0 and f"equal: steps 1 to {STEPS} ({STEPS})" in done.stdout,
+                    f"another log:\n{done.stdout}{done.stderr}")
+
+    def rank_0_dies(self, setting, whole):
+        run = Run(self.captioner, "died", setting, STEPS, setting.survive, "--save-memory=3")
+        run.wait_for_step(5)
+        run.signal(0)
+        self.ends_well(run, whole, [0] * 5 + [137], [("1", "5", "3", "which is in memory")])
+        self.expect("captioner: of 6 ranks 5 are left, without 0\n" in run.errors, run.errors)
+
+    def both_copies_die(self, setting, whole):
+        run = Run(self.captioner, "file", setting, STEPS, setting.survive, "--save-memory=3", "--save-every=2")
+        run.wait_for_step(4)
+        run.wait_for("the save", lambda: run.lines() >= 5)
+        for rank in (1, 4):
+            run.signal(rank)
+        self.ends_well(run, whole, [0] * 4 + [137] * 2, [("1", "4", "4", f"which is in {run.save}")])
+
+    def stopped(self, setting, whole):
+        """It wakes when the others have gone on."""
+        run = Run(self.captioner, "stopped", setting, STEPS, setting.survive, "--save-every=4")
+        run.wait_for_step(2)
+        run.signal(0, signal.SIGSTOP)
+        run.wait_for_recovery()
+        run.signal(0, signal.SIGCONT)
+        self.ends_well(run, whole, [0] * 5 + [1], [("1", "5", "0", "as nothing was saved yet")])
+        words = "captioner: mimo_comm_survivors: ranks 1, 2, 3, 4, 5 went on without this one, rank 0, as generation 1\n"
+        self.expect(words in run.errors, f"the stopped rank says nothing: {run.errors}")
+
+    def no_grids(self, setting):
+        """The checkpoint stays, for --resume."""
+        run = Run(self.captioner, "none", setting, STEPS, "--survive=4:", "--save-every=2")
+        run.wait_for_step(4)
+        run.signal(5)
+        ended = run.end()
+        self.expect(ended == [1] * 5 + [137], f"{ended}\n{run.errors}")
+        self.expect("captioner: 5 ranks are left, and --survive has grids for 4. The model after step " in run.errors
+                    and f" is in {run.save}, for --resume\n" in run.errors, run.errors)
+
+    def refused_at_once(self):
+        """Before anything is made; test_captioner_survival.c has all texts."""
+        grids = ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3", "--save-memory=1"]
+        os.environ["MIMO_DEADLINE_MS"] = "0"
+        for flags, words in ((["--survive"], "--survive needs a deadline"),
+                             (["--survive=2: --encoder=dp=3"], "--survive, 2 ranks: --encoder dp=3 is a grid of 3")):
+            said = self.captioner.refused(*grids, *flags, ranks=3)
+            self.expect(words in said, f"not refused with {words}: {said}")
+            os.environ["MIMO_DEADLINE_MS"] = str(DEADLINE_MS)
+
+
+def main():
+    mpirun, program, diff = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        test = Survivors(Captioner(mpirun, program, folder), diff)
+        test.captioner.prepare(16, one_in=60)
+        setting = SETTINGS["thirds"]
+        whole = test.whole(setting)
+        test.rank_0_dies(setting, whole)
+        test.both_copies_die(setting, whole)
+        test.stopped(setting, whole)
+        test.no_grids(setting)
+        test.refused_at_once()
+        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
+
+
+main()
