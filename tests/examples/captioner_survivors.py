@@ -15,7 +15,7 @@ import time
 from captioner_runs import Captioner
 from survivor_runs import Run, SETTINGS, WENT_ON
 
-STEPS = 16
+STEPS = 12
 SAVES = [["--save-every=5"], ["--save-memory=3"], ["--save-every=4", "--save-memory=3"], ["--save-every=30", "--save-memory=2"]]
 
 

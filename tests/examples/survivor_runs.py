@@ -11,9 +11,9 @@ import time
 
 from captioner_runs import ENDS_WELL
 
-SIZES = ["--image-size", "16", "--hidden", "32", "--heads", "8", "--layers", "1,4", "--seq", "80", "--lr", "0.01",
-         "--global-batch", "16", "--micro-batches", "4", "--seed", "7", "--same-bits=8,2"]
-DEADLINE_MS = 3000  # longer than a step takes on busy cores
+SIZES = ["--image-size", "16", "--hidden", "32", "--heads", "8", "--layers", "1,3", "--seq", "80", "--lr", "0.01",
+         "--global-batch", "8", "--micro-batches", "2", "--seed", "7", "--same-bits=8,2"]
+DEADLINE_MS = 4000  # longer than a step takes on busy cores
 PATIENCE = 400  # seconds, for a run on busy cores
 POLL = 0.002
 LEFT = re.compile(r"^captioner: of (\d+) ranks (\d+) are left", re.M)
@@ -31,7 +31,7 @@ class Setting:
 SETTINGS = {
     "replicas": Setting(8, ["--encoder=tp=2,dp=4", "--llm=tp=2,cp=2,dp=2"], ""),
     "parts": Setting(8, ["--encoder=tp=2,dp=4", "--llm=tp=2,cp=2,dp=2"],
-                     "7: ; 6: --encoder=tp=2,dp=3 --llm=tp=2,cp=1,dp=3 --micro-batches=2; 5:; 4:; 3:"),
+                     "7: ; 6: --encoder=tp=2,dp=3 --llm=tp=2,cp=1,dp=3 --micro-batches=4; 5:; 4:; 3:"),
     "stages": Setting(8, ["--encoder=tp=1,dp=8", "--llm=tp=1,cp=1,dp=4,pp=2", "--schedule=interleaved:2"],
                       "7: ; 6: --encoder=tp=1,dp=6 --llm=tp=1,cp=1,dp=3,pp=2 --schedule=zero-bubble; 5: --micro-batches=1; "
                       "4:; 3:"),

@@ -121,10 +121,12 @@ static mimo_status agree_left(mimo_comm **out, mimo_comm *ended, int *left)
     return status;
 }
 
-/* All ranks are there, and no state is newer than that of the last time. */
+/* All `size` ranks are there, and no state is newer than that of the last time. A rank may not have
+ * come as far as the others have. Collective. */
 static mimo_status count_fruitless(generations *all, int size)
 {
-    const run_course *course = &all->course;
+    run_course *course = &all->course;
+    TRY(mimo_comm_allreduce(all->run->world, &course->from, 1, MIMO_I64, MIMO_MAX, NULL));
     bool fruit = mimo_comm_size(all->run->world) < size || course->from > all->last;
     all->last = course->from;
     all->fruitless = fruit ? 0 : all->fruitless + 1;
@@ -177,18 +179,17 @@ static mimo_status set_grids(generations *all)
 /* Who is left, and on which grids they go on. */
 static mimo_status next_ranks(generations *all, const char *why)
 {
-    int size = mimo_comm_size(all->run->world);
     TRY(replace_world(all, why));
-    TRY(count_fruitless(all, size));
     return set_grids(all);
 }
 
-/* Collective over those that are left. */
-static mimo_status prepare(generations *all)
+/* Collective over those that are left of `size` ranks. */
+static mimo_status prepare(generations *all, int size)
 {
     mimo_comm *world = all->run->world;
     all->course.generation = mimo_comm_generation(world);
     unfinished_file_set_generation(all->course.generation);
+    TRY(count_fruitless(all, size));
     TRY(mimo_comm_agree(world, all->run->lead ? remove_unfinished(all) : MIMO_OK));
     return remember_lead(all);
 }
@@ -203,11 +204,12 @@ static bool is_lost(const generations *all, mimo_status status)
 static mimo_status go_on(generations *all)
 {
     char why[REASON];
+    int size = mimo_comm_size(all->run->world);
     snprintf(why, sizeof why, "%s", mimo_last_error());
     all->run->lost = true;
     mimo_status status = next_ranks(all, why);
     all->over = status != MIMO_OK;
-    return all->over ? status : prepare(all);
+    return all->over ? status : prepare(all, size);
 }
 
 /* Open MPI's mpirun tells its processes whether it lets them live when one of them dies. Another
