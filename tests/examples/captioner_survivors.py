@@ -26,8 +26,8 @@ def pause(rng, most):
 class Events:
     """What happens to a run. Each returns how its ranks shall end."""
 
-    def __init__(self, run, rng):
-        self.run, self.rng, self.ranks = run, rng, len(run.pids)
+    def __init__(self, run, rng, ranks):
+        self.run, self.rng, self.ranks = run, rng, ranks
 
     def lose(self, rank, number=signal.SIGKILL, status=137):
         """Nothing happens where the rank had ended before."""
@@ -95,7 +95,7 @@ class Survivors:
         begun = time.monotonic()
         step = rng.randrange(1, STEPS - 1)
         run.wait_for_step(step)
-        lost = getattr(Events(run, rng), event)()
+        lost = getattr(Events(run, rng, setting.ranks), event)()
         ended = run.end()
         statuses = lost + [0] * (setting.ranks - len(lost))
         wrong = run.wrong(whole, statuses, ended)

@@ -69,7 +69,7 @@ class Run:
         command = ["timeout", str(PATIENCE), captioner.mpirun, "--enable-recovery", "--oversubscribe", "-n",
                    str(setting.ranks), "sh", "-c", ENDS_WELL, "sh", captioner.program, *SIZES, "--steps", str(steps),
                    "--samples", captioner.samples, "--save", self.save, "--log", self.log, *setting.flags, *flags]
-        deadline = DEADLINE_MS if setting.survive in flags else 0
+        deadline = DEADLINE_MS if any(flag.startswith("--survive") for flag in flags) else 0
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, "MIMO_DEADLINE_MS": str(deadline)})
         self.said, self.errors, self.pids = "", "", {}
@@ -120,7 +120,7 @@ class Run:
         """False where it has ended already."""
         try:
             os.kill(self.pids[rank], number)
-        except ProcessLookupError:
+        except (KeyError, ProcessLookupError):
             return False
         return True
 
