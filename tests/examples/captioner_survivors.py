@@ -8,12 +8,13 @@ form (test_captioner_survivors.py).
 import collections
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
 
 from captioner_runs import Captioner
-from survivor_runs import Run, SETTINGS, WENT_ON
+from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
 
 STEPS = 12
 SAVES = [["--save-every=5"], ["--save-memory=3"], ["--save-every=4", "--save-memory=3"], ["--save-every=30", "--save-memory=2"]]
@@ -73,7 +74,7 @@ NAMES = ["kill"] * 10 + ["kill_in_a_save"] * 3 + ["kill_two"] + ["kill_in_a_reco
 class Survivors:
     def __init__(self, captioner):
         self.captioner, self.wrong, self.wholes = captioner, 0, {}
-        self.seen = collections.Counter()
+        self.seen, self.seconds = collections.Counter(), []
 
     def whole(self, name):
         """The file of a run that nothing happens to."""
@@ -103,6 +104,8 @@ class Survivors:
         print(f"{'FAIL' if wrong else 'ok  '} {number}: {name}, {event} after step {step}, {' '.join(saves)}: {went} "
               f"({time.monotonic() - begun:.1f} s)", flush=True)
         self.seen[event] += bool(went)
+        if event == "kill" and run.went:
+            self.seconds.append(run.went - run.lost - DEADLINE_MS / 1000)
         if wrong:
             print(wrong, run.errors, run.said, sep="\n", flush=True)
             self.wrong += 1
@@ -117,6 +120,9 @@ def main():
             test.lose(number, seed)
         print(f"{int(count) - test.wrong} of {count} runs ended with the file of one that nothing happened to; "
               f"they went on after {dict(test.seen)}")
+        if test.seconds:
+            print(f"a killed rank: the model was back {statistics.median(test.seconds):.1f} s after the deadline's end, "
+                  f"at most {max(test.seconds):.1f} s")
         sys.exit(f"{test.wrong} runs failed" if test.wrong else 0)
 
 

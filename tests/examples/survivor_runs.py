@@ -73,6 +73,7 @@ class Run:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, "MIMO_DEADLINE_MS": str(deadline)})
         self.said, self.errors, self.pids = "", "", {}
+        self.lost, self.went = None, None # when the first rank was lost, and when the others went on
         self.readers = [threading.Thread(target=self.read, args=pair)
                         for pair in ((self.process.stdout, "said"), (self.process.stderr, "errors"))]
         for reader in self.readers:
@@ -81,6 +82,8 @@ class Run:
     def read(self, stream, name):
         for line in stream:
             setattr(self, name, getattr(self, name) + line)
+            if name == "errors" and not self.went and WENT_ON.match(line):
+                self.went = time.monotonic()
 
     def wait_for(self, words, holds):
         """Until it holds; False where the run has ended before."""
@@ -122,6 +125,7 @@ class Run:
             os.kill(self.pids[rank], number)
         except (KeyError, ProcessLookupError):
             return False
+        self.lost = self.lost or time.monotonic()
         return True
 
     def end(self):
