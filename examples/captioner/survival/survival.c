@@ -194,11 +194,16 @@ static mimo_status prepare(generations *all, int size)
     return remember_lead(all);
 }
 
-/* Whether the ranks are to go on: they have lost each other. */
+/* Whether the ranks are to go on: they have lost each other. After an error of MPI the family still
+ * lives, on this rank alone. */
 static bool is_lost(const generations *all, mimo_status status)
 {
-    return status != MIMO_OK && all->given->survive && !all->over &&
-           mimo_comm_state(all->run->world) != MIMO_OK;
+    mimo_comm *world = all->run->world;
+    if (status == MIMO_OK || !all->given->survive || all->over)
+        return false;
+    if (status == MIMO_ERR_COMM)
+        (void)mimo_comm_abort(world, mimo_last_error());
+    return mimo_comm_state(world) != MIMO_OK;
 }
 
 static mimo_status go_on(generations *all)
