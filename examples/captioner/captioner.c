@@ -34,12 +34,11 @@ static mimo_status act(const struct options *options, survival *run)
                             : survival_run(run, options);
 }
 
-/* After a deadline, where the transport fails, and where the others went on without this rank. */
+/* After a deadline, where the transport fails, and where ranks have parted in any other way. */
 static bool lost_a_rank(mimo_status status, const survival *run)
 {
-    bool ended = run->world && mimo_comm_state(run->world) != MIMO_OK;
-    return status == MIMO_ERR_TIMEOUT || status == MIMO_ERR_COMM ||
-           (status == MIMO_ERR_ABORTED && ended);
+    bool parted = run->world && mimo_comm_state(run->world) != MIMO_OK;
+    return status == MIMO_ERR_TIMEOUT || status == MIMO_ERR_COMM || (status != MIMO_OK && parted);
 }
 
 /* Every rank fails together, with one status; one of them says why. Where a rank is missing, which
@@ -50,8 +49,9 @@ static int report(mimo_status status, const survival *run)
     if (status == MIMO_OK)
         return 0;
     char shown[VISIBLE_SENTENCE];
+    visible_text(shown, sizeof shown, mimo_last_error()); /* mimo_comm_state has another one */
     if (run->lead || lost_a_rank(status, run))
-        fprintf(stderr, "captioner: %s\n", visible_text(shown, sizeof shown, mimo_last_error()));
+        fprintf(stderr, "captioner: %s\n", shown);
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 

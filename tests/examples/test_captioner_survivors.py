@@ -2,6 +2,7 @@
 nothing happened to: what is in memory, what is in the checkpoint where both copies are lost, a rank that was stopped
 and wakes; and what it does where it can't go on. captioner_survivors.py has many of these."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,18 @@ class Survivors(Checks):
         self.expect("captioner: 5 ranks are left, and --survive has grids for 4. The model after step " in run.errors
                     and f" is in {run.save}, for --resume\n" in run.errors, run.errors)
 
+    def too_few(self, setting):
+        """Half of them are not enough. Rank 0 is none of those that say so."""
+        run = Run(self.captioner, "few", setting, STEPS, setting.survive, "--save-every=2")
+        run.wait_for_step(4)
+        for rank in (0, 1, 2):
+            run.signal(rank)
+        ended = run.end()
+        self.expect(ended == [1] * 3 + [137] * 3, f"{ended}\n{run.errors}")
+        said = re.findall(r"^captioner: .*[1-3] of 6 ranks are left .* at least 4 have to be.* The model after step \d+ is in "
+                          r"\S+few\.st, for --resume$", run.errors, re.M)
+        self.expect(len(said) == 3, run.errors)
+
     def refused_at_once(self):
         """Before anything is made; test_captioner_survival.c has all texts."""
         grids = ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3", "--save-memory=1"]
@@ -92,6 +105,7 @@ def main():
         test.both_copies_die(setting, whole)
         test.stopped(setting, whole)
         test.no_grids(setting)
+        test.too_few(setting)
         test.refused_at_once()
         sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
 

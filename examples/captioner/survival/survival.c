@@ -158,29 +158,28 @@ static mimo_status replace_world(generations *all, const char *why)
 
 /* ----------------------------------------- generations ---------------------------------------- */
 
-/* Before anything is made: what was saved stays. */
-static mimo_status set_grids(generations *all)
-{
-    const run_course *course = &all->course;
-    int ranks = mimo_comm_size(all->run->world);
-    char reason[REASON];
-    mimo_status status = MIMO_OK;
-    if (ranks == all->full)
-        all->now = all->given;
-    else
-        status = survive_grids_choose(&all->now, &all->grids, ranks);
-    if (status == MIMO_OK || course->saved < 0)
-        return status;
-    snprintf(reason, sizeof reason, "%s", mimo_last_error());
-    return mimo_fail(status, "%s. The model after step %" PRId64 " is in %s, for --resume", reason,
-                     course->saved, all->given->save);
-}
-
 /* Who is left, and on which grids they go on. */
 static mimo_status next_ranks(generations *all, const char *why)
 {
     TRY(replace_world(all, why));
-    return set_grids(all);
+    int ranks = mimo_comm_size(all->run->world);
+    if (ranks != all->full)
+        return survive_grids_choose(&all->now, &all->grids, ranks);
+    all->now = all->given;
+    return MIMO_OK;
+}
+
+/* Nothing was made for a next generation, and what was saved stays. A rank that is out knows no
+ * more of that. */
+static mimo_status end_here(generations *all, mimo_status status)
+{
+    char reason[REASON];
+    all->over = true;
+    if (all->course.saved < 0 || status == MIMO_ERR_ABORTED)
+        return status;
+    snprintf(reason, sizeof reason, "%s", mimo_last_error());
+    return mimo_fail(status, "%s. The model after step %" PRId64 " is in %s, for --resume", reason,
+                     all->course.saved, all->given->save);
 }
 
 /* Collective over those that are left of `size` ranks. */
@@ -213,8 +212,7 @@ static mimo_status go_on(generations *all)
     snprintf(why, sizeof why, "%s", mimo_last_error());
     all->run->lost = true;
     mimo_status status = next_ranks(all, why);
-    all->over = status != MIMO_OK;
-    return all->over ? status : prepare(all, size);
+    return status == MIMO_OK ? prepare(all, size) : end_here(all, status);
 }
 
 /* Open MPI's mpirun tells its processes whether it lets them live when one of them dies. Another
