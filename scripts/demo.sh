@@ -179,6 +179,7 @@ demo_survive() {
         --save-memory=25 "--save=$survived" "--log=$out/survived.jsonl" >"$out/survived.txt" 2>&1 &
     kill_after 100 3
     wait "$!" || true # mpirun says nothing of who died
+    rm -f "$out"/pid.*
     grep -E '^captioner: (of 8 ranks|generation)' "$out/survived.txt" || {
         cat "$out/survived.txt" >&2
         fail "nobody went on"
