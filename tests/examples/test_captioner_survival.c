@@ -146,8 +146,15 @@ Test(survive_grids, refusals)
         FAILS(survive_grids_read(&grids, &options, 8), refused[i].status, refused[i].part);
         survive_grids_release(&grids);
     }
-    const struct options options = options_of("");
+    struct options options = options_of("");
     survive_grids grids = {0};
     FAILS(survive_grids_read(&grids, &options, 2), MIMO_ERR_ARGUMENT, "needs 3 ranks, not 2");
+    survive_grids_release(&grids);
+    options = options_of("4: --encoder=tp=4,dp=1");
+    cr_assert_eq(survive_grids_read(&grids, &options, 8), MIMO_OK, "%s", mimo_last_error());
+    survive_grids_release(&grids);
+    options.shards = 2; /* --same-bits=2,2 */
+    FAILS(survive_grids_read(&grids, &options, 8), MIMO_ERR_UNSUPPORTED,
+          "--survive, 4 ranks: ", "the encoder's tp");
     survive_grids_release(&grids);
 }
