@@ -32,7 +32,6 @@ host        a call, until it calls the encoder
 late        how much later the encoder begins on the device than behind "there": what the device waits for the host
 """
 import argparse
-import json
 import math
 import pathlib
 import random
@@ -50,7 +49,7 @@ import mimo_bridge as mb
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
 from peer_cases import median  # noqa: E402
-from torch_bench import BUSY, start_ranks  # noqa: E402
+from torch_bench import BUSY, run_to_table  # noqa: E402
 
 MERGE, IMAGE, SMALLEST = 4, 7, 64
 OURS = ("p2p", "staged", "slots", "ahead", "planned")
@@ -610,18 +609,7 @@ def main():
     unknown = set(asked.ours) - set(OURS)
     if unknown:
         raise SystemExit(f"--ours: there is no {sorted(unknown)[0]}")
-    comm = start_ranks(asked.device)
-    lines = []
-    measure(asked, comm, lines.append)
-    if comm.rank == 0:
-        text = "\n".join(map(json.dumps, lines))
-        if asked.json:
-            pathlib.Path(asked.json).write_text(text + "\n", encoding="utf-8")
-        else:
-            print(text)
-        print_table(lines)
-    comm.close()
-    dist.destroy_process_group()
+    run_to_table(asked, measure, print_table)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times five lists of a pipeline of two stages beside an encoder, from training steps of the captioner, and prints each
+"""Times five lists of a pipeline beside an encoder, from training steps of the captioner, and prints each
 beside the three phases and beside what the simulator makes of it. All numbers come from one run.
 
-    pipeline_bench.py CAPTIONER MIMO_PLAN [--nccl-bench PROGRAM] [captioner argument...]
+    pipeline_bench.py CAPTIONER MIMO_PLAN [--stages 2] [--dp 1] [--nccl-bench PROGRAM] [captioner argument...]
     pipeline_bench.py CAPTIONER MIMO_PLAN --device cpu --hidden 32 --heads 2 --layers 1,4 --image-size 16 --seq 96
 
-The LLM has two stages and 8 micro-batches, and both ranks encode. Lists take turns, a launch each in every round. The
+The LLM has --stages stages on each of --dp replicas, and 8 micro-batches; all ranks encode. L is two more than stages.
+Goals are those of two stages alone. Lists take turns, a launch each in every round. The
 first two steps of a launch warm up.
 
 step       median of a step, over all launches of the list; / three: over that of three phases; plan: the same as
@@ -32,25 +33,30 @@ import sys
 import tempfile
 import time
 
-STAGES, MICRO_BATCHES, ALIVE, WARM = 2, 8, 4, 2
-GRIDS = ["--encoder", f"tp=1,dp={STAGES}", "--llm", f"tp=1,cp=1,dp=1,pp={STAGES}"]
-# A rank encodes 4096 rows of a micro-batch, a stage computes 16384: an encoder of about a quarter of a forward. A
+MICRO_BATCHES, WARM = 8, 2
+# Of two ranks: one encodes 4096 rows of a micro-batch, a stage computes 16384: about a quarter of a forward. A
 # smaller batch would favour three phases, as its encoder takes 8 of them at once.
 SIZES = ("--image-size 128 --hidden 1024 --heads 16 --layers 4,8 --seq 512 --precision bf16 "
          "--global-batch 256").split()
 TINY = "--hidden 256 --heads 4 --layers 1,4 --global-batch 16".split()
-# name: the captioner's flags, mimo-plan's, the most that its step may take of three phases
-LISTS = {
-    "three phases": (["--schedule", "three-phases"], ["--encoder-group", MICRO_BATCHES, "--alive", 1], None),
-    f"L = {ALIVE}": (["--encoder-alive", ALIVE], ["--alive", ALIVE], 0.98),
-    "no limit": (["--encoder-alive", 0], ["--alive", 0], 0.97),
-    f"zero bubble, L = {ALIVE}": (["--schedule", "zero-bubble", "--encoder-alive", ALIVE],
-                                  ["--kind", "zero-bubble", "--alive", ALIVE], 0.93),
-    "interleaved, 2 chunks": (["--schedule", "interleaved:2"], ["--kind", "interleaved", "--vpp", 2], None),
-}
 CHUNKS = {"interleaved, 2 chunks": 2}  # of a stage; 1 elsewhere
-FIRST, MEASURED = "three phases", f"zero bubble, L = {ALIVE}"  # whose launch has the costs of all kinds of steps
 MOST_SPREAD, MOST_WALK, MOST_HOP = 1.10, 0.01, 1.10
+FIRST = "three phases"
+
+
+def lists_of(stages):
+    """{name: (the captioner's flags, mimo-plan's, the most that its step may take of three phases)}, and the name whose
+    launch has the costs of all kinds of steps."""
+    alive, goals = stages + 2, (0.98, 0.97, 0.93) if stages == 2 else (None, None, None)
+    measured = f"zero bubble, L = {alive}"
+    return {
+        FIRST: (["--schedule", "three-phases"], ["--encoder-group", MICRO_BATCHES, "--alive", 1], None),
+        f"L = {alive}": (["--encoder-alive", alive], ["--alive", alive], goals[0]),
+        "no limit": (["--encoder-alive", 0], ["--alive", 0], goals[1]),
+        measured: (["--schedule", "zero-bubble", "--encoder-alive", alive],
+                   ["--kind", "zero-bubble", "--alive", alive], goals[2]),
+        "interleaved, 2 chunks": (["--schedule", "interleaved:2"], ["--kind", "interleaved", "--vpp", 2], None),
+    }, measured
 
 
 def output_of(command):
@@ -84,8 +90,10 @@ class Launches:
     """Launches of the captioner, and what they printed."""
 
     def __init__(self, asked, more):
-        self.sizes = [*SIZES, *more]
-        self.start = [asked.mpirun, "--oversubscribe", "-n", STAGES, asked.captioner, "--device", asked.device, *GRIDS,
+        ranks, self.sizes = asked.stages * asked.dp, [*SIZES, *more]
+        self.lists, self.measured = lists_of(asked.stages)
+        self.start = [asked.mpirun, "--oversubscribe", "-n", ranks, asked.captioner, "--device", asked.device,
+                      "--encoder", f"tp=1,dp={ranks}", "--llm", f"tp=1,cp=1,dp={asked.dp},pp={asked.stages}",
                       "--micro-batches", MICRO_BATCHES, "--progress", "lines"]
 
     def run(self, name, steps, cost=None, sizes=()):
@@ -93,16 +101,16 @@ class Launches:
         cost = ["--cost", cost_for(name, cost)] if cost else []
         with tempfile.TemporaryDirectory() as folder:
             log = os.path.join(folder, "log")
-            text = output_of([*self.start, *self.sizes, *sizes, *LISTS[name][0], *cost, "--steps", steps, "--log", log])
+            text = output_of([*self.start, *self.sizes, *sizes, *self.lists[name][0], *cost, "--steps", steps, "--log", log])
             with open(log, encoding="utf-8") as lines:
                 done = [json.loads(line) for line in lines]
         times = [step["ms"] for step in done if "ms" in step][WARM:]
         return times, line_of(text, "cost"), numbers_of(line_of(text, "ran"))
 
 
-def planned(asked, name, cost):
+def planned(asked, name, flags, cost):
     """mimo-plan's report of a list."""
-    out = output_of([asked.mimo_plan, "schedule", "--pp", STAGES, "--micro-batches", MICRO_BATCHES, *LISTS[name][1],
+    out = output_of([asked.mimo_plan, "schedule", "--pp", asked.stages, "--micro-batches", MICRO_BATCHES, *flags,
                      "--cost", cost_for(name, cost), "--json"])
     return json.loads(out)["this"]
 
@@ -118,13 +126,13 @@ def hops_of(asked):
 
 def take_rounds(asked, launches, cost):
     """{list: its launches}, by rounds. None begins that would end after the limit."""
-    taken, begun, longest = {name: [] for name in LISTS}, time.monotonic(), 0
+    taken, begun, longest = {name: [] for name in launches.lists}, time.monotonic(), 0
     for number in range(asked.rounds):
         start = time.monotonic()
         if number and start - begun + longest > asked.limit_s:
             print(f"no time for more than {number} of {asked.rounds} rounds", file=sys.stderr)
             break
-        for name in LISTS:
+        for name in launches.lists:
             taken[name].append(launches.run(name, asked.steps, cost))
             times, own_cost, ran = taken[name][-1]
             print(f"round {number + 1}, {name}: {statistics.median(times):.1f} ms, cost {own_cost}, {ran}",
@@ -191,6 +199,8 @@ def options():
     parser.add_argument("mimo_plan")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda",
                         help="cpu: to test the program, not to measure (default cuda)")
+    parser.add_argument("--stages", type=int, default=2, help="of the LLM (default 2)")
+    parser.add_argument("--dp", type=int, default=1, help="replicas of the LLM (default 1)")
     parser.add_argument("--rounds", type=int, default=2, help="launches of each list (default 2)")
     parser.add_argument("--steps", type=int, default=10, help=f"of a launch; {WARM} warm up (default 10)")
     parser.add_argument("--limit-s", type=float, default=1e9, help="no round begins that would end later")
@@ -203,11 +213,13 @@ def options():
 def main():
     asked, more = options().parse_known_args()
     launches = Launches(asked, more)
-    _, cost, _ = launches.run(MEASURED, WARM + 1)
-    small = {name: launches.run(name, 2 * WARM, cost, TINY) for name in LISTS if asked.device == "cuda"}
+    lists = launches.lists
+    _, cost, _ = launches.run(launches.measured, WARM + 1)
+    small = {name: launches.run(name, 2 * WARM, cost, TINY) for name in lists if asked.device == "cuda"}
     taken = take_rounds(asked, launches, cost)
-    walked = {name: small.get(name, taken[name][-1])[2]["walked"] for name in LISTS}
-    rows = {name: row_of(taken[name], walked[name], planned(asked, name, cost), LISTS[name][2]) for name in LISTS}
+    walked = {name: small.get(name, taken[name][-1])[2]["walked"] for name in lists}
+    rows = {name: row_of(taken[name], walked[name], planned(asked, name, flags, cost), goal)
+            for name, (_, flags, goal) in lists.items()}
     print(f"cost {cost}")
     print_table(rows)
     hops = hops_of(asked)

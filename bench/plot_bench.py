@@ -91,6 +91,10 @@ class Results:
             return row["peak_bytes"] + row["own_bytes"]
         return row[what] if row[what] > 0 else None
 
+    def cp_pair(self):
+        """The grids of torch_bench.py's first case, on as many ranks as it had."""
+        return next((key[2:4] for key in self.ways if ",cp=1," not in key[3]), PAIR)
+
     def chosen(self):
         """The rows that have the time of a bridge that chose its executor."""
         return {key: row for key, row in self.plain.items() if row.get("auto_us")}
@@ -203,19 +207,19 @@ def torch_lines(results):
 
 def bridge_lines(results):
     """What torch_bench.py measured: bridges through autograd, beside Megatron-LM's communicator."""
-    lines = []
+    lines, pair = [], results.cp_pair()
     for seq in (8192, 32768):
         for way, times in (("slots", (5, 7)), ("staged", (4.5, 6))):
             for direction, wanted in zip(BOTH, times):
-                key = (*PAIR, seq, direction)
+                key = (*pair, seq, direction)
                 reached = ratio(*(results.way(name, "eager", key, "us") for name in ("megatron", way)))
                 lines.append(Line(f"Megatron / {way}, autograd", key, reached, wanted, most=False))
-        key = (*PAIR, seq, "step")
+        key = (*pair, seq, "step")
         reached = ratio(*(results.way(name, "eager", key, "bytes") for name in ("slots", "megatron")))
         lines.append(Line("peak memory, slots / Megatron", key, reached, 0.5))
     for way in ("slots", "staged"):
         for direction in BOTH:
-            key = (*PAIR, 256, direction)
+            key = (*pair, 256, direction)
             reached = results.way(way, "eager", key, "host_us")
             lines.append(Line(f"host, {way}, autograd", key, reached, 50, unit="us"))
             alone = results.way("autograd alone", "eager", key, "host_us")

@@ -5,12 +5,13 @@
 #
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
-# JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch on 2 ranks),
-# balance_bench.jsonl and balance.txt (steps of a balanced encoder on 2 ranks), hf.txt (a Qwen3-VL on 2
-# ranks, where transformers is installed), lora.txt (lora_bench: what an adapter saves), table.txt (what
-# is wanted beside what was reached) and bench.png. RANKS is 4
-# or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3. MEGATRON names a
-# folder with Megatron-LM: without it, that peer is left out.
+# JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
+# balance_bench.jsonl and balance.txt (steps of a balanced encoder), hf.txt (a Qwen3-VL, where
+# transformers is installed), pipeline*.json and .txt (the captioner's stages, on RANKS and on 2 x RANKS/2),
+# lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
+# bench.png. RANKS is the number of GPUs, an even one (default: 4). MPIRUN and PYTHON name other programs
+# than mpirun and python3. MEGATRON names a folder with Megatron-LM: without it, that peer is left out.
+# SAMPLES names the captioner's samples (captioner --image-size 128 --prepare): without it, no pipelines.
 set -euo pipefail
 
 usage() {
@@ -44,20 +45,35 @@ has() {
     return 1
 }
 
+# pipelines NAME ARGUMENT...: the five lists of pipeline_bench.py.
+pipelines() {
+    local name=$1
+    shift
+    "$python" "$bench/pipeline_bench.py" "$build/examples/captioner/captioner" "$build/tools/mimo-plan" \
+        --mpirun "$mpirun" --samples "$SAMPLES" --json "$folder/$name.json" "$@" | tee "$folder/$name.txt" ||
+        echo "run_gpu.sh: pipeline_bench $* failed" >&2
+}
+
 measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
-    on_two=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
-        torch.distributed.run --standalone --nproc-per-node 2)
-    bridges=("${on_two[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})
+    on_all=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
+        torch.distributed.run --standalone --nproc-per-node "$ranks")
+    bridges=("${on_all[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})
     measure torch_bench "${bridges[@]}"
-    "${on_two[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
+    "${on_all[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
+    "${on_two[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
+        echo "run_gpu.sh: overlap_bench failed" >&2
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
     if has transformers; then
-        "${on_two[@]}" "$bench/hf_bench.py" | tee "$folder/hf.txt" || echo "run_gpu.sh: hf_bench failed" >&2
+        "${on_all[@]}" "$bench/hf_bench.py" | tee "$folder/hf.txt" || echo "run_gpu.sh: hf_bench failed" >&2
     fi
+fi
+if [ -n "${SAMPLES:-}" ]; then
+    pipelines "pipeline_pp$ranks" --stages "$ranks"
+    [ "$ranks" = 2 ] || pipelines pipeline_pp2 --stages 2 --dp $((ranks / 2))
 fi
 if has jax; then
     measure xla_reshard "$python" "$bench/peers/xla_reshard.py" --ranks "$ranks"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bridges of mimo_bridge beside Megatron-LM's communicator and functional collectives, on 2 ranks,
+"""Bridges of mimo_bridge beside Megatron-LM's communicator and functional collectives, on two or more ranks P,
 forward and backward through autograd. Prints a line of JSON for each case, way, mode and pass.
 
     torchrun --nproc-per-node 2 torch_bench.py --megatron FOLDER
@@ -8,12 +8,12 @@ forward and backward through autograd. Prints a line of JSON for each case, way,
 FOLDER has Megatron-LM's `megatron`. Without it that peer is left out, and a line says so. On one GPU the
 ranks share it (NCCL 2.30, NCCL_MULTI_RANK_GPU_ENABLE=1): then times show the host's work alone.
 
-Two cases, 2 samples of S tokens, the encoder on dp=2:
+Two cases, P samples of S tokens, the encoder on dp=P:
 
-cp  the LLM has cp=2 and gets its zigzag shard. Megatron's communicator refuses cp, so it gets a grid
+cp  the LLM has cp=P and gets its zigzag shard. Megatron's communicator refuses cp, so it gets a grid
     whose tp stands for cp: the same groups gather the same tiles. The sum of gradients over cp is added,
     and the split of torch_seed.py.
-sp  the LLM has tp=2 with sequence parallelism. Megatron has all of it: its communicator, and
+sp  the LLM has tp=P with sequence parallelism. Megatron has all of it: its communicator, and
     scatter_to_sequence_parallel_region.
 
 Both passes only move data, so every way must have the bits of slices of the global tensor. A time is that of
@@ -25,6 +25,7 @@ input, without any ranks.
 """
 import argparse
 import importlib
+import json
 import os
 import pathlib
 import random
@@ -40,9 +41,9 @@ import mimo_bridge as mb
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
 from peer_cases import CALLS, SHAPES, WARM_UP, Case, median  # noqa: E402
-from torch_seed import from_launcher, global_samples, in_order, microseconds, split_zigzag  # noqa: E402
+from torch_seed import from_launcher, global_samples, in_order, microseconds, set_meeting_place, split_zigzag  # noqa: E402
 
-PAIRS = {"cp": ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "sp": ("tp=1,dp=2", "tp=2,cp=1,dp=1", 2)}
+KINDS = {"cp": "tp=1,cp={},dp=1", "sp": "tp={},cp=1,dp=1"}  # the LLM's grid
 MODES = ("eager", "graph", "compiled")
 BUSY = 60_000_000  # clock cycles of a GPU: 30 ms
 AT_ONCE = 20_000  # microseconds that calls of one measurement may take together
@@ -51,23 +52,24 @@ AT_ONCE = 20_000  # microseconds that calls of one measurement may take together
 class Setting:
     """A case on this rank: tiles, and what calls must bring."""
 
-    def __init__(self, kind, shape, rank, device):
-        self.kind, self.case, self.rank, self.device = kind, Case(PAIRS[kind], shape), rank, device
-        self.ranks, seq = 2, self.case.seq
-        parts = [zigzag(seq, r) for r in range(2)] if kind == "cp" else [
-            range(r * seq // 2, (r + 1) * seq // 2) for r in range(2)]
+    def __init__(self, kind, shape, rank, ranks, device):
+        self.kind, self.rank, self.ranks, self.device = kind, rank, ranks, device
+        self.case = Case((f"tp=1,dp={ranks}", KINDS[kind].format(ranks), ranks), shape)
+        seq = self.case.seq
+        parts = [zigzag(seq, r, ranks) for r in range(ranks)] if kind == "cp" else [
+            range(r * seq // ranks, (r + 1) * seq // ranks) for r in range(ranks)]
         self.positions = [torch.tensor(list(part), device=device) for part in parts]
 
     def given(self, order):
         """This rank's tile, and the gradient of its result."""
         x = in_order(global_samples(self.case, self.rank, 1, 1, self.device), order)
-        whole = global_samples(self.case, 0, 2, 2, self.device)
+        whole = global_samples(self.case, 0, self.ranks, 2, self.device)
         g = in_order(whole[:, self.positions[self.rank]], order)
         return x.requires_grad_(), g.contiguous()
 
     def check(self, name, order, y, grad):
         """The same bits as slices of the global tensor, on every rank."""
-        whole = global_samples(self.case, 0, 2, 1, self.device)
+        whole = global_samples(self.case, 0, self.ranks, 1, self.device)
         wanted = in_order(whole[:, self.positions[self.rank]], order)
         sent = in_order(global_samples(self.case, self.rank, 1, 2, self.device), order)
         wrong = [torch.equal(y, wanted), torch.equal(grad, sent)].count(False)
@@ -77,9 +79,9 @@ class Setting:
             raise RuntimeError(f"{self.case.words()}: {name} has other rows than slices of the global tensor")
 
 
-def zigzag(seq, rank):
-    length = seq // 4
-    return [*range(rank * length, (rank + 1) * length), *range((3 - rank) * length, (4 - rank) * length)]
+def zigzag(seq, rank, ranks):
+    length, last = seq // (2 * ranks), 2 * ranks - rank
+    return [*range(rank * length, (rank + 1) * length), *range((last - 1) * length, last * length)]
 
 
 # --------------------------------------------- the ways --------------------------------------------
@@ -91,7 +93,7 @@ class Ours:
     def __init__(self, name, setting, comm):
         self.name, self.order, case = name, "sbh", setting.case
         self.buffers, more = [], {}
-        size = case.seq * case.hidden * 2  # half of two samples, bf16
+        size = case.seq * case.hidden * 2  # a P-th of each of P samples, bf16
         if name == "slots":
             self.buffers = [mb.Buffer(size, 1, comm=comm) for _ in range(2)]
             more = {"buffer": self.buffers[0], "grad_buffer": self.buffers[1]}
@@ -136,10 +138,12 @@ class Megatron(Peer):
     def __init__(self, setting, order, parts):
         super().__init__("megatron", setting, order)
         self.scatter = parts.scatter
-        grids = [parts.HyperCommGrid(shape, ["tp", "cp", "pp", "dp"]) for shape in ([1, 1, 1, 2], [2, 1, 1, 1])]
+        ranks = setting.ranks
+        grids = [parts.HyperCommGrid(shape, ["tp", "cp", "pp", "dp"])
+                 for shape in ([1, 1, 1, ranks], [ranks, 1, 1, 1])]
         self.mover = parts.Communicator(*grids, dim_mapping={letter: order.index(letter) for letter in "bsh"})
-        self.plan = types.SimpleNamespace(cp=2)
-        self.chunks = torch.tensor([setting.rank, 3 - setting.rank], device=setting.device)
+        self.plan = types.SimpleNamespace(cp=ranks)
+        self.chunks = torch.tensor([setting.rank, 2 * ranks - 1 - setting.rank], device=setting.device)
 
     def __call__(self, x):
         full = self.mover.communicate(x)
@@ -207,10 +211,10 @@ class Exchanged(Peer):
         self.rows = torch.cat(setting.positions)
 
     def __call__(self, x):
-        ordered = x.index_select(0, self.rows)
-        half = len(self.rows) // 2
-        got = functional.all_to_all_single_autograd(ordered, [half, half], [half, half], dist.group.WORLD)
-        return got.reshape(2, half, -1).transpose(0, 1).contiguous()
+        ordered, ranks = x.index_select(0, self.rows), self.setting.ranks
+        part = len(self.rows) // ranks
+        got = functional.all_to_all_single_autograd(ordered, [part] * ranks, [part] * ranks, dist.group.WORLD)
+        return got.reshape(ranks, part, -1).transpose(0, 1).contiguous()
 
 
 def megatron_parts(folder):
@@ -400,15 +404,16 @@ class Bench:
                       own_bytes=way.own_bytes)
 
     def exchange(self):
-        """Half of a tile to the other rank, packed."""
-        case, device = self.setting.case, self.setting.device
-        sent = torch.zeros(case.seq // 2 * case.hidden, dtype=torch.bfloat16, device=device)
+        """A P-th of a tile to each other rank, packed."""
+        case, ranks, device = self.setting.case, self.setting.ranks, self.setting.device
+        sent = torch.zeros(ranks - 1, case.seq // ranks * case.hidden, dtype=torch.bfloat16, device=device)
         got = torch.empty_like(sent)
-        other = 1 - self.setting.rank
+        others = [rank for rank in range(ranks) if rank != self.setting.rank]
+        both = [dist.P2POp(move, part, other) for move, parts in ((dist.isend, sent), (dist.irecv, got))
+                for part, other in zip(parts, others)]
 
         def call():
-            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, other),
-                                                dist.P2POp(dist.irecv, got, other)]):
+            for work in dist.batch_isend_irecv(both):
                 work.wait()
 
         for _ in range(WARM_UP):
@@ -453,7 +458,7 @@ def options():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda",
                         help="cpu: to test the program, not to measure (default cuda)")
     parser.add_argument("--megatron", help="a folder with Megatron-LM's `megatron`")
-    parser.add_argument("--case", choices=sorted(PAIRS), help="this case alone")
+    parser.add_argument("--case", choices=sorted(KINDS), help="this case alone")
     parser.add_argument("--seq", type=int, help="this length alone (default: for cp 256, 8192 and 32768, for "
                         "sp 8192)")
     parser.add_argument("--hidden", type=int, help="this row size for every length")
@@ -473,8 +478,8 @@ def shapes_of(asked, kind):
 
 def measure(asked, comm, out):
     """Every case that was asked for, on the ranks of comm, which are torch.distributed's."""
-    if comm.size != 2:
-        raise SystemExit(f"torch_bench.py is for 2 ranks, and this is {comm.size}")
+    if comm.size < 2:
+        raise SystemExit("torch_bench.py is for two or more ranks, and this is 1")
     unknown = set(asked.modes.split(",")) - set(MODES[:1] if comm.device.type == "cpu" else MODES)
     if unknown:
         raise SystemExit(f"--modes {asked.modes}: there is no {sorted(unknown)[0]} here")
@@ -483,11 +488,11 @@ def measure(asked, comm, out):
         parts = megatron_parts(asked.megatron)
     elif comm.rank == 0:
         print("no Megatron-LM: --megatron names its folder", file=sys.stderr, flush=True)
-    for kind in [asked.case] if asked.case else PAIRS:
+    for kind in [asked.case] if asked.case else KINDS:
         for shape in shapes_of(asked, kind):
-            if shape[0] % 4:
-                raise SystemExit(f"S {shape[0]}: 4 does not divide it")
-            Bench(Setting(kind, shape, comm.rank, comm.device), asked, comm, parts, out).run()
+            if shape[0] % (2 * comm.size):
+                raise SystemExit(f"S {shape[0]}: {2 * comm.size} does not divide it")
+            Bench(Setting(kind, shape, comm.rank, comm.size, comm.device), asked, comm, parts, out).run()
             if comm.device.type == "cuda":
                 torch.cuda.empty_cache()
 
@@ -498,8 +503,8 @@ def start_ranks(name, blocking=None):
     ranks = from_launcher(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
     if rank is None or ranks is None:
         raise SystemExit("start me under torchrun or mpirun")
-    for key, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29542"), ("WORLD_SIZE", str(ranks))):
-        os.environ.setdefault(key, value)
+    set_meeting_place()
+    os.environ.setdefault("WORLD_SIZE", str(ranks))
     if name == "cuda":
         if not torch.cuda.is_available():
             raise SystemExit("torch finds no GPU; --device cpu tests the program")
@@ -512,6 +517,22 @@ def start_ranks(name, blocking=None):
         dist.new_subgroups_by_enumeration = lambda lists, backend=None: make(lists, backend="gloo")
         torch.cuda.current_device = lambda: torch.device("cpu")
     return mb.Communicator(device=name if name == "cpu" else None, blocking=blocking)
+
+
+def run_to_table(asked, measure_all, print_table):
+    """A whole program: measure_all(asked, comm, out) gives out its lines, which rank 0 prints, or writes to
+    asked.json, and then the table."""
+    comm, lines = start_ranks(asked.device), []
+    measure_all(asked, comm, lines.append)
+    if comm.rank == 0:
+        text = "\n".join(map(json.dumps, lines))
+        if asked.json:
+            pathlib.Path(asked.json).write_text(text + "\n", encoding="utf-8")
+        else:
+            print(text)
+        print_table(lines)
+    comm.close()
+    dist.destroy_process_group()
 
 
 def main():

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Transports staged and p2p side by side, for rows of many lengths, on 2 ranks: what transport AUTO's choice
+"""Transports staged and p2p side by side, for rows of many lengths, on P ranks: what transport AUTO's choice
 rests on. Prints a line of JSON for each size, and then the rows where staged was slower.
 
     torchrun --nproc-per-node 2 torch_transports.py [--rows 16,8192] [--mib 0.25,8] [--repeats 5] [--modes eager]
     mpirun -n 2 python3 torch_transports.py --device cpu --rows 16 --mib 0.01 --modes eager
 
-The encoder has dp=2, the LLM cp=2 or tp=2 with sequence parallelism, as in torch_bench.py: half of each
-sample moves. --rows are bytes of a row, --mib what a rank receives. "off" is a tile whose address is an odd
+The encoder has dp=P, the LLM cp=P or tp=P with sequence parallelism, as in torch_bench.py: all but a P-th
+of each sample moves. --rows are bytes of a row, --mib what a rank receives. "off" is a tile whose address is an odd
 multiple of 2 bytes, which a caching allocator gives to no whole tensor.
 """
 import argparse
@@ -35,15 +35,21 @@ def off(tile):
     return moved.requires_grad_(tile.requires_grad)
 
 
+def tokens(mib, row, ranks):
+    """Of a sample, so that a rank receives so much."""
+    return int(mib * 2**20 * ranks / (ranks - 1) / row) // (2 * ranks) * (2 * ranks)
+
+
 def settings(asked, comm):
+    ranks = comm.size
     for kind in ("cp", "sp"):
         for row in asked.rows:
             for mib in asked.mib:
-                seq = int(mib * 2**21 / row) // 4 * 4
-                if 4 <= seq <= MOST_TOKENS:
-                    yield kind, Setting(kind, (seq, row // 2), comm.rank, comm.device)
-    tokens = max(4, int(max(asked.mib) * 2**21 / 8192) // 4 * 4)
-    yield "off", Shifted("cp", (tokens, 4096), comm.rank, comm.device)
+                seq = tokens(mib, row, ranks)
+                if 2 * ranks <= seq <= MOST_TOKENS:
+                    yield kind, Setting(kind, (seq, row // 2), comm.rank, ranks, comm.device)
+    seq = max(2 * ranks, tokens(max(asked.mib), 8192, ranks))
+    yield "off", Shifted("cp", (seq, 4096), comm.rank, ranks, comm.device)
 
 
 def measure(asked, comm, out):
@@ -78,6 +84,8 @@ def options():
 def main():
     asked = options().parse_args()
     comm = start_ranks(asked.device)
+    if comm.size < 2:
+        raise SystemExit("torch_transports.py is for two or more ranks, and this is 1")
     lines = []
     measure(asked, comm, lines.append)
     if comm.rank == 0:

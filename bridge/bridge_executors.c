@@ -134,6 +134,13 @@ mimo_status mimo_executors_connect(mimo_bridge *bridge)
     return MIMO_OK;
 }
 
+void mimo_executors_disconnect_unused(mimo_bridge *bridge)
+{
+    for (int i = 0; i < MIMO_EXECUTORS; i++)
+        if (bridge->state[i] && !is_used(bridge, i) && executors[i]->disconnect)
+            executors[i]->disconnect(bridge);
+}
+
 void mimo_executors_destroy(mimo_bridge *bridge)
 {
     mimo_bridge_batches_destroy(bridge, bridge->batches, bridge->batch_count);

@@ -24,6 +24,15 @@ mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *d
 mimo_status mimo_executors_connect(mimo_bridge *bridge);
 void mimo_executors_destroy(mimo_bridge *bridge);
 
+/* Whether a bridge has an executor, for a pass or because it was measured. */
+static inline bool mimo_bridge_has(const mimo_bridge *bridge, mimo_algorithm algorithm)
+{
+    return bridge->state[algorithm] != NULL;
+}
+
+/* Disconnect those that move no pass. Collective. */
+void mimo_executors_disconnect_unused(mimo_bridge *bridge);
+
 /* What all executors keep of an operation. After an error some of it is to be destroyed. */
 mimo_status mimo_executors_op_create(void *own[MIMO_EXECUTORS]);
 void mimo_executors_op_destroy(void *own[MIMO_EXECUTORS]);

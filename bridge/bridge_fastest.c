@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "bridge/collective/collective_types.h"
 #include "bridge/bridge_executors.h"
 #include "layout/layout_types.h"
 #include "comm/calls.h"
@@ -111,7 +110,6 @@ static void release_tiles(trial *it)
 /* Nanoseconds that a repeat of a candidate takes on this rank, to the end of its stream. */
 static mimo_status move(uint64_t *ns, const trial *it, int pass, int candidate)
 {
-    char byte;
     mimo_bridge *bridge = it->bridge;
     const mimo_device *device = bridge->mover.comm->device;
     const mimo_tensor *to = &it->tile[pass == 0 ? MIMO_DST : MIMO_SRC];
@@ -122,7 +120,7 @@ static mimo_status move(uint64_t *ns, const trial *it, int pass, int candidate)
     for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
         MIMO_TRY(
             (pass == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
-    MIMO_TRY(device->download(&byte, NULL, 0, NULL));
+    MIMO_TRY(mimo_comm_synchronize(bridge->mover.parent, NULL));
     *ns = (uint64_t)(mimo_now() - begin);
     return MIMO_OK;
 }
@@ -234,10 +232,7 @@ static bool has_choice(const trial *it)
 /* What no pass needs any more. */
 static void release_losers(mimo_bridge *bridge)
 {
-    const mimo_executor *chosen = bridge->executor;
-    if (mimo_collective_of(bridge) && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
-        chosen[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
-        mimo_collective_disconnect(bridge);
+    mimo_executors_disconnect_unused(bridge);
     if (!mimo_bridge_stages(bridge, false) && !mimo_bridge_stages(bridge, true))
         mimo_fifos_leave(&bridge->fifos);
 }
@@ -247,23 +242,23 @@ static void release_losers(mimo_bridge *bridge)
 static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
 {
     trial it = {.bridge = bridge, .sizes = sizes};
+    const bool collective = mimo_bridge_has(bridge, MIMO_ALGORITHM_COLLECTIVE);
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = sizes->batch;
     if (!sizes->in_buffer)
         MIMO_TRY(mimo_comm_agree(bridge->mover.parent,
                                  mimo_fifos_use(&bridge->fifos, bridge->mover.parent)));
     for (int pass = 0; pass < PASSES; pass++)
-        bridge->measured[pass] =
-            mimo_collective_of(bridge) && collective_adds(bridge, sizes->dtype, pass);
+        bridge->measured[pass] = collective && collective_adds(bridge, sizes->dtype, pass);
     if (!has_choice(&it))
         return MIMO_OK;
-    if (!mimo_collective_of(bridge))
+    if (!collective)
         MIMO_TRY(mimo_bridge_update(bridge, &batch, 1));
     MIMO_TRY(measure(&it));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->executor[pass] = winner(&it, pass);
     release_losers(bridge);
-    return mimo_collective_of(bridge) ? MIMO_OK : mimo_bridge_update(bridge, NULL, 0);
+    return collective ? MIMO_OK : mimo_bridge_update(bridge, NULL, 0);
 }
 
 static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)

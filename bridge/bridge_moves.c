@@ -1,6 +1,7 @@
 /* The public calls that move tensors. */
 #include <limits.h>
 
+#include "bridge/bridge_op.h"
 #include "bridge/bridge_types.h"
 #include "comm/agreement.h"
 #include "comm/calls.h"
@@ -10,7 +11,7 @@
 
 static const char *pass_of(bool backward)
 {
-    return backward ? "backward" : "forward";
+    return mimo_bridge_hooks.pass[backward];
 }
 
 static mimo_status check_handles(mimo_op **out, const mimo_bridge *bridge, bool backward)
@@ -23,8 +24,7 @@ static mimo_status check_handles(mimo_op **out, const mimo_bridge *bridge, bool 
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
 {
     MIMO_TRY(check_handles(out, bridge, request->backward));
-    MIMO_ENTER(bridge->mover.comm, pass_of(request->backward));
-    return mimo_mover_begin(out, &bridge->mover, request);
+    return mimo_mover_start(out, &bridge->mover, request);
 }
 
 static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backward,
@@ -36,34 +36,26 @@ static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backwa
     return mimo_mover_begin_described(out, &bridge->mover, &request, desc);
 }
 
-/* One call from the start to the end. */
-static mimo_status move_whole(mimo_bridge *bridge, const mimo_op_request *request)
+static mimo_status move(mimo_bridge *bridge, const mimo_op_request *request)
 {
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge %s: bridge is NULL", pass_of(request->backward));
-    MIMO_ENTER(bridge->mover.parent, pass_of(request->backward));
-    return mimo_mover_run(&bridge->mover, request);
-}
-
-static mimo_op_request whole(bool backward, const mimo_tensor *to, const mimo_tensor *from, int n,
-                             mimo_stream stream)
-{
-    return (mimo_op_request){.backward = backward, .move = {0, to, from, n, 1, stream}};
+    return mimo_mover_move(&bridge->mover, request);
 }
 
 mimo_status mimo_bridge_refuse(mimo_bridge *bridge, bool backward, bool prepare, mimo_status local)
 {
     MIMO_RANGE();
-    mimo_op_request request = whole(backward, NULL, NULL, 0, NULL);
+    mimo_op_request request = mimo_whole_pass(backward, NULL, NULL, 0, NULL);
     request.prepares = prepare;
-    request.read = mimo_refused_status(local, "bridge refuse");
-    return move_whole(bridge, &request);
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge refuse: bridge is NULL");
+    return mimo_mover_refuse(&bridge->mover, &request, local, "bridge refuse");
 }
 
 mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    const mimo_op_request request = whole(false, to, from, n, stream);
+    const mimo_op_request request = mimo_whole_pass(false, to, from, n, stream);
     return begin(out, bridge, &request);
 }
 
@@ -71,7 +63,7 @@ mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    const mimo_op_request request = whole(true, to, from, n, stream);
+    const mimo_op_request request = mimo_whole_pass(true, to, from, n, stream);
     return begin(out, bridge, &request);
 }
 
@@ -93,16 +85,16 @@ mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, cons
                                 int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    const mimo_op_request request = whole(false, to, from, n, stream);
-    return move_whole(bridge, &request);
+    const mimo_op_request request = mimo_whole_pass(false, to, from, n, stream);
+    return move(bridge, &request);
 }
 
 mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                  const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    const mimo_op_request request = whole(true, to, from, n, stream);
-    return move_whole(bridge, &request);
+    const mimo_op_request request = mimo_whole_pass(true, to, from, n, stream);
+    return move(bridge, &request);
 }
 
 mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward, const mimo_move_desc *move)

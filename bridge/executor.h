@@ -47,6 +47,9 @@ typedef struct mimo_executor_table {
     mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
     /* The groups. Collective over the mover's communicator. */
     mimo_status (*connect)(mimo_bridge *bridge);
+    /* It was measured, and moves no pass: release what `connect` made for that. What reads and
+     * checks the tensors of a call stays, because others ask it. NULL: it keeps all. Collective. */
+    void (*disconnect)(mimo_bridge *bridge);
     /* Release all that creation made, or began to make. */
     void (*destroy)(mimo_bridge *bridge);
 

@@ -233,6 +233,13 @@ def from_launcher(names):
     return next((int(os.environ[name]) for name in names if name in os.environ), None)
 
 
+def set_meeting_place():
+    """Where ranks of mpirun meet; torchrun has said it. Launches may run side by side."""
+    job = int(os.environ.get("OMPI_MCA_ess_base_jobid", 0)) >> 16
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", str(20000 + job % 10000))
+
+
 def main():
     asked = options(__doc__.split("\n", maxsplit=1)[0]).parse_args()
     rank = from_launcher(["RANK", "OMPI_COMM_WORLD_RANK"])
@@ -240,8 +247,7 @@ def main():
     local = from_launcher(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"])
     if rank is None or ranks is None:
         raise SystemExit("start me under torchrun or mpirun")
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29541")
+    set_meeting_place()
     device = torch.device("cpu" if asked.device == "cpu" else f"cuda:{local}")
     if device.type == "cuda":
         torch.cuda.set_device(device)

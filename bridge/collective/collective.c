@@ -333,6 +333,7 @@ const mimo_executor_table mimo_collective_executor = {
     .whole_sequences = true,
     .create = mimo_collective_create,
     .connect = mimo_collective_connect,
+    .disconnect = mimo_collective_disconnect,
     .destroy = mimo_collective_destroy,
     .side_layout = mimo_collective_side_layout,
     .op_layout = op_layout,

@@ -92,6 +92,7 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     return bridge->pairing.fan == MIMO_FAN_EQUAL ? MIMO_OK : connect_gather(bridge);
 }
 
+/* The groups. Its rules stay. */
 void mimo_collective_disconnect(mimo_bridge *bridge)
 {
     mimo_collective *own = mimo_collective_of(bridge);

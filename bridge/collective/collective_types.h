@@ -40,11 +40,9 @@ static inline mimo_collective *mimo_collective_of(const mimo_bridge *bridge)
 /* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
+void mimo_collective_disconnect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
 mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side);
 mimo_status mimo_collective_staging(mimo_staging_bytes *out, const mimo_staged_pass *pass);
-
-/* Release the groups, where collective moves neither pass. Its rules stay. All ranks call it. */
-void mimo_collective_disconnect(mimo_bridge *bridge);
 
 #endif

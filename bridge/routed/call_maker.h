@@ -4,8 +4,9 @@
 
 #include "bridge/routed/call_types.h"
 
-/* A call for the tensors of an operation. NULL can be destroyed. */
-mimo_status mimo_call_make(mimo_prepared_call **out, mimo_op *op, const mimo_batch_split *split);
-void mimo_call_destroy(mimo_bridge *bridge, mimo_prepared_call *call);
+/* For the tensors of an operation and a mimo_batch_split; and what releases it: `fill` and `empty`
+ * of mimo_prepared_kind. */
+mimo_status mimo_call_fill(mimo_prepared_call *call, mimo_op *op, const void *split);
+void mimo_call_empty(mimo_prepared_call *call, mimo_comm *comm);
 
 #endif

@@ -82,7 +82,7 @@ static mimo_status plan_phase(const mimo_call_maker *maker, int r)
 {
     char call[MIMO_CALL_TEXT];
     mimo_phase *phase = &maker->call->phases[r];
-    int count = maker->call->count;
+    int count = maker->call->common.count;
     MIMO_TRY(mimo_reserve(&phase->transfers, count, sizeof *phase->transfers));
     phase->count = count;
     phase->chunk_count = maker->call->chunks;

@@ -40,9 +40,3 @@ mimo_buffer *mimo_call_target(const mimo_op *op, int i)
         return NULL;
     return mimo_buffer_holding(op->mover->parent, tile->view.data, mimo_tile_bytes(tile));
 }
-
-mimo_address_key mimo_call_key(const mimo_op *op, int i, bool fixed)
-{
-    return mimo_address_key_of(&op->tensors.pairs[i], mimo_op_to(op), mimo_call_target(op, i),
-                               fixed);
-}

@@ -7,9 +7,8 @@
 /* Whether rows that go to a buffer are pushed. */
 bool mimo_call_pushes(const mimo_op *op);
 
-/* The buffer that tensor i is pushed into, or NULL, and the tensor's key. */
+/* The buffer that tensor i is pushed into, or NULL. */
 mimo_buffer *mimo_call_target(const mimo_op *op, int i);
-mimo_address_key mimo_call_key(const mimo_op *op, int i, bool fixed);
 
 /* What messages are staged through, or NULL. */
 mimo_buffer *mimo_call_fifos(const mimo_op *op);

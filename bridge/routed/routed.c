@@ -15,7 +15,7 @@
 #include <inttypes.h>
 
 #include "bridge/routed/call_transport.h"
-#include "bridge/routed/prepared_call.h"
+#include "bridge/routed/routed_call.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -40,7 +40,7 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
 static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 {
     op->claim.guess = split->hash;
-    return mimo_prepared_call_get(op, split);
+    return mimo_routed_call_get(op, split);
 }
 
 /* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
@@ -217,7 +217,7 @@ static mimo_status routed_resolve_start(mimo_op *op)
 static mimo_status routed_resolve_finish(mimo_op *op)
 {
     const mimo_batch_split *split;
-    mimo_prepared_call_put_back(op);
+    mimo_routed_call_put_back(op);
     MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_bridge_batch_of(op)->splits,
                                        mimo_routed_op_of(op)->samples + 2, mimo_bridge_of(op)->size,
                                        counts_rows(op) ? "rows" : "samples"));
@@ -249,7 +249,7 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
     const mimo_batch_split *split =
-        mimo_batch_splits_find(&mimo_bridge_batch_of(op)->splits, mimo_prepared_of(op)->split);
+        mimo_batch_splits_find(&mimo_bridge_batch_of(op)->splits, mimo_routed_call_of(op)->split);
     *out = mimo_bridge_batch_of(op)->layouts[side];
     out->batch = split->batch;
     out->samples = split->samples[side];
@@ -259,7 +259,7 @@ static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mi
 static void routed_batch_release(mimo_bridge *bridge, void *own)
 {
     mimo_routed_batch *batch = own;
-    mimo_prepared_calls_release(bridge, &batch->prepared);
+    mimo_prepared_calls_release(&batch->prepared, bridge->mover.comm);
     mimo_plan_cache_destroy(batch->plans);
 }
 
@@ -273,7 +273,7 @@ static void routed_op_release(void *own)
 /* What a phase does for the chunk that moves now; NULL where the call has fewer phases. */
 static const mimo_phase_chunk *chunk_of(const mimo_op *op, int phase)
 {
-    const mimo_prepared_call *call = mimo_prepared_of(op);
+    const mimo_routed_call *call = mimo_routed_call_of(op);
     return phase < call->phase_count ? &call->phases[phase].chunks[op->progress.item] : NULL;
 }
 
@@ -283,7 +283,7 @@ static void note_recording(const mimo_op *op)
     const mimo_device *device = op->mover->comm->device;
     if (!device->records || !device->records(op->call.stream))
         return;
-    mimo_prepared_of(op)->recorded = true;
+    mimo_routed_call_of(op)->common.recorded = true;
 }
 
 static mimo_status move_phase(mimo_op *op, int phase)
@@ -297,14 +297,14 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
     note_recording(op);
-    mimo_batch_splits_touch(&mimo_bridge_batch_of(op)->splits, mimo_prepared_of(op)->split);
+    mimo_batch_splits_touch(&mimo_bridge_batch_of(op)->splits, mimo_routed_call_of(op)->split);
     return move_phase(op, 0);
 }
 
 static mimo_status add_contributions(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    return mimo_phase_add(chunk_of(op, 0), op->mover->comm, &mimo_prepared_of(op)->bases,
+    return mimo_phase_add(chunk_of(op, 0), op->mover->comm, &mimo_routed_call_of(op)->common.bases,
                           op->call.stream);
 }
 
@@ -318,7 +318,7 @@ static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status connect_phases(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    for (int phase = 0; phase < mimo_prepared_of(op)->phase_count; phase++)
+    for (int phase = 0; phase < mimo_routed_call_of(op)->phase_count; phase++)
         MIMO_TRY(mimo_phase_connect(chunk_of(op, phase), op->mover->comm, op->call.stream));
     return MIMO_OK;
 }
@@ -356,5 +356,5 @@ const mimo_executor_table mimo_routed_executor = {
     .backward = backward_steps,
     .connect_steps = connect_steps,
     .by_chunk = true,
-    .finish = mimo_prepared_call_put_back,
+    .finish = mimo_routed_call_put_back,
 };

@@ -3,8 +3,9 @@
 #ifndef MIMO_BRIDGE_ROUTED_PHASE_H
 #define MIMO_BRIDGE_ROUTED_PHASE_H
 
-#include "plan/plan_chunk.h"
 #include "bridge/routed/transfer_types.h"
+#include "move/prepared_call.h"
+#include "plan/plan_chunk.h"
 
 /* How rows are pushed into buffers. */
 typedef struct mimo_push_rule {
@@ -12,13 +13,6 @@ typedef struct mimo_push_rule {
     int ctas;           /* mimo_bridge_desc.ctas */
     mimo_buffer *flags; /* the bridge's own flags; NULL: those of the buffer that rows go to */
 } mimo_push_rule;
-
-/* The bases of a call, which its transfers are placed behind. */
-typedef struct mimo_bases {
-    char **at;           /* at[count], of the operation that moves */
-    int64_t *alignments; /* alignments[count], of all operations: see mimo_messages */
-    int count;
-} mimo_bases;
 
 /* A sum whose data and terms are placed. */
 typedef struct mimo_placed_sum {

@@ -27,8 +27,8 @@ typedef struct mimo_routed_batch {
 
 /* What it keeps of an operation. */
 typedef struct mimo_routed_op {
-    int64_t seq;                         /* S of the full sequences; 1 where all tiles are flat */
-    struct mimo_prepared_call *prepared; /* NULL until the batch split is known */
+    int64_t seq;                       /* S of the full sequences; 1 where all tiles are flat */
+    struct mimo_routed_call *prepared; /* NULL until the batch split is known */
     int64_t *samples; /* this rank's samples of either side, then those of all ranks */
 } mimo_routed_op;
 

@@ -178,9 +178,11 @@ static mimo_status upload(const self_test *test, const test_side *side)
 
 static mimo_status download(const self_test *test, const test_side *side)
 {
-    const mimo_device *device = test->bridge->mover.comm->device;
+    mimo_comm *comm = test->bridge->mover.comm;
+    const mimo_device *device = comm->device;
     if (side->rows == 0)
         return MIMO_OK;
+    MIMO_TRY(mimo_comm_synchronize(comm, NULL)); /* under the deadline: peers send these rows */
     return device->download(side->received, side->receive[0].data, bytes_of(side->rows), NULL);
 }
 

@@ -10,6 +10,7 @@ from sphinx.ext.autodoc.mock import _MockModule
 
 class Applied:
     apply = None
+    _backward_cls = None
 
 
 # Module -> its classes, with the class that each is made from.

@@ -16,11 +16,14 @@ CHOICES = 2  # experts of a token
 class Places:
     """Where experts lie: the grid, and the dispatch that all layers share."""
 
-    def __init__(self, comm, experts, hidden, max_tokens):
+    def __init__(self, comm, experts, hidden, max_tokens, ctas=0):
+        """ctas: thread blocks of moves that run beside something else. On a GPU nobody waits for a number of rows
+        then: tiles have room for the most."""
         self.experts, self.hidden, ep = experts, hidden, math.gcd(comm.size, experts)
         self.grid = mb.Grid({"ep": ep, "edp": comm.size // ep})
-        self.dispatch = mb.Dispatch(experts=experts, top_k=CHOICES, hidden=hidden, max_tokens=max_tokens,
-                                    comm=comm.group(self.grid, "ep"))
+        rows = max_tokens * CHOICES * ep if ctas and comm.device.type == "cuda" else "exact"
+        self.dispatch = mb.Dispatch(experts=experts, top_k=CHOICES, hidden=hidden, max_tokens=max_tokens, rows=rows,
+                                    ctas=ctas, comm=comm.group(self.grid, "ep"))
         here = self.dispatch.experts_here
         first = self.grid.coords(comm.rank)["ep"] * here
         self.mine = slice(first, first + here)
@@ -41,9 +44,21 @@ class Experts(nn.Module):
 
     def forward(self, x):
         """x [.., H]: this rank's tokens. Each goes to its best experts, and gets their weighted sum."""
+        return self.combine(*self.run(*self.send(*self.choose(x)))).view_as(x)
+
+    # Its parts, each of what the one before gives.
+
+    def choose(self, x):
         rows = x.flatten(0, -2)
-        weights, ids = mb.top_k(self.router(rows), CHOICES, weights="softmax")
+        return rows, *mb.top_k(self.router(rows), CHOICES, weights="softmax")
+
+    def send(self, rows, weights, ids):
         route = self.dispatch.route(ids)
-        rows, weights = self.dispatch(rows, weights, route)
+        return *self.dispatch(rows, weights, route), route
+
+    def run(self, rows, weights, route):
         h = gelu(grouped_mm(rows, self.up, offs=route.ends)) * weights[:, None]
-        return self.dispatch.combine(grouped_mm(h, self.down, offs=route.ends), route).view_as(x)
+        return grouped_mm(h, self.down, offs=route.ends), route
+
+    def combine(self, out, route):
+        return self.dispatch.combine(out, route)

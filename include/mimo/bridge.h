@@ -500,7 +500,7 @@ MIMO_API mimo_status mimo_bridge_pairing(mimo_pairing *out, const mimo_bridge *b
 
 /** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot. Where
  * EQUAL, no ranks and slot 0. MIMO_ERR_GRID where the grids do not pair or do not hold the rank.
- * Deprecated, and goes with 0.4: mimo_pairing_slot and mimo_pairing_group say it of any rank. */
+ * Deprecated since 0.4: mimo_pairing_slot and mimo_pairing_group say it of any rank. */
 MIMO_DEPRECATED("mimo_pairing_group")
 MIMO_API mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot,
                                               const mimo_bridge *bridge);
@@ -508,7 +508,7 @@ MIMO_API mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot,
 /** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples. Where the
  * bridge narrows, the rank keeps this slice. Where it gathers, the rank's own samples are this
  * slice. MIMO_ERR_SHAPE where the scale does not divide the batch; MIMO_ERR_GRID as
- * mimo_bridge_gather_group. Deprecated, and goes with 0.4: the slice has batch / scale samples
+ * mimo_bridge_gather_group. Deprecated since 0.4: the slice has batch / scale samples
  * (mimo_bridge_pairing) and begins at that many times the slot (mimo_pairing_slot). */
 MIMO_DEPRECATED("mimo_pairing_slot")
 MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,

@@ -220,9 +220,11 @@ typedef struct mimo_route_counts {
 
 MIMO_API void mimo_route_counts_init(mimo_route_counts *out, size_t size);
 
-/** The counts of a route. Local; on a device it waits for the set, and gives a route that was set
- *  with a capacity of -1 the rows that it needs. MIMO_ERR_STATE: never set, or
- *  being set; or the stream of the set is being captured. */
+/** The counts of a route. Local; on a device it waits for the set and what comes before it on its
+ *  stream, under the deadline of the communicator, and gives a route that was set with a capacity
+ *  of -1 the rows that it needs. MIMO_ERR_STATE: never set, or being set; or the stream of the set
+ *  is being captured. On a device also MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED, MIMO_ERR_COMM, and
+ *  MIMO_ERR_MISMATCH where a kernel refused a call. */
 MIMO_API mimo_status mimo_route_read(mimo_route_counts *out, mimo_route *route);
 
 /**
@@ -296,8 +298,9 @@ typedef struct mimo_dispatch_counts {
 
 MIMO_API void mimo_dispatch_counts_init(mimo_dispatch_counts *out, size_t size);
 
-/** Report, and begin to count anew. Local; on a device it waits for the last call, and
- *  MIMO_ERR_STATE: the stream of that is being captured. */
+/** Report, and begin to count anew. Local; on a device it waits for the last call, as
+ *  mimo_route_read does and with its errors. MIMO_ERR_STATE: the stream of that is being
+ *  captured. */
 MIMO_API mimo_status mimo_dispatch_report(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
 
 #endif

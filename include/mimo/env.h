@@ -8,15 +8,16 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). All except MIMO_ALONE, MIMO_WAIT and
- *  MIMO_LOG can also be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas.
+/** One row per variable: X(id, name, default, words, help). All except MIMO_ALONE, MIMO_WAIT,
+ *  MIMO_LOG and MIMO_RING_KEEP can also be set in a descriptor, which wins: mimo_comm_desc,
+ *  mimo_bridge_desc.ctas.
  *  Values are whole numbers; where the row has words, values are lists of these, "calls,samples" or
  *  "", and the number has a bit for each; where the words are "", the value is a text, empty by
  *  default. Any other value is an error at the call that reads it.
  *  The creation of a bridge reads MIMO_CTAS and MIMO_CHECK, and remembers them; that of a gradient
  *  object MIMO_CHECK. The creation of a communicator reads MIMO_DEADLINE_MS, MIMO_STALL_MS,
- *  MIMO_WAIT, MIMO_RING and MIMO_RING_FOLDER, and checks MIMO_LOG. From an MPI that knows of one
- *  process it reads MIMO_ALONE.
+ *  MIMO_WAIT, MIMO_RING, MIMO_RING_FOLDER and MIMO_RING_KEEP, and checks MIMO_LOG. From an MPI that
+ *  knows of one process it reads MIMO_ALONE.
  *  Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the
  *  same: creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
@@ -62,7 +63,10 @@ MIMO_BEGIN_DECLS
       "to read, one of: memory (which ends with the processes of its ranks); file (in "       \
       "MIMO_RING_FOLDER, where it outlives a process that is killed); off (nowhere); empty: " \
       "memory")                                                                               \
-    X(MIMO_ENV_RING_FOLDER, "MIMO_RING_FOLDER", 0, "", "text: the folder for MIMO_RING=file")
+    X(MIMO_ENV_RING_FOLDER, "MIMO_RING_FOLDER", 0, "", "text: the folder for MIMO_RING=file") \
+    X(MIMO_ENV_RING_KEEP, "MIMO_RING_KEEP", 0, NULL,                                          \
+      "1: a file of MIMO_RING_FOLDER stays when its communicators are released; 0: it is "    \
+      "removed then, unless they ended with an error")
 
 /** The bits of MIMO_ENV_CHECK. */
 enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4, MIMO_CHECK_ALL = 7 };

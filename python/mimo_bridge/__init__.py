@@ -24,6 +24,8 @@ from .errors import (
 )
 from .gradient import Bucket, GradientGrid, explain
 from .grid import Grid, Pairing, pairing_of
+from .nodes import Node, NodeLayer, Nodes, NodesReport
+from .overlap import Overlap
 from .partition import LocalPartition, Partition, padded_lengths
 from .schedule import Schedule, ScheduleMemory, ScheduleReport, Step
 from . import _ending
@@ -31,8 +33,8 @@ from . import _ending
 __version__ = ".".join(map(str, _VERSION))
 __all__ = [
     "Alignment", "BalanceReport", "Balanced", "Batch", "Bridge", "Bucket", "Buffer", "Communicator",
-    "Dispatch", "DispatchReport", "GradientGrid", "Grid", "Items", "LocalPartition", "Pairing", "Partition",
-    "Route", "Schedule", "ScheduleMemory", "ScheduleReport", "Span", "Step", "balance", "balance_report",
+    "Dispatch", "DispatchReport", "GradientGrid", "Grid", "Items", "LocalPartition", "Node", "NodeLayer",
+    "Nodes", "NodesReport", "Overlap", "Pairing", "Partition", "Route", "Schedule", "ScheduleMemory", "ScheduleReport", "Span", "Step", "balance", "balance_report",
     "default_communicator", "explain", "image_cost", "padded_lengths", "pairing_of", "spans_of", "top_k",
     "MimoError", "Status", "AbortedError", "ArgumentError", "CommError", "DeadlineError",
     "DeviceError", "ExistsError", "GridError", "InputOutputError", "InternalError", "MismatchError",

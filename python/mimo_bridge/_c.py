@@ -11,7 +11,7 @@ import ctypes
 import operator
 from collections.abc import Iterable
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64
-from ctypes import c_size_t, c_void_p
+from ctypes import c_size_t, c_uint32, c_void_p
 from typing import Any, TypeVar
 
 from . import _load
@@ -36,6 +36,13 @@ TRANSPORTS = {name: EXECUTORS[name][1] for name in ("auto", "p2p", "zero_copy")}
 SCHEDULE_KINDS = {"1f1b": 0, "interleaved": 1, "zero_bubble": 2, "forward": 3}
 STEP_KINDS = ("F", "B", "I", "W", "FB", "E", "BF", "BB", "EB")
 SCHEDULE_TEXT, SCHEDULE_CSV, SCHEDULE_SVG, SCHEDULE_TRACE = range(4)
+# mimo_node_part, of which the first are parts of a layer; mimo_node_pass, mimo_node_lane, mimo_node_recompute
+NODE_PARTS = ("pre", "dispatch", "shared", "mlp", "combine", "behind", "post", "pre_process", "post_process",
+              "send_recv", "grad_sync", "encoder", "call")
+NODE_LAYER_PARTS = 7
+NODE_PASSES = ("forward", "replay", "inputs", "weights")
+NODE_LANES = ("compute", "exchanges", "hops", "bridge", "sync")
+RECOMPUTES = ("none", "keep_rows", "send_rows")
 
 AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
@@ -212,6 +219,37 @@ class mimo_schedule_report(Structure):
                 ("saved_states", c_int64)]
 
 
+class mimo_node(Structure):
+    _fields_ = [("part", c_int), ("pass", c_int), ("step", c_int64), ("micro_batch", c_int64), ("chunk", c_int64),
+                ("layer", c_int64)]
+
+
+class mimo_node_costs(Structure):
+    _fields_ = [("size", c_size_t), ("of", c_int64 * len(NODE_PASSES) * len(NODE_PARTS))]
+
+
+class mimo_node_layer(Structure):
+    _fields_ = [("parts", c_uint32), ("recompute", c_int), ("costs", POINTER(mimo_node_costs))]
+
+
+class mimo_node_chunk(Structure):
+    _fields_ = [("layers", POINTER(mimo_node_layer)), ("count", c_int64), ("has", c_uint32), ("mtp", c_int64)]
+
+
+class mimo_nodes_desc(Structure):
+    _fields_ = [("size", c_size_t), ("costs", POINTER(mimo_node_costs)), ("multiprocessors", c_int64),
+                ("lanes", c_int64 * len(NODE_LANES)), ("early", c_bool), ("grad_sync", c_bool)]
+
+
+class mimo_node_time(Structure):
+    _fields_ = [("begin", c_int64), ("end", c_int64), ("multiprocessors", c_int64)]
+
+
+class mimo_nodes_report(Structure):
+    _fields_ = [("size", c_size_t), ("time", c_int64), ("local", c_int64), ("serial", c_int64), ("hidden", c_int64),
+                ("ceiling", c_int64), ("lanes", c_int64)]
+
+
 class mimo_dispatch_desc(Structure):
     _fields_ = [("size", c_size_t), ("experts", c_int64), ("top_k", c_int64), ("etp", c_int64),
                 ("max_tokens", c_int64), ("hidden", c_int64), ("alignment", c_int64),
@@ -353,6 +391,18 @@ PROTOTYPES = {
     "mimo_schedule_report_of": "S:ppp",
     "mimo_schedule_text": "S:pslpi",
     "mimo_schedule_hash": "l:p",
+
+    "mimo_nodes_create": "S:pppp",
+    "mimo_nodes_create_step": "S:pppp",
+    "mimo_nodes_destroy": "v:p",
+    "mimo_nodes_of": "p:ppl",
+    "mimo_node_lane_of": "i:i",
+    "mimo_nodes_waits": "S:ppll",
+    "mimo_nodes_check": "S:p",
+    "mimo_nodes_times": "S:ppl",
+    "mimo_nodes_report_of": "S:pp",
+    "mimo_nodes_text": "S:pslpi",
+    "mimo_nodes_hash": "l:p",
 }
 # Only where the library has the backend.
 NCCL_PROTOTYPES = {
@@ -368,7 +418,7 @@ SIZED = (mimo_comm_desc, mimo_verdict, mimo_bootstrap, mimo_survivors_desc, mimo
          mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
          mimo_bridge_sizes, mimo_batch_desc, mimo_batch_items, mimo_update_desc, mimo_balance_desc, mimo_balance_report,
          mimo_move_desc, mimo_gradient_bucket, mimo_step_costs, mimo_schedule_desc, mimo_schedule_memory,
-         mimo_schedule_report, mimo_dispatch_desc, mimo_route_desc, mimo_route_counts, mimo_dispatch_counts)
+         mimo_schedule_report, mimo_node_costs, mimo_nodes_desc, mimo_nodes_report, mimo_dispatch_desc, mimo_route_desc, mimo_route_counts, mimo_dispatch_counts)
 
 LETTERS: dict[str, Any] = {
     "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,

@@ -91,7 +91,7 @@ def ids_of(routing_map: torch.Tensor, k: int) -> torch.Tensor:
     return torch.where(chosen > 0, ids, -1)
 
 
-def use_dispatch(model: torch.nn.Module, max_tokens: int, rows: int | Literal["exact"],
+def use_dispatch(model: torch.nn.Module, max_tokens: int, rows: int | Literal["exact"], ctas: int,
                  comm: Communicator) -> list[Dispatch]:
     """megatron.use_dispatch() says what it does."""
     layers = [module for module in model.modules() if isinstance(module, MoELayer)]
@@ -115,7 +115,7 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, rows: int | Literal["e
         if sizes not in made:
             experts, k, hidden, alignment, dtype = sizes
             made[sizes] = Dispatch(experts=experts, top_k=k, hidden=hidden, alignment=alignment, dtype=dtype,
-                                   max_tokens=max_tokens, etp=grid.dim("etp"), rows=rows, comm=group)
+                                   max_tokens=max_tokens, etp=grid.dim("etp"), rows=rows, ctas=ctas, comm=group)
         layer.token_dispatcher = TokenDispatcher(layer.token_dispatcher, made[sizes])
     return list(made.values())
 

@@ -98,7 +98,7 @@ class Dispatch:
                  dtype: torch.dtype = torch.float32, tensors: int = 1, ctas: int = 0,
                  name: str | None = None) -> None:
         self.comm = communicator_of("Dispatch", comm)
-        self.experts, self.top_k, self.etp = experts, top_k, etp
+        self.experts, self.top_k, self.etp, self.ctas = experts, top_k, etp, ctas
 
         def describe() -> tuple[_c.mimo_dispatch_desc, int]:
             if buffer is not None and (not isinstance(buffer, Buffer) or buffer.comm is not self.comm):

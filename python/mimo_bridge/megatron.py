@@ -193,7 +193,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
             dist.destroy_process_group(group)
 
 
-def use_dispatch(model: torch.nn.Module, max_tokens: int, *, rows: int | Literal["exact"] = "exact",
+def use_dispatch(model: torch.nn.Module, max_tokens: int, *, rows: int | Literal["exact"] = "exact", ctas: int = 0,
                  comm: Communicator | None = None) -> list[Dispatch]:
     """Let a Dispatch move the tokens of every MoELayer of a model, in place of Megatron's alltoall dispatcher.
     Collective, blocking: after the model is built, on every rank.
@@ -203,6 +203,7 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, *, rows: int | Literal
     max_tokens  the most tokens of a rank and micro-batch: sequence * micro-batch / tp
     rows        of this rank's tiles: Dispatch has the words. With a number the dispatcher never waits for a GPU.
                 Its experts then get zeros behind the rows that were sent: the last one computes these as well
+    ctas        thread blocks of moves that run beside something else, as under Overlap
     comm        None: the default communicator. Its ranks are those of torch.distributed
     returns     the Dispatches: one for all layers with equal sizes
 
@@ -214,7 +215,7 @@ def use_dispatch(model: torch.nn.Module, max_tokens: int, *, rows: int | Literal
     inference_optimized; ranks of a group that are not consecutive), ArgumentError (another dispatcher; no MoELayer
     on a rank), and those of Dispatch.
     """
-    return _moe.use_dispatch(model, max_tokens, rows, _of_all_ranks("use_dispatch", comm))
+    return _moe.use_dispatch(model, max_tokens, rows, ctas, _of_all_ranks("use_dispatch", comm))
 
 
 def forward_backward(*, forward_step_func: Callable[..., Any], data_iterator: Any, model: Any, num_microbatches: int,

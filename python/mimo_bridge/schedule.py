@@ -95,7 +95,7 @@ class Schedule:
                      encoder_frozen=encoder_frozen, overlap=overlap)
         handle = ctypes.c_void_p()
         _c.lib.mimo_schedule_create(ctypes.byref(handle), ctypes.byref(desc))
-        self._keep(handle, desc.stages)
+        self._keep(handle, desc)
 
     @classmethod
     def from_csv(cls, text: str, *, stages: int, micro_batches: int, chunks: int = 1,
@@ -118,42 +118,33 @@ class Schedule:
         _c.lib.mimo_schedule_create_csv(ctypes.byref(handle), ctypes.byref(desc),
                                         _c.text("Schedule.from_csv: the table", text))
         made = cls.__new__(cls)
-        made._keep(handle, desc.stages)
+        made._keep(handle, desc)
         return made
 
-    def _keep(self, handle: ctypes.c_void_p, stages: int) -> None:
+    def _keep(self, handle: ctypes.c_void_p, desc: _c.mimo_schedule_desc) -> None:
         weakref.finalize(self, _c.lib.mimo_schedule_destroy, handle)
         self._handle = handle
-        self.stages = stages
+        self.stages, self.chunks = int(desc.stages), int(desc.chunks)
 
     def __reduce__(self) -> str:
         raise TypeError("a Schedule can't be copied or pickled: make another one of the same arguments")
 
     def _stage(self, what: str, stage: int) -> int:
-        number = _c.whole(f"Schedule.{what}: stage", stage)
-        if not 0 <= number < self.stages:
-            raise ArgumentError(f"Schedule.{what}: there is no stage {number} of {self.stages}")
-        return number
-
-    def _text(self, form: int) -> str:
-        length = ctypes.c_int64()
-        _c.lib.mimo_schedule_text(ctypes.byref(length), None, 0, self._handle, form)
-        found = ctypes.create_string_buffer(length.value + 1)
-        _c.lib.mimo_schedule_text(None, found, length.value + 1, self._handle, form)
-        return found.value.decode()
+        return stage_of(f"Schedule.{what}", stage, self.stages)
 
     def steps(self, stage: int) -> list[Step]:
         """The steps of a stage in their order. ArgumentError: no such stage."""
-        count = ctypes.c_int64()
-        found = _c.lib.mimo_schedule_steps(ctypes.byref(count), self._handle, self._stage("steps", stage))
-        array = ctypes.cast(found, ctypes.POINTER(_c.mimo_schedule_step * count.value)).contents
+        array = self._listed(self._stage("steps", stage))
         return [Step(_c.STEP_KINDS[s.kind], s.index, s.chunk,
                      *((s.back, s.back_chunk) if _c.STEP_KINDS[s.kind] == "FB" else ())) for s in array]
+
+    def _listed(self, stage: int) -> Any:
+        return list_of(_c.lib.mimo_schedule_steps, _c.mimo_schedule_step, self._handle, stage)
 
     def times(self, stage: int, costs: Mapping[str, int] | None = None) -> list[tuple[int, int]]:
         """When each step of a stage begins and ends. `costs`: others than those of the schedule."""
         stage = self._stage("times", stage)
-        count = len(self.steps(stage))
+        count = len(self._listed(stage))
         begin, end = (ctypes.c_int64 * count)(), (ctypes.c_int64 * count)()
         _c.lib.mimo_schedule_times(begin, end, self._handle, stage, _costs(costs))
         return list(zip(begin, end))
@@ -162,13 +153,13 @@ class Schedule:
         """What a stage holds."""
         filled = _c.sized(_c.mimo_schedule_memory)
         _c.lib.mimo_schedule_memory_of(ctypes.byref(filled), self._handle, self._stage("memory", stage))
-        return ScheduleMemory(*_fields(filled))
+        return ScheduleMemory(*fields_of(filled))
 
     def report(self, costs: Mapping[str, int] | None = None) -> ScheduleReport:
         """What the schedule takes, beside others. `costs`: what its lists would take with these."""
         filled = _c.sized(_c.mimo_schedule_report)
         _c.lib.mimo_schedule_report_of(ctypes.byref(filled), self._handle, _costs(costs))
-        return ScheduleReport(*_fields(filled))
+        return ScheduleReport(*fields_of(filled))
 
     def check(self) -> None:
         """Prove it once more: each step once and after its inputs, calls in one order, nobody waits for
@@ -177,19 +168,19 @@ class Schedule:
 
     def __str__(self) -> str:
         """A line a stage: "stage 0: E0 BF0 F0 B0 BB0 EB0"."""
-        return self._text(_c.SCHEDULE_TEXT)
+        return text_of(_c.lib.mimo_schedule_text, self._handle, _c.SCHEDULE_TEXT)
 
     def csv(self) -> str:
         """The LLM's steps as torch.distributed.pipelining reads them ("compute_only")."""
-        return self._text(_c.SCHEDULE_CSV)
+        return text_of(_c.lib.mimo_schedule_text, self._handle, _c.SCHEDULE_CSV)
 
     def svg(self) -> str:
         """A timeline to look at."""
-        return self._text(_c.SCHEDULE_SVG)
+        return text_of(_c.lib.mimo_schedule_text, self._handle, _c.SCHEDULE_SVG)
 
     def trace(self) -> str:
         """The same as events for chrome://tracing and Perfetto: JSON."""
-        return self._text(_c.SCHEDULE_TRACE)
+        return text_of(_c.lib.mimo_schedule_text, self._handle, _c.SCHEDULE_TRACE)
 
     @property
     def hash(self) -> int:
@@ -197,7 +188,30 @@ class Schedule:
         return int(_c.lib.mimo_schedule_hash(self._handle)) % 2**64
 
 
-def _fields(filled: ctypes.Structure) -> list[Any]:
+def stage_of(what: str, stage: int, stages: int) -> int:
+    number = _c.whole(f"{what}: stage", stage)
+    if not 0 <= number < stages:
+        raise ArgumentError(f"{what}: there is no stage {number} of {stages}")
+    return number
+
+
+def list_of(function: Any, kind: Any, handle: ctypes.c_void_p, stage: int) -> Any:
+    """What a function of C lists of a stage: structures, which the object owns."""
+    count = ctypes.c_int64()
+    found = function(ctypes.byref(count), handle, stage)
+    return ctypes.cast(found, ctypes.POINTER(kind * count.value)).contents
+
+
+def text_of(function: Any, handle: ctypes.c_void_p, form: int) -> str:
+    """What a function of C writes of an object, in one of the formats."""
+    length = ctypes.c_int64()
+    function(ctypes.byref(length), None, 0, handle, form)
+    found = ctypes.create_string_buffer(length.value + 1)
+    function(None, found, length.value + 1, handle, form)
+    return found.value.decode()
+
+
+def fields_of(filled: ctypes.Structure) -> list[Any]:
     """What a structure holds behind its size."""
     return [getattr(filled, field[0]) for field in filled._fields_[1:]]
 

@@ -76,7 +76,7 @@ def bench_refuses(comm):
         raises(SystemExit, "no graph here", bench.measure, asked("--modes", "eager,graph"), comm, print)
         raises(SystemExit, "4 does not divide", bench.measure, asked("--seq", "10", "--modes", "eager"), comm,
                print)
-        setting = bench.Setting("cp", (8, 4), comm.rank, comm.device)
+        setting = bench.Setting("cp", (8, 4), comm.rank, comm.size, comm.device)
         way = bench.Ours("p2p", setting, comm)
         x, g = setting.given("sbh")
         y = way(x)

@@ -5,6 +5,7 @@ from unittest import mock
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import mimo_bridge as mb
 from megatron_import import whole
 from megatron_moe import experts_on, run, tokens_of
 from mimo_model_cases import relative
@@ -117,6 +118,49 @@ def micro_batches_of_layers(comm):
         for order, recomputed in (((1, 0), False), ((0, 1), True)):
             again = forth_and_back(ours, comm.rank, order, recomputed)
             expect_near([(f"tensor {i}", *pair) for i, pair in enumerate(zip(again, found))])
+
+
+def parts_of(layer):
+    """A MoELayer with shared experts, cut by its own methods. docs/trainers.md shows this."""
+    def pre(_batch, x):
+        return x, *layer.route(x)
+
+    def dispatch(_batch, x, probs, routing_map):
+        return layer.dispatch(*layer.preprocess(x, probs, routing_map))
+
+    return {"pre": pre, "dispatch": dispatch,
+            "mlp": lambda _batch, rows, probs: layer.routed_experts_compute(rows, probs)[0],
+            "combine": lambda _batch, out: layer.combine(out),
+            "shared": lambda _batch, x, _probs, _map: layer.shared_experts_compute(x),
+            "behind": lambda _batch, y, shared: layer.postprocess(y, shared)}
+
+
+@case(2)
+def layers_in_parts(comm):
+    """Two layers under mb.Overlap: losses and gradients of a plain loop over them. Megatron-LM computes shared experts
+    first, so that the gradient of x is a sum in another order."""
+    with experts_on(comm, 1, 2) as make:
+        layers = [make(moe_shared_expert_intermediate_size=8) for _ in range(2)]
+        model = torch.nn.ModuleList(layers)
+        dispatch, = whole().ours.use_dispatch(model, 8, ctas=16, comm=comm)
+        assert dispatch.ctas == 16
+        batches = [tokens_of(comm.rank, n, seed=n) for n in (5, 3 * comm.rank, 4)]
+
+        def lose(batch, y):
+            return (y * batch).sum()
+
+        def ends():
+            found = [p.grad.clone() for p in model.parameters()]
+            model.zero_grad()
+            return found
+
+        overlap = mb.Overlap(lambda batch: batch * 1, [*map(parts_of, layers)], lose, dispatch=dispatch, micro_batches=3)
+        losses = [lose(batch, layers[1](layers[0](batch)[0])[0]) for batch in batches]
+        for loss in losses:
+            loss.backward()
+        wanted, found = ends(), overlap(batches)
+        expect_near([("losses", torch.stack([loss for loss, in found]), torch.stack(losses).detach()),
+                     *((f"parameter {i}", *pair) for i, pair in enumerate(zip(ends(), wanted)))])
 
 
 def replayed(layer, forced, x):

@@ -15,8 +15,11 @@ from mimo_bridge import (
     _c, _calls, _dispatch_ops, _expert_groups, _loaded, _movement, _ops, _shards, _views, balanced_encoder, choice,
     communicator,
 )
+from mimo_bridge._cut import Cut
 from mimo_bridge._dispatching import Dispatching
+from mimo_bridge._lanes import DeviceLanes, Holds
 from mimo_bridge._movement import Movement
+from mimo_bridge._walk import Walk
 
 
 def wrap(owner, name, change):
@@ -80,6 +83,14 @@ def any_number(_original, _what, value, *_limits):
 
 def no_check(_original, *_arguments):
     return None
+
+
+def no_events(original, self, i):
+    kept, self._waits = self._waits, {i: ()}
+    try:
+        return original(self, i)
+    finally:
+        self._waits = kept
 
 
 def any_mode(original, arguments):
@@ -347,6 +358,11 @@ MUTATIONS = {
     "widths of last dimensions": (wrap(mb.Buffer, "tensors", any_width), ["dispatch/batches_at_random"]),
     "gradients of whole numbers": (wrap(_dispatch_ops, "have_gradients", all_moved), [
         "dispatch/tensors_in_one_call"]),
+    "edges without events": (wrap(DeviceLanes, "enter", no_events), ["overlap/streams"]),
+    "memory of lanes not held": (wrap(Holds, "keep", no_check), ["overlap/streams"]),
+    "gradients of weights left out": (wrap(Cut, "weights", no_check), ["overlap/walks_the_list"]),
+    "tied weights unseen": (wrap(Walk, "_own", no_check), ["overlap/refusals"]),
+    "lists of ranks not compared": (wrap(mb.Communicator, "_alike", no_check), ["overlap/ranks_differ"]),
     "scores of no expert": (wrap(choice, "_weigh", zeros_as_scores), ["dispatch/weights_of_replays"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
     "lanes by rank": (wrap(mb.Balanced, "_lane_of", lane_by_rank), ["balance/as_without_balance"]),

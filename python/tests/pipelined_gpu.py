@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """forward_backward with large hops: do they hang, are gradients those of one piece, how long is a step. A line each.
 
-    python pipelined_gpu.py [--steps N] [--mib N]           on 2 GPUs, by torchrun. Exit status 77 where there are none
-    python pipelined_gpu.py --cpu MPIRUN [--steps N] ...    on 2 ranks of the CPU, over gloo, which can't hang
+    python pipelined_gpu.py [--stages 2] [--steps N] [--mib N]      a GPU for each stage, by torchrun. Exit status 77
+                                                                    where there are fewer
+    python pipelined_gpu.py --cpu MPIRUN [--stages 2] ...           on ranks of the CPU, over gloo, which can't hang
 
 MIMO_MEGATRON: as for the cases (megatron_import.py). A launch for each CUDA_DEVICE_MAX_CONNECTIONS of 1, unset and 32
 has 60 s for the steps of each limit; where they end, it says where every rank stood.
@@ -27,8 +28,9 @@ def launches(asked):
     for queues in ("1", None, "32") if not asked.cpu else (None,):
         env = {name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"}
         env |= {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
-        ranks = ([asked.cpu, "--oversubscribe", "-n", "2", sys.executable] if asked.cpu else
-                 [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+        ranks = ([asked.cpu, "--oversubscribe", "-n", str(asked.stages), sys.executable] if asked.cpu else
+                 [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                  str(asked.stages)])
         command = [*ranks, __file__, "--rank", "--steps", str(asked.steps), "--mib", str(asked.mib),
                    "--hidden", str(asked.hidden)]
         try:
@@ -94,7 +96,7 @@ def parts_of(torch):
 
 
 class Bed:
-    """A model of 2 stages beside an encoder on both ranks, and batches: one sample a micro-batch, half of it image."""
+    """A model with a stage on each rank, beside an encoder on all, and batches: one sample a micro-batch, half of it image."""
 
     def __init__(self, comm, seq, hidden, dtype, alone=False):
         import torch
@@ -102,27 +104,27 @@ class Bed:
         from megatron_import import whole
         from pipelined_cases import modules_of
         upstream, theirs = whole(), modules_of()
-        encoder, stage = parts_of(torch)
-        grids = {"vision": ([1, 2], ["tp", "dp"]), "language": ([1, 1, 1, 2], ["tp", "cp", "dp", "pp"])}
+        (encoder, stage), stages = parts_of(torch), comm.size
+        grids = {"vision": ([1, stages], ["tp", "dp"]), "language": ([1, 1, 1, stages], ["tp", "cp", "dp", "pp"])}
         grids = {name: upstream.HyperCommGrid(*one, backend=dist.get_backend()) for name, one in grids.items()}
         self.pg = theirs.groups()
         self.pg.tp, self.pg.cp, self.pg.dp, self.pg.pp = (grids["language"].create_pg([name])
                                                           for name in ("tp", "cp", "dp", "pp"))
         config = self.config = upstream.TransformerConfig(
-            num_layers=2, hidden_size=hidden, num_attention_heads=2, params_dtype=dtype, pipeline_dtype=dtype,
-            pipeline_model_parallel_size=2, calculate_per_token_loss=True)
+            num_layers=stages, hidden_size=hidden, num_attention_heads=2, params_dtype=dtype, pipeline_dtype=dtype,
+            pipeline_model_parallel_size=stages, calculate_per_token_loss=True)
         spec = upstream.ModuleSpec
         self.model = upstream.ours.MimoModel(upstream.MimoModelConfig(
-            language_model_spec=spec(module=stage, params={"config": config, "stage": comm.rank, "stages": 2}),
+            language_model_spec=spec(module=stage, params={"config": config, "stage": comm.rank, "stages": stages}),
             modality_submodules_spec={"vision": spec(module=upstream.encoders["vision"], submodules={"encoders": {
                 "tiny": spec(module=encoder, params={"hidden": hidden, "dtype": dtype})}})},
             special_token_ids=SPECIAL, module_to_grid_map=grids), cp_group=self.pg.cp, tp_group=self.pg.tp)
-        self.alone = [encoder(hidden, dtype), *(stage(config, i, 2) for i in range(2))] if alone else []
+        self.alone = [encoder(hidden, dtype), *(stage(config, i, stages) for i in range(stages))] if alone else []
         self.p2p, self.ours, self.rank = theirs.P2P(self.pg.pp, config), upstream.ours, comm.rank
         generator = torch.Generator(device=comm.device).manual_seed(0)
         ids = torch.full((1, seq), 1, device=comm.device)
         ids[0, ::2] = SPECIAL["vision"]
-        # B is 1, so the sample is the first lane's of the encoder. All of the second lane's work is elsewhere.
+        # B is 1, so the sample is the first lane's of the encoder. The other lanes have none.
         self.data = [{"input_ids": ids, "labels": torch.randn(1, seq, generator=generator, device=comm.device),
                       "images": torch.randn(seq // 2, 64, generator=generator, device=comm.device).to(dtype)}
                      for _ in range(MICRO_BATCHES)]
@@ -154,8 +156,11 @@ class Bed:
             ids = one["input_ids"]
             x = stages[0].embedding(ids, None).transpose(0, 1)
             x = x.masked_scatter((ids == SPECIAL["vision"])[..., None], encoder(one["images"])).transpose(0, 1)
-            stages[1].given = stages[0](decoder_input=x)
-            stages[1](labels=one["labels"]).sum().backward()
+            x = stages[0](decoder_input=x)
+            for stage in stages[1:]:
+                stage.given = x
+                x = stage(labels=one["labels"])
+            x.sum().backward()
         pairs = list(zip(self.model.language_model.parameters(), stages[self.rank].parameters()))
         if self.rank == 0:
             pairs += zip(self.model.modality_submodules["vision"].parameters(), encoder.parameters())
@@ -203,7 +208,7 @@ def work(asked):
         assert worst < 1e-5, worst
         bed = Bed(comm, asked.mib * 2**20 // (2 * asked.hidden), asked.hidden, torch.bfloat16)
         bed.step(0, 1)  # kernels are loaded, while nothing overlaps
-        for alive in (0, 2, 3):
+        for alive in (0, comm.size, comm.size + 1):  # no limit, the least, one more
             say(encoder_alive=alive, **timed(bed, alive, asked.steps, comm, torch if on_gpu else None), steps=asked.steps)
         with mock.patch.object(_pipelined, "steps_of", three_phases):
             say(three_phases=True, **timed(bed, 0, asked.steps, comm, torch if on_gpu else None), steps=asked.steps)
@@ -229,7 +234,8 @@ def timed(bed, alive, steps, comm, torch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cpu", metavar="MPIRUN", help="2 ranks of the CPU")
+    parser.add_argument("--cpu", metavar="MPIRUN", help="ranks of the CPU")
+    parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--mib", type=int, default=64, help="size of a hop")
     parser.add_argument("--hidden", type=int, default=8192, help="channels of a row: of bf16")
@@ -240,8 +246,8 @@ def main():
     if not asked.cpu:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout \
             if shutil.which("nvidia-smi") else ""
-        if sum(line.startswith("GPU ") for line in listed.splitlines()) < 2:
-            print("skipped: there are no 2 GPUs")
+        if sum(line.startswith("GPU ") for line in listed.splitlines()) < asked.stages:
+            print(f"skipped: there are no {asked.stages} GPUs")
             return 77
     return launches(asked)
 

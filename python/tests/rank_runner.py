@@ -38,12 +38,13 @@ from mimo_bridge import _c, _mpi
 
 CASES: list = []
 MODULES = ("bridge_cases", "several_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
-           "local_cases", "group_cases", "top_k_cases", "dispatch_cases", "schedule_cases", "balance_cases",
-           "balance_wrapper_cases", "wrapper_cases", "bench_cases", "megatron_cases", "mimo_model_cases", "fused_cases",
-           "megatron_moe_cases", "hops_cases", "pipelined_cases", "hf_cases", "experts_cases", "survivors_cases")
+           "local_cases", "group_cases", "top_k_cases", "dispatch_cases", "schedule_cases", "nodes_cases",
+           "cut_cases", "overlap_cases", "balance_cases", "balance_wrapper_cases", "wrapper_cases", "bench_cases",
+           "megatron_cases", "mimo_model_cases", "fused_cases", "megatron_moe_cases", "hops_cases", "pipelined_cases",
+           "hf_cases", "experts_cases", "survivors_cases")
 ON_GPUS = ("bridge_cases", "several_cases", "autograd_cases", "compile_cases", "buffer_cases", "local_cases",
            "top_k_cases", "dispatch_cases", "balance_cases", "balance_wrapper_cases", "wrapper_cases",
-           "mimo_model_cases", "gpu_cases", "dispatch_gpu_cases")
+           "mimo_model_cases", "gpu_cases", "dispatch_gpu_cases", "overlap_gpu_cases")
 JUDGES: list = []  # on GPUs: the process group that cases are judged over
 RUNNING: list = []  # on GPUs: the communicator of the case that runs
 

@@ -23,7 +23,8 @@ errors = importlib.import_module("mimo_bridge.errors")
 LETTERS = {"int": "i", "int64_t": "l", "uint64_t": "l", "size_t": "z", "bool": "b", "double": "d",
            "void": "v", "mimo_stream": "p", "MPI_Comm": "p", "mimo_executor": "E", "mimo_dim": "D",
            "mimo_status": "i", "mimo_memory": "i", "mimo_content": "i", "mimo_side": "i",
-           "mimo_log_function": "p", "mimo_schedule_format": "i"}
+           "mimo_log_function": "p", "mimo_schedule_format": "i",
+           "mimo_node_part": "i", "mimo_node_lane": "i"}
 
 
 def c_letters(text):
@@ -102,6 +103,10 @@ def ours():
     values |= {"SCHEDULE_TEXT": _c.SCHEDULE_TEXT, "SCHEDULE_CSV": _c.SCHEDULE_CSV,
                "SCHEDULE_SVG": _c.SCHEDULE_SVG, "SCHEDULE_TRACE": _c.SCHEDULE_TRACE}
     values |= {f"STEP_{name}": i for i, name in enumerate(_c.STEP_KINDS)}
+    for prefix, names in (("NODE_", _c.NODE_PARTS), ("NODE_", _c.NODE_PASSES), ("NODE_LANE_", _c.NODE_LANES),
+                          ("RECOMPUTE_", _c.RECOMPUTES)):
+        values |= {prefix + name.upper(): i for i, name in enumerate(names)}
+    values["NODE_LAYER_PARTS"] = _c.NODE_LAYER_PARTS
     for name, value in values.items():
         yield f"value MIMO_{name} {value}"
 

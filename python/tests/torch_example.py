@@ -1,29 +1,18 @@
 #!/usr/bin/env python3
 """examples/torch: the loss curve of 4 ranks is that of one process, and it falls; also with experts, whose
-copies are on 2 of 4 ranks, where any rank encodes any image, and of a model of transformers on 2 ranks.
+copies are on 2 of 4 ranks and whose exchanges stand beside another micro-batch, where any rank encodes any image, and
+of a model of transformers on 2 ranks.
 
     torch_example.py MPIRUN PROGRAM [OPTION...]     without the options, and with them; qwen_vl.py with them alone
 """
 import concurrent.futures
 import importlib.util
 import os
-import random
-import struct
 import subprocess
 import sys
 import tempfile
 
-SIZE, COUNT = 8, 30
-
-
-def write_samples(path):
-    """Pictures of noise, in the captioner's format."""
-    dice, body = random.Random(1), b""
-    for i in range(COUNT):
-        name = f"noise {i}".encode()
-        body += struct.pack("BB", 0, len(name)) + name + dice.randbytes(SIZE * SIZE * 3)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<8sIIqqqq", b"MIMOEMJI", 1, SIZE, COUNT, len(body), 0, 0) + body)
+from noise_samples import write_samples
 
 
 def curve(launcher, path, *options):

@@ -312,6 +312,64 @@ static void print_schedules(void)
     FIELD(mimo_schedule_report, saved_states);
 }
 
+static void print_node_values(void)
+{
+#define PART(name, word, lane, what) VALUE(MIMO_NODE_##name);
+    MIMO_NODE_PART_LIST(PART)
+#define LANE(name, word, what) VALUE(MIMO_NODE_LANE_##name);
+    MIMO_NODE_LANE_LIST(LANE)
+    VALUE(MIMO_NODE_LAYER_PARTS);
+    VALUE(MIMO_NODE_FORWARD);
+    VALUE(MIMO_NODE_REPLAY);
+    VALUE(MIMO_NODE_INPUTS);
+    VALUE(MIMO_NODE_WEIGHTS);
+    VALUE(MIMO_RECOMPUTE_NONE);
+    VALUE(MIMO_RECOMPUTE_KEEP_ROWS);
+    VALUE(MIMO_RECOMPUTE_SEND_ROWS);
+}
+
+static void print_nodes(void)
+{
+    STRUCT(mimo_node);
+    FIELD(mimo_node, part);
+    FIELD(mimo_node, pass);
+    FIELD(mimo_node, step);
+    FIELD(mimo_node, micro_batch);
+    FIELD(mimo_node, chunk);
+    FIELD(mimo_node, layer);
+    STRUCT(mimo_node_costs);
+    FIELD(mimo_node_costs, size);
+    FIELD(mimo_node_costs, of);
+    STRUCT(mimo_node_layer);
+    FIELD(mimo_node_layer, parts);
+    FIELD(mimo_node_layer, recompute);
+    FIELD(mimo_node_layer, costs);
+    STRUCT(mimo_node_chunk);
+    FIELD(mimo_node_chunk, layers);
+    FIELD(mimo_node_chunk, count);
+    FIELD(mimo_node_chunk, has);
+    FIELD(mimo_node_chunk, mtp);
+    STRUCT(mimo_nodes_desc);
+    FIELD(mimo_nodes_desc, size);
+    FIELD(mimo_nodes_desc, costs);
+    FIELD(mimo_nodes_desc, multiprocessors);
+    FIELD(mimo_nodes_desc, lanes);
+    FIELD(mimo_nodes_desc, early);
+    FIELD(mimo_nodes_desc, grad_sync);
+    STRUCT(mimo_node_time);
+    FIELD(mimo_node_time, begin);
+    FIELD(mimo_node_time, end);
+    FIELD(mimo_node_time, multiprocessors);
+    STRUCT(mimo_nodes_report);
+    FIELD(mimo_nodes_report, size);
+    FIELD(mimo_nodes_report, time);
+    FIELD(mimo_nodes_report, local);
+    FIELD(mimo_nodes_report, serial);
+    FIELD(mimo_nodes_report, hidden);
+    FIELD(mimo_nodes_report, ceiling);
+    FIELD(mimo_nodes_report, lanes);
+}
+
 static void print_dispatches(void)
 {
     STRUCT(mimo_dispatch_desc);
@@ -357,6 +415,8 @@ int main(void)
     print_bridges();
     print_batches();
     print_schedules();
+    print_node_values();
+    print_nodes();
     print_dispatches();
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
+#include "comm/recorder.h"
 #include "core/check.h"
 #include "core/logging.h"
 #include "core/memory.h"
@@ -83,6 +84,20 @@ static mimo_status agree_on_sizes(mimo_buffer *out, mimo_comm *comm, const creat
     return MIMO_OK;
 }
 
+static void name_launches(const mimo_buffer *buffer)
+{
+    char title[32];
+    snprintf(title, sizeof title, "%s %" PRIu64,
+             buffer->piece > 0 ? "staged messages, buffer" : "buffer", buffer->serial);
+    mimo_recorder_name_launches(buffer->comm, buffer->launches, title, false);
+}
+
+void mimo_buffer_entitle(mimo_buffer *buffer, const char *title)
+{
+    buffer->title = title;
+    mimo_recorder_name_launches(buffer->comm, buffer->launches, title, true);
+}
+
 static mimo_status create(mimo_comm *comm, const creation *own)
 {
     mimo_buffer *made = NULL;
@@ -113,6 +128,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
     comm->buffers = made;
     made->serial = ++comm->buffers_made;
     pthread_mutex_unlock(&comm->family->lock);
+    name_launches(made);
     *own->out = made;
     return MIMO_OK;
 }

@@ -11,6 +11,11 @@ static unsigned signature_of(uint64_t ready)
     return (unsigned)(ready & ((1u << MIMO_SIGNATURE_BITS) - 1));
 }
 
+static const char *title_of(const mimo_buffer *buffer)
+{
+    return buffer->title ? buffer->title : "zero-copy";
+}
+
 /* The numbers of calls in the sentences count the calls that move rows between the two ranks by
  * these flags. */
 mimo_status mimo_buffer_check(const mimo_buffer *buffer)
@@ -25,14 +30,15 @@ mimo_status mimo_buffer_check(const mimo_buffer *buffer)
     uint64_t call = mimo_ready_call(it->mine);
     if (it->other == 0)
         return mimo_fail(MIMO_ERR_MISMATCH,
-                         "zero-copy: rank %d wrote no rows here: its call %" PRIu64
+                         "%s: rank %d wrote no rows here: its call %" PRIu64
                          " with rows for this rank was not the same call there as here (signature "
                          "%0*x here): %s",
-                         peer, call, SIGNATURE_DIGITS, signature_of(it->mine), advice);
+                         title_of(buffer), peer, call, SIGNATURE_DIGITS, signature_of(it->mine),
+                         advice);
     return mimo_fail(MIMO_ERR_MISMATCH,
-                     "zero-copy: no rows were written to rank %d: call %" PRIu64
+                     "%s: no rows were written to rank %d: call %" PRIu64
                      " with rows for it was not the same call there as here (there number %" PRIu64
                      ", signature %0*x; here %0*x): %s",
-                     peer, call, mimo_ready_call(it->other), SIGNATURE_DIGITS,
+                     title_of(buffer), peer, call, mimo_ready_call(it->other), SIGNATURE_DIGITS,
                      signature_of(it->other), SIGNATURE_DIGITS, signature_of(it->mine), advice);
 }

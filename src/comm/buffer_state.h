@@ -85,9 +85,11 @@ struct mimo_buffer {
     /* data[size]: the memory of each rank, at addresses of this rank or its device; NULL: out of
      * reach. */
     char **data;
-    mimo_flags **flags; /* flags[size]: the pages, each [size], in the same way */
-    void *given;        /* the caller's memory; NULL: the backend's own */
-    void *own;          /* the backend's */
+    mimo_flags **flags;                  /* flags[size]: the pages, each [size], in the same way */
+    void *given;                         /* the caller's memory; NULL: the backend's own */
+    void *own;                           /* the backend's */
+    struct mimo_ring_launches *launches; /* of kernels that use its flags; NULL: none is noted */
+    const char *title; /* whose flags they are: "dispatch 1"; NULL: zero-copy. Borrowed */
     /* Why the backend looks for no other rank's memory, in words; NULL: it has looked. */
     const char *unreached;
     mimo_refusal noted;          /* by the host */
@@ -107,6 +109,10 @@ mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int6
 /* The same, for FIFOs. The largest `piece` of all ranks counts. */
 mimo_status mimo_buffer_create_fifos(mimo_buffer **out, mimo_comm *comm, int64_t bytes,
                                      int64_t piece);
+
+/* Say whose flags these are, in words that live as long: "dispatch 1". All ranks of its
+ * communicator launch the same kernels under them then. */
+void mimo_buffer_entitle(mimo_buffer *buffer, const char *title);
 
 /* Tell the user that some rows are sent, once until the reach changes: zero-copy or staged messages
  * may have been expected. */

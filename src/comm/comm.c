@@ -4,10 +4,8 @@
 #include <stdio.h>
 
 #include "comm/agreement.h"
-#include "comm/buffer_state.h"
 #include "comm/calls.h"
 #include "comm/recorder.h"
-#include "comm/waiter.h"
 #include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
@@ -361,31 +359,10 @@ mimo_status mimo_comm_barrier(mimo_comm *comm)
                          signature_of(MIMO_CALL_COMM_BARRIER, 0, 0, 0), "barrier");
 }
 
-/* The work of a stream is done. MIMO_ERR_MISMATCH where it refused a call into one of the
- * communicator's buffers. */
-static mimo_status finish_stream(mimo_comm *comm, mimo_stream stream)
-{
-    if (comm->backend->stream_finished)
-        comm->backend->stream_finished(comm, stream);
-    for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
-        MIMO_TRY(mimo_buffer_check(buffer));
-    return MIMO_OK;
-}
-
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_waiter waiter = {.comm = comm, .call = "the work on a stream", .any = true};
-    bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
     MIMO_ENTER(comm, "mimo_comm_synchronize");
-    for (;;) {
-        MIMO_TRY(mimo_comm_check(comm));
-        MIMO_TRY(comm->device->finished(&done, stream));
-        if (done) {
-            mimo_record_wait_over(&waiter);
-            return finish_stream(comm, stream);
-        }
-        MIMO_TRY(mimo_waiter_step(&waiter, comm));
-    }
+    return mimo_wait_for_stream(comm, stream, "the work on a stream");
 }

@@ -247,6 +247,9 @@ typedef struct mimo_comm_backend {
     /* Bytes of tensors on their way that move only while the request is tested. NULL: nothing waits
      * for a test. */
     int64_t (*moving)(const mimo_request *request);
+    /* How many of the messages of a request have left or arrived, where it has several and that can
+     * be seen. NULL: it never can. */
+    int (*arrived)(const mimo_request *request);
     /* Return a request that is done, was given up, or whose test failed. What can be cancelled of
      * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);
@@ -368,6 +371,11 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
  * text of the call that waits. */
 MIMO_BACKEND_API mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
+/* Wait for the work of a stream, under the deadline. On the host it is done. MIMO_ERR_MISMATCH
+ * where it refused a call into one of the communicator's buffers. To be called inside of a scope;
+ * `call` is the text of the call that waits. */
+mimo_status mimo_wait_for_stream(mimo_comm *comm, mimo_stream stream, const char *call);
+
 /* Whether a call that begins now guards the caller's tensors: a deadline is in force, and the
  * backend can't cancel what is in flight. Each call asks once, when it begins. */
 bool mimo_is_guarding(const mimo_comm *comm);
@@ -384,5 +392,11 @@ mimo_progress_callback **mimo_callbacks_of(mimo_comm *comm);
  * holds the communicator meanwhile. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
+
+/* Bytes of tensors that are on their way in a request; NULL: there is none. */
+static inline int64_t mimo_bytes_moving(const mimo_comm *comm, const mimo_request *request)
+{
+    return request && comm->backend->moving ? comm->backend->moving(request) : 0;
+}
 
 #endif

@@ -196,6 +196,7 @@ static void clear_wait(mimo_ring *ring, mimo_owner *owner)
 {
     const mimo_ring_wait none = {.slot = -1};
     mimo_ring_line_write(&ring->slots[owner->slot].wait, &none);
+    mimo_ring_store(&ring->slots[owner->slot].flight, 0);
     owner->waiter = NULL;
 }
 
@@ -220,15 +221,22 @@ void mimo_record_count(const mimo_comm *comm)
         mimo_ring_store(&ring->slots[comm->slot].calls, comm->calls);
 }
 
+void mimo_record_bytes(const mimo_comm *comm, int64_t bytes)
+{
+    mimo_ring *ring = ring_of(comm);
+    if (!ring || comm->slot <= 0 || bytes <= 0)
+        return;
+    uint64_t *moved = &ring->slots[comm->slot].moved;
+    mimo_ring_store(moved, mimo_ring_load(moved) + (uint64_t)bytes);
+}
+
 void mimo_record_step(const mimo_comm *comm, int64_t bytes)
 {
     mimo_ring *ring = ring_of(comm);
     if (!ring || comm->slot <= 0)
         return;
-    mimo_ring_slot *slot = &ring->slots[comm->slot];
-    mimo_ring_store(&slot->steps, comm->ended);
-    if (bytes > 0)
-        mimo_ring_store(&slot->moved, mimo_ring_load(&slot->moved) + (uint64_t)bytes);
+    mimo_ring_store(&ring->slots[comm->slot].steps, comm->ended);
+    mimo_record_bytes(comm, bytes);
 }
 
 /* -------------------------------------- waits ------------------------------------- */
@@ -255,6 +263,21 @@ static int slot_waited_for(const mimo_ring *ring, const mimo_comm *comm)
     return is_open ? comm->slot : parent->slot;
 }
 
+/* Messages that the transport moves as a whole: of these nothing shows before the last byte. */
+static void record_flight(mimo_ring_slot *slot, const mimo_waiter *waiter)
+{
+    const mimo_comm *comm = waiter->comm;
+    uint64_t bytes = (uint64_t)mimo_bytes_moving(comm, waiter->request);
+    if (mimo_ring_load(&slot->flight) == bytes &&
+        mimo_ring_load(&slot->flight_ended) == comm->ended &&
+        mimo_ring_load(&slot->flight_arrived) == (uint64_t)waiter->arrived)
+        return;
+    mimo_ring_store(&slot->flight, bytes);
+    mimo_ring_store(&slot->flight_arrived, (uint64_t)waiter->arrived);
+    mimo_ring_store(&slot->flight_ended, comm->ended);
+    mimo_ring_store(&slot->flight_since, (uint64_t)waiter->clock.last_check);
+}
+
 void mimo_record_wait(const mimo_waiter *waiter)
 {
     mimo_owner *owner = waiting_owner(waiter);
@@ -263,6 +286,7 @@ void mimo_record_wait(const mimo_waiter *waiter)
     mimo_ring *ring = ring_of(waiter->comm);
     mimo_ring_slot *slots = ring->slots;
     mimo_ring_store(&slots[owner->slot].looked, (uint64_t)waiter->clock.last_check);
+    record_flight(&slots[owner->slot], waiter);
     if (owner->waiter == waiter)
         return;
     owner->waiter = waiter;

@@ -55,7 +55,7 @@ mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size)
     return status;
 }
 
-void mimo_recorder_end(mimo_family *family)
+void mimo_recorder_end(mimo_family *family, bool stays)
 {
     mimo_recorder *it = family->recorder;
     if (!it)
@@ -65,7 +65,9 @@ void mimo_recorder_end(mimo_family *family)
         mimo_ring_memory_release(&it->peers[i].memory);
     mimo_release(it->peers);
     mimo_release(it->members);
-    mimo_ring_destroy(it->ring);
+    if (it->let_go && !it->let_go(family, mimo_recorder_launches(family)))
+        it->ring = NULL; /* it stays for good, as other memory does that the device may write */
+    mimo_ring_destroy(it->ring, stays);
     mimo_release(it);
 }
 
@@ -108,6 +110,8 @@ mimo_status mimo_recorder_meet(mimo_family *family, const mimo_ring_identity *al
     mimo_recorder *it = family->recorder;
     int near = 0;
     mimo_ring_join(it->ring, all);
+    mimo_release(it->members); /* of those that go on after an end, the processes were known */
+    it->members = NULL;
     MIMO_TRY(mimo_duplicate(&it->members, all, it->size, sizeof *all));
     for (int r = 0; r < it->size; r++)
         near += r != it->rank && is_near(it, &all[r]);

@@ -33,6 +33,9 @@ typedef struct mimo_recorder {
     mimo_ring_identity *members; /* members[size]: who runs the ranks; NULL: it is not known */
     mimo_ring_verdict verdict;   /* of the family's end */
     bool judged;                 /* it has one */
+    /* The device lets go of the page of launches. False: a kernel may still write there. NULL: no
+     * device has it. */
+    bool (*let_go)(mimo_family *family, void *page);
 } mimo_recorder;
 
 /* ------------------------------ its life (recorder.c) ------------------------------ */
@@ -40,7 +43,7 @@ typedef struct mimo_recorder {
 /* Begin the ring of a family, as its descriptor said (mimo_family_init). Where this system or the
  * folder has no room for one, a warning says so. MIMO_ERR_MEMORY. */
 MIMO_BACKEND_API mimo_status mimo_recorder_begin(mimo_family *family, int rank, int size);
-void mimo_recorder_end(mimo_family *family);
+void mimo_recorder_end(mimo_family *family, bool stays);
 
 /* What has become of a rank's process, of the family's ranks; unknown where nobody was told. */
 mimo_ring_life mimo_recorder_life(const mimo_family *family, int rank);
@@ -60,6 +63,22 @@ void mimo_recorder_share(const mimo_comm *comm);
 
 /* Name the object that a communicator belongs to: "bridge 'image'". */
 void mimo_recorder_title(const mimo_comm *comm, const char *title);
+
+/* ----------------------------- kernels (record_launches.c) -------------------------- */
+
+/* The page of the ring where a device says what its kernels do (ring_launches.h); NULL: the ring is
+ * off, or a file, whose pages no device may hold. */
+void *mimo_recorder_launches(const mimo_family *family);
+
+/* Launches of an object of the communicator; NULL: nothing is said of its kernels. Give them back
+ * when no kernel writes there any more. */
+mimo_ring_launches *mimo_recorder_take_launches(const mimo_comm *comm);
+void mimo_recorder_give_launches(const mimo_comm *comm, mimo_ring_launches *launches);
+/* `alike`: all ranks of the communicator make the same. NULL launches are fine, as below. */
+void mimo_recorder_name_launches(const mimo_comm *comm, mimo_ring_launches *launches,
+                                 const char *title, bool alike);
+/* A launch was enqueued; `captured`: into a graph. */
+void mimo_recorder_count_launch(mimo_ring_launches *launches, bool captured);
 
 /* ------------------------------- its calls (record.c) ------------------------------- */
 
@@ -95,6 +114,8 @@ void mimo_record_op_ended(mimo_record *own, mimo_status status);
 
 /* `comm->calls` has changed. */
 void mimo_record_count(const mimo_comm *comm);
+/* This rank has moved `bytes` bytes of tensors itself. */
+MIMO_BACKEND_API void mimo_record_bytes(const mimo_comm *comm, int64_t bytes);
 /* A request has ended, which moved `bytes` bytes of tensors. */
 void mimo_record_step(const mimo_comm *comm, int64_t bytes);
 

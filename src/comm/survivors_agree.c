@@ -1,6 +1,7 @@
 #include "comm/survivors_agree.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -153,6 +154,19 @@ static void look_at_processes(mimo_survivors *it, const mimo_comm *ended, int64_
             mimo_survivors_note_gone(rule, i);
 }
 
+mimo_status mimo_survivors_introduce(mimo_comm *made, const mimo_comm *ended,
+                                     const mimo_survivors_terms *terms)
+{
+    const mimo_recorder *from = ended->family->recorder;
+    mimo_recorder *to = made->family->recorder;
+    if (!from || !from->members || !to)
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&to->members, terms->count, sizeof *to->members));
+    for (int i = 0; i < terms->count; i++)
+        to->members[i] = from->members[ended->survivors->family_ranks[terms->ranks[i]]];
+    return MIMO_OK;
+}
+
 /* A rank that has said READY does not leave: the others would wait for it in what follows. */
 static mimo_status check_interrupted(mimo_survivors *it, const mimo_family *family, int64_t now)
 {
@@ -165,10 +179,14 @@ static mimo_status check_interrupted(mimo_survivors *it, const mimo_family *fami
     return MIMO_OK;
 }
 
-static void rest(void)
+/* Nobody sleeps between its word and what follows: others wait there. */
+static void rest(mimo_survivors_phase phase)
 {
     const struct timespec time = {0, (long)NAP};
-    (void)nanosleep(&time, NULL); /* a signal may end it early */
+    if (phase == MIMO_SURVIVORS_COMMITTED)
+        sched_yield();
+    else
+        (void)nanosleep(&time, NULL); /* a signal may end it early */
 }
 
 static mimo_status run_round(mimo_survivors *it, const mimo_comm *ended,
@@ -183,7 +201,7 @@ static mimo_status run_round(mimo_survivors *it, const mimo_comm *ended,
         if (mimo_survivors_has_ended(mimo_survivors_step(it->rule, mimo_now(), &carrier->mail)))
             return MIMO_OK;
         MIMO_TRY(check_interrupted(it, ended->family, now));
-        rest();
+        rest(it->rule->phase);
     }
 }
 

@@ -36,6 +36,11 @@ typedef struct mimo_survivors_carrier {
 MIMO_BACKEND_API mimo_status mimo_survivors_agree(mimo_survivors_terms *terms, mimo_comm *ended,
                                                   const mimo_survivors_carrier *carrier);
 
+/* The processes of those that go on are those of `ended`: `made` knows them, also where it ends
+ * before its ranks have told each other. */
+MIMO_BACKEND_API mimo_status mimo_survivors_introduce(mimo_comm *made, const mimo_comm *ended,
+                                                      const mimo_survivors_terms *terms);
+
 void mimo_survivors_release(mimo_survivors *it); /* NULL is fine */
 
 /* Write a set of `size` ranks in words, "ranks 0, 1, 3", as far as they fit. */

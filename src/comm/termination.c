@@ -103,10 +103,21 @@ static mimo_status choose_wait(mimo_family *family)
     return MIMO_OK;
 }
 
+static mimo_status choose_keep(mimo_family *family)
+{
+    int64_t keep;
+    MIMO_TRY(mimo_env_get(&keep, MIMO_ENV_RING_KEEP));
+    MIMO_CHECK(keep == 0 || keep == 1, MIMO_ERR_ARGUMENT,
+               "environment MIMO_RING_KEEP=%" PRId64 " is neither 0 nor 1", keep);
+    family->ring_stays = keep == 1;
+    return MIMO_OK;
+}
+
 static mimo_status choose_ring(mimo_family *family, const mimo_comm_desc *desc)
 {
     int64_t ways = desc->ring;
     const char *folder = desc->ring_folder;
+    MIMO_TRY(choose_keep(family));
     if (ways == MIMO_FROM_ENV)
         MIMO_TRY(mimo_env_get(&ways, MIMO_ENV_RING));
     if (!folder)
@@ -166,7 +177,7 @@ void mimo_family_release(mimo_family *family)
     if (__atomic_sub_fetch(&family->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     pthread_mutex_destroy(&family->lock);
-    mimo_recorder_end(family);
+    mimo_recorder_end(family, family->ring_stays || mimo_family_status(family) != MIMO_OK);
     family->backend->release_family(family);
 }
 
@@ -241,13 +252,15 @@ static void await_end(const mimo_family *family)
 }
 
 /* What the rings of this host say, behind what the backend knows. It is asked while this rank still
- * waits. */
+ * waits. A transport's error may have a cause that no ring knows: there the verdict counts where it
+ * names a rank, as one that is gone. */
 static void judge(mimo_family *family, const reason *why)
 {
     mimo_recorder *recorder = family->recorder;
-    if (recorder && why->status == MIMO_ERR_TIMEOUT)
-        recorder->judged =
-            mimo_recorder_judge(&recorder->verdict, family) && recorder->verdict.waits;
+    if (!recorder || (why->status != MIMO_ERR_TIMEOUT && !why->error))
+        return;
+    recorder->judged = mimo_recorder_judge(&recorder->verdict, family) && recorder->verdict.waits &&
+                       (!why->error || recorder->verdict.count > 0);
 }
 
 static void append_verdict(mimo_family *family)

@@ -60,6 +60,7 @@ typedef struct mimo_family {
     bool if_crowded;         /* they do where ranks outnumber processors */
     int ring_ways;           /* of mimo_comm_desc, or the environment: bits of MIMO_ENV_RING */
     const char *ring_folder; /* borrowed, until the ring is made */
+    bool ring_stays;         /* a file is not removed */
     struct mimo_recorder *recorder;    /* of its ring (comm/recorder.h); NULL: it has none */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 

@@ -13,25 +13,19 @@ enum { POLLS_PER_CHECK = 16 };
 static const int64_t MILLISECOND = 1000000;
 /* Between two questions to the caller. */
 static const int64_t QUESTION_GAP = 50000000;
+/* Between two counts of messages that have arrived. */
+static const int64_t COUNT_GAP = 20000000;
 /* Of the time waited so far, the part that a nap takes. */
 static const int64_t NAP_SHARE = 64;
 /* How much longer than asked for Linux may sleep on an idle processor. */
 static const int64_t TIMER_SLACK = 50000;
-/* Of a byte on a slow way, 64 MB/s. While faster ones move it, nobody sleeps. */
-static const int64_t SLOW_BYTE = 16;
 
 int64_t mimo_nap_after(int64_t still, int64_t moving)
 {
     int64_t share = still / NAP_SHARE;
-    if (share <= TIMER_SLACK || still / SLOW_BYTE < moving)
+    if (share <= TIMER_SLACK || still / MIMO_RING_SLOW_BYTE < moving)
         return 0;
     return (share < MILLISECOND ? share : MILLISECOND) - TIMER_SLACK;
-}
-
-static int64_t bytes_moving(const mimo_waiter *waiter)
-{
-    const mimo_comm_backend *backend = waiter->comm->backend;
-    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
 }
 
 /* The nap that is due now. What ended since the last one begins the time anew. */
@@ -42,7 +36,8 @@ static int64_t next_nap(mimo_waiter *waiter)
         waiter->still = waiter->clock.last_check;
         waiter->ended = comm->ended;
     }
-    return mimo_nap_after(waiter->clock.last_check - waiter->still, bytes_moving(waiter));
+    return mimo_nap_after(waiter->clock.last_check - waiter->still,
+                          mimo_bytes_moving(waiter->comm, waiter->request));
 }
 
 /* Ranks may outnumber cores, so each step yields or sleeps. */
@@ -67,8 +62,20 @@ static bool is_interrupted(mimo_waiter *waiter)
     return !first && family->interrupted(family->context) != 0;
 }
 
+/* For those that read the ring. Each message is asked, so not at each look. */
+static void count_arrived(mimo_waiter *waiter)
+{
+    const mimo_comm_backend *backend = waiter->comm->backend;
+    int64_t now = waiter->clock.last_check;
+    if (!waiter->request || !backend->arrived || now - waiter->counted < COUNT_GAP)
+        return;
+    waiter->counted = now;
+    waiter->arrived = backend->arrived(waiter->request);
+}
+
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
+    count_arrived(waiter);
     mimo_record_wait(waiter);
     MIMO_TRY(mimo_check_termination(waiter->comm, &waiter->clock, waiter->call));
     mimo_stall_look(&waiter->stall, waiter->comm, &waiter->clock, waiter->call);

@@ -33,7 +33,9 @@ typedef struct mimo_waiter {
     int64_t still;  /* since when no request of the communicator has ended (mimo_now); 0: unknown */
     uint64_t ended; /* how many had ended then */
     bool slept;     /* the last step did */
-    bool any;       /* it waits for a stream, and any communicator of the family may hold that up */
+    int64_t counted; /* when it counted last how many messages of the request have arrived */
+    int arrived;     /* that number */
+    bool any; /* it waits for a stream, and any communicator of the family may hold that up */
 } mimo_waiter;
 
 /* Whether the next step looks at the deadline, and may read `call`: a loop can write it then. */

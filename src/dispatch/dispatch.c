@@ -1,4 +1,5 @@
 /* A dispatch: creation, report, and the caller's release. */
+#include "comm/buffer_state.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "core/descriptor.h"
@@ -56,6 +57,8 @@ mimo_status mimo_dispatch_create(mimo_dispatch **out, mimo_comm *comm,
         return status;
     }
     name_dispatch(dispatch, ++comm->dispatches, own.desc.name);
+    if (dispatch->flags)
+        mimo_buffer_entitle(dispatch->flags, dispatch->mover.title);
     mimo_mover_open(&dispatch->mover, comm);
     *out = dispatch;
     return MIMO_OK;

@@ -15,14 +15,14 @@ typedef struct mimo_dispatch_executor {
 
     /* Whether it moves tensors in the memory of a communicator. All ranks say the same. */
     bool (*moves)(const mimo_comm *comm);
-    /* Get what all routes share (flags, pushes). Collective over the mover's communicator. The
-     * release of a dispatch destroys it. */
+    /* Get what all routes share, into dispatch->own and dispatch->flags. Collective over the
+     * mover's communicator. */
     mimo_status (*connect)(mimo_dispatch *dispatch);
-    /* Release what it keeps of a dispatch (dispatch->own), also where connect failed halfway. NULL:
-     * it keeps nothing. */
+    /* Release dispatch->own, also where connect failed halfway. The flags are released before.
+     * NULL: there is none. */
     void (*disconnect)(mimo_dispatch *dispatch);
     /* What the routes needed since the last report, where the host does not know: it may wait for
-     * the device. NULL: dispatch->counts says it. */
+     * the device, which counts replays of graphs as well. NULL: mimo_route_take has counted it. */
     mimo_status (*report)(mimo_dispatch_counts *out, mimo_dispatch *dispatch);
 
     /* ------ routes ------ */
@@ -49,7 +49,7 @@ typedef struct mimo_dispatch_executor {
      * Local. A rank without memory then fails while the others can still hear of it. */
     mimo_status (*prepare)(mimo_op *op);
     const mimo_mover_step *rows, *combine;
-    /* After the last step, or where the operation failed before. */
+    /* After the last step, or where the operation failed before. NULL: nothing to do. */
     void (*finish)(mimo_op *op);
 } mimo_dispatch_executor;
 

@@ -12,8 +12,7 @@ mimo_status mimo_dispatch_choose_executor(const mimo_dispatch_executor **out, co
             *out = executors[i];
             return MIMO_OK;
         }
-    return mimo_fail(
-        MIMO_ERR_UNSUPPORTED,
-        "dispatch: the communicator moves %s, and so far only host memory is supported",
-        mimo_memory_text(comm->memory));
+    return mimo_fail(MIMO_ERR_UNSUPPORTED,
+                     "dispatch: the communicator moves %s, and no executor of a dispatch does",
+                     mimo_memory_text(comm->memory));
 }

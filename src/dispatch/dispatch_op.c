@@ -1,4 +1,6 @@
 /* The hooks that a dispatch gives its mover. */
+#include "dispatch/dispatch_op.h"
+
 #include <inttypes.h>
 
 #include "core/check.h"
@@ -62,7 +64,8 @@ static void finish(mimo_op *op)
     mimo_route *route = mimo_route_of(op);
     if (!route || sets(op))
         return;
-    executor_of(op)->finish(op);
+    if (executor_of(op)->finish)
+        executor_of(op)->finish(op);
     route->moving--;
     mimo_route_release_unused(route);
 }

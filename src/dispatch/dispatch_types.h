@@ -12,7 +12,8 @@ struct mimo_dispatch {
     mimo_dispatch_desc desc; /* its name is in the mover's title */
     mimo_route_shape shape;
     const struct mimo_dispatch_executor *executor;
-    /* The executor's, for rows that are written into buffers (buffer_state.h); NULL: none are. */
+    /* The executor's buffer, under whose flags ranks write into each other's memory
+     * (buffer_state.h); NULL: they do not, and no call writes into a buffer of the parent. */
     mimo_buffer *flags;
     void *own;      /* the executor's */
     int64_t made;   /* the number of the newest route */

@@ -2,7 +2,7 @@
 #ifndef MIMO_DISPATCH_DISPATCH_VIEWS_H
 #define MIMO_DISPATCH_DISPATCH_VIEWS_H
 
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 
 /* Read and check a pair of views. */
 mimo_status mimo_dispatch_read_pair(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,

@@ -26,10 +26,8 @@ mimo_status mimo_dispatch_refuse_route(mimo_dispatch *dispatch, mimo_status loca
 {
     MIMO_RANGE();
     MIMO_CHECK(dispatch, MIMO_ERR_ARGUMENT, "dispatch refuse route: dispatch is NULL");
-    MIMO_ENTER(dispatch->mover.parent, "dispatch refuse route");
-    const mimo_op_request request =
-        request_of(NULL, mimo_refused_status(local, "dispatch refuse route"), NULL);
-    return mimo_mover_run(&dispatch->mover, &request);
+    const mimo_op_request request = request_of(NULL, MIMO_OK, NULL);
+    return mimo_mover_refuse(&dispatch->mover, &request, local, "dispatch refuse route");
 }
 
 mimo_status mimo_route_set_start(mimo_op **out, mimo_route *route, const mimo_route_desc *desc,

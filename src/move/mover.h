@@ -142,13 +142,27 @@ typedef struct mimo_op_request {
     mimo_status read; /* what the caller has checked before; if an error, see mimo_last_error() */
 } mimo_op_request;
 
+/* A pass of whole tensors. */
+static inline mimo_op_request mimo_whole_pass(bool backward, const mimo_tensor *to,
+                                              const mimo_tensor *from, int n, mimo_stream stream)
+{
+    return (mimo_op_request){.backward = backward, .move = {0, to, from, n, 1, stream}};
+}
+
 /* Begin an operation. Only what leaves nothing to agree on is an error here; all other errors are
  * the operation's. On a device it has ended on return. */
 mimo_status mimo_mover_begin(mimo_op **out, mimo_mover *mover, const mimo_op_request *request);
 
 /* Begin one and wait for it, inside of a call on the mover's parent: no other thread gets in
- * between, and no operation is left (op.c). */
+ * between, and no operation is left (mover_calls.c). */
 mimo_status mimo_mover_run(mimo_mover *mover, const mimo_op_request *request);
+
+/* The public calls of a pass (mover_calls.c): begun; from the start to the end; and that of a rank
+ * which can't make it, with the error that all ranks get. `call` begins sentences. */
+mimo_status mimo_mover_start(mimo_op **out, mimo_mover *mover, const mimo_op_request *request);
+mimo_status mimo_mover_move(mimo_mover *mover, const mimo_op_request *request);
+mimo_status mimo_mover_refuse(mimo_mover *mover, const mimo_op_request *request, mimo_status local,
+                              const char *call);
 
 /* mimo_mover_begin with what a descriptor says. One that can't be read is an error of this rank's
  * checks: all ranks get it from the agreement. */

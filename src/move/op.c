@@ -59,13 +59,6 @@ mimo_status mimo_op_finish(mimo_op **handle)
     return status;
 }
 
-mimo_status mimo_mover_run(mimo_mover *mover, const mimo_op_request *request)
-{
-    mimo_op *op;
-    MIMO_TRY(mimo_mover_begin(&op, mover, request));
-    return mimo_op_finish(&op);
-}
-
 mimo_status mimo_op_wait(mimo_op **handle)
 {
     MIMO_RANGE();

@@ -190,9 +190,17 @@ static void name_call(mimo_op *op)
         op->progress.waiter.call = mimo_op_text(op->claim.words, op);
 }
 
+/* What the first operation of the queue waits for; the one before may be gone. */
+static void note_request(mimo_op *op)
+{
+    const mimo_op *first = op->mover->queue;
+    op->progress.waiter.request = first ? first->progress.request : NULL;
+}
+
 mimo_status mimo_op_check(mimo_op *op)
 {
     name_call(op);
+    note_request(op);
     return mimo_waiter_check(&op->progress.waiter);
 }
 
@@ -202,7 +210,7 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
         mimo_mover_progress(op->mover);
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             break;
-        op->progress.waiter.request = op->mover->queue->progress.request;
+        note_request(op);
         if (mimo_waiter_is_due(&op->progress.waiter))
             name_call(op);
         (void)mimo_waiter_step(&op->progress.waiter, op->mover->parent); /* progress ends it */

@@ -2,6 +2,7 @@
  * The memory of a ring, which other processes read. A family has one on each rank:
  *
  *     head      who writes it, of which family, since when
+ *     launches  kernels of objects on a device, whose device writes here as well
  *     names     texts, each ends with 0; a place is an offset. Place 0 is "no name", and
  *               MIMO_RING_FULL stands for all that found no room
  *     slots     one for each communicator, and slot 0 for the family
@@ -17,13 +18,14 @@
 
 #include <stddef.h>
 
+#include "ring/ring_launches.h"
 #include "ring/ring_line.h"
 
 enum {
     MIMO_RING_CALLS = 2048,
     MIMO_RING_SLOTS = 256,
     MIMO_RING_NAMES = 8192, /* bytes */
-    MIMO_RING_VERSION = 1,
+    MIMO_RING_VERSION = 2,
     MIMO_RING_FULL = 1, /* the place of the text that says so */
 };
 
@@ -77,16 +79,22 @@ typedef struct mimo_ring_slot {
     uint64_t looked;      /* when the thread that waits has looked last, nanoseconds */
     uint64_t moved;       /* bytes of tensors that have moved */
     uint64_t steps;       /* requests that have ended */
-    uint64_t reserved[4];
+    /* Of the thread that waits, when it looked last: bytes of tensors that are in messages, which
+     * show no part of themselves, and since when these are the same messages (nanoseconds). */
+    uint64_t flight, flight_since;
+    uint64_t flight_ended;   /* requests of its communicator that had ended then */
+    uint64_t flight_arrived; /* of these messages, those that have left or arrived */
 } mimo_ring_slot;
 
 _Static_assert(sizeof(mimo_ring_slot) == 384, "a slot is three lines");
 
 #define MIMO_RING_ALL UINT64_MAX
 
+_Static_assert(sizeof(mimo_ring_launches) * MIMO_RING_LAUNCHES == 4096, "launches fill a page");
+
 /* Where the parts lie, in bytes. */
 typedef struct mimo_ring_parts {
-    size_t names, slots, calls, lists, members, bytes;
+    size_t launches, names, slots, calls, lists, members, bytes;
     uint64_t lists_most;
 } mimo_ring_parts;
 
@@ -94,7 +102,8 @@ static inline mimo_ring_parts mimo_ring_parts_of(int32_t size)
 {
     mimo_ring_parts it;
     uint64_t ranks = (uint64_t)size;
-    it.names = 4096;
+    it.launches = 4096; /* a page, so that a device can be given it alone */
+    it.names = it.launches + MIMO_RING_LAUNCHES * sizeof(mimo_ring_launches);
     it.slots = it.names + MIMO_RING_NAMES;
     it.calls = it.slots + MIMO_RING_SLOTS * sizeof(mimo_ring_slot);
     it.lists = it.calls + MIMO_RING_CALLS * sizeof(mimo_ring_line);

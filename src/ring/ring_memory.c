@@ -201,6 +201,12 @@ void mimo_ring_memory_close(mimo_ring_memory *memory)
     memory->fd = -1;
 }
 
+void mimo_ring_memory_keep(mimo_ring_memory *memory)
+{
+    mimo_release(memory->path);
+    memory->path = NULL;
+}
+
 void mimo_ring_memory_release(mimo_ring_memory *memory)
 {
     if (memory->base)

@@ -4,7 +4,7 @@
  * In memory a ring is a memfd of the name mimo-ring. It has no name in a file system, and ends with
  * the last process that has it open. Others of the same user find it as /proc/PID/fd/N. It is
  * sealed: nobody can change its size, and nobody but its maker can map it for writing. As a file it
- * outlives a process that is killed. Its maker removes it at the end of the family.
+ * outlives a process that is killed. Its maker removes it where the family has ended well.
  */
 #ifndef MIMO_RING_RING_MEMORY_H
 #define MIMO_RING_RING_MEMORY_H
@@ -36,10 +36,13 @@ mimo_status mimo_ring_memory_map(mimo_ring_memory *out, int32_t pid, int32_t fd)
 /* Close a ring that stays mapped. */
 void mimo_ring_memory_close(mimo_ring_memory *memory);
 
+/* Leave a file that was made here where it is. */
+void mimo_ring_memory_keep(mimo_ring_memory *memory);
+
 /* Map a file. */
 mimo_status mimo_ring_memory_map_file(mimo_ring_memory *out, const char *path);
 
-/* Unmap and close; a file that was made here is removed. */
+/* Unmap and close; a file that was made here is removed, unless it is kept. */
 void mimo_ring_memory_release(mimo_ring_memory *memory);
 
 #endif

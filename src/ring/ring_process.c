@@ -104,6 +104,13 @@ mimo_ring_life mimo_ring_life_of(const mimo_ring_identity *process, const mimo_r
     return process->pids == self->pids ? life_here(process) : MIMO_RING_HIDDEN;
 }
 
+bool mimo_ring_same_process(const mimo_ring_identity *a, const mimo_ring_identity *b)
+{
+    return a->pid == b->pid && a->start == b->start && a->boot[0] == b->boot[0] &&
+           a->boot[1] == b->boot[1] && a->pids == b->pids &&
+           strncmp(a->host, b->host, sizeof a->host) == 0;
+}
+
 const char *mimo_ring_life_text(mimo_ring_life life)
 {
     static const char *const texts[] = {

@@ -19,6 +19,9 @@ typedef enum mimo_ring_life {
 /* What has become of a process, seen from `self`. */
 mimo_ring_life mimo_ring_life_of(const mimo_ring_identity *process, const mimo_ring_identity *self);
 
+/* Whether two of them are one process. */
+bool mimo_ring_same_process(const mimo_ring_identity *a, const mimo_ring_identity *b);
+
 /* "running", "stopped", ... */
 const char *mimo_ring_life_text(mimo_ring_life life);
 

@@ -79,6 +79,9 @@ static void read_words(mimo_ring_seen *out, const mimo_ring_slot *slot)
     out->moved = mimo_ring_load(&slot->moved);
     out->steps = mimo_ring_load(&slot->steps);
     out->looked = (int64_t)mimo_ring_load(&slot->looked);
+    out->flight = (int64_t)mimo_ring_load(&slot->flight);
+    out->flight_since = (int64_t)mimo_ring_load(&slot->flight_since);
+    out->flight_arrived = (int64_t)mimo_ring_load(&slot->flight_arrived);
     out->owner = (int)mimo_ring_load(&slot->owner);
     out->inside = mimo_ring_load(&slot->inside) > 0;
 }
@@ -127,6 +130,65 @@ static void read_slots(mimo_ring_sample *sample, const mimo_ring_memory *memory,
             is_read = read_slot(&sample->seen[sample->count], sample, memory, i);
         sample->count += is_read;
     }
+}
+
+/* ------------------------------------- launches ----------------------------------- */
+
+/* Ends are read before begins, and these before what the host has enqueued: who moves on meanwhile
+ * is not taken for one that is further behind. */
+static bool read_launched(mimo_ring_launched *out, const mimo_ring_sample *sample,
+                          const mimo_ring_launches *from)
+{
+    uint64_t generation = __atomic_load_n(&from->generation, __ATOMIC_ACQUIRE);
+    if (generation % 2 == 0)
+        return false;
+    out->ended = __atomic_load_n(&from->ended, __ATOMIC_ACQUIRE);
+    out->begun = __atomic_load_n(&from->begun, __ATOMIC_ACQUIRE);
+    out->enqueued = mimo_ring_load(&from->enqueued);
+    out->captured = mimo_ring_load(&from->captured);
+    out->comm = mimo_ring_load(&from->comm);
+    out->alike = mimo_ring_load(&from->alike) != 0;
+    out->title = mimo_ring_name_at(sample, mimo_ring_load(&from->title));
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return mimo_ring_load(&from->generation) == generation;
+}
+
+static void read_launches(mimo_ring_sample *sample, const mimo_ring_memory *memory)
+{
+    const mimo_ring_launches *all = (const void *)(memory->base + parts_of(memory).launches);
+    for (int i = 0; i < MIMO_RING_LAUNCHES; i++)
+        sample->launched_count +=
+            read_launched(&sample->launched[sample->launched_count], sample, &all[i]);
+}
+
+mimo_ring_kernel mimo_ring_kernel_of(const mimo_ring_launched *it)
+{
+    if (it->begun > it->ended)
+        return MIMO_RING_KERNEL_RUNS;
+    if (it->captured == 0 && it->enqueued > it->ended)
+        return MIMO_RING_KERNEL_ENQUEUED;
+    return it->ended > 0 ? MIMO_RING_KERNEL_DONE : MIMO_RING_KERNEL_NONE;
+}
+
+const char *mimo_ring_kernel_text(mimo_ring_kernel kernel)
+{
+    static const char *const texts[] = {
+        [MIMO_RING_KERNEL_NONE] = "none",
+        [MIMO_RING_KERNEL_ENQUEUED] = "enqueued",
+        [MIMO_RING_KERNEL_RUNS] = "runs",
+        [MIMO_RING_KERNEL_DONE] = "done",
+    };
+    return texts[kernel];
+}
+
+const mimo_ring_launched *mimo_ring_find_launched(const mimo_ring_sample *sample,
+                                                  const mimo_ring_launched *like)
+{
+    for (int i = 0; i < sample->launched_count; i++)
+        if (sample->launched[i].comm == like->comm &&
+            strcmp(sample->launched[i].title, like->title) == 0)
+            return &sample->launched[i];
+    return NULL;
 }
 
 /* -------------------------------------- calls ------------------------------------- */
@@ -193,6 +255,7 @@ mimo_status mimo_ring_sample_take(mimo_ring_sample **out, const mimo_ring_memory
     }
     read_head(sample, memory);
     read_slots(sample, memory, room);
+    read_launches(sample, memory);
     read_last(sample, memory);
     memcpy(sample->names, memory->base + parts_of(memory).names, MIMO_RING_NAMES);
     sample->taken = now_of(head_of(memory), self);

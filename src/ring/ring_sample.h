@@ -11,6 +11,7 @@
 typedef struct mimo_ring_seen {
     uint64_t comm, calls, thread, moved, steps;
     int64_t looked;
+    int64_t flight, flight_since, flight_arrived; /* of the thread that waits (mimo_ring_slot) */
     const int32_t *ranks; /* ranks[size] in the family, in the ring's memory; NULL: all */
     int size;             /* 0: not known */
     int slot, owner;      /* its own number, and that of the slot whose `inside` counts */
@@ -19,6 +20,21 @@ typedef struct mimo_ring_seen {
     mimo_ring_call open;
     mimo_ring_wait wait; /* its slot is -1 where no thread waits */
 } mimo_ring_seen;
+
+/* What became of the last launch of an object's kernels. */
+typedef enum mimo_ring_kernel {
+    MIMO_RING_KERNEL_NONE,     /* there was none */
+    MIMO_RING_KERNEL_ENQUEUED, /* it is enqueued, and waits for other work of its stream */
+    MIMO_RING_KERNEL_RUNS,
+    MIMO_RING_KERNEL_DONE, /* with graphs, whose replays the host does not count, one may wait */
+} mimo_ring_kernel;
+
+/* Launches of an object on a device. */
+typedef struct mimo_ring_launched {
+    uint64_t comm, enqueued, captured, begun, ended;
+    bool alike;
+    const char *title;
+} mimo_ring_launched;
 
 typedef struct mimo_ring_sample {
     mimo_ring_identity owner;
@@ -32,6 +48,8 @@ typedef struct mimo_ring_sample {
     const mimo_ring_identity *members; /* members[size], in the ring's memory */
     mimo_ring_seen *seen;              /* seen[count]; the family's own is the first */
     int count;
+    mimo_ring_launched launched[MIMO_RING_LAUNCHES];
+    int launched_count;
     int torn; /* lines that could not be read */
     char names[MIMO_RING_NAMES + 1];
 } mimo_ring_sample;
@@ -52,6 +70,13 @@ int mimo_ring_member(const mimo_ring_sample *sample, const mimo_ring_seen *comm,
 
 /* The name at a place: "" for 0, and for a place outside of the table. */
 const char *mimo_ring_name_at(const mimo_ring_sample *sample, uint64_t place);
+
+/* The state of launches, and of the same object in another sample; NULL: it has none there. */
+mimo_ring_kernel mimo_ring_kernel_of(const mimo_ring_launched *it);
+/* "none", "enqueued", "runs", "done". */
+const char *mimo_ring_kernel_text(mimo_ring_kernel kernel);
+const mimo_ring_launched *mimo_ring_find_launched(const mimo_ring_sample *sample,
+                                                  const mimo_ring_launched *like);
 
 /* The last calls that have ended, oldest first, into calls[MIMO_RING_CALLS]. Returns their number.
  * Calls that are being overwritten are left out. */

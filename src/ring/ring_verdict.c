@@ -1,49 +1,20 @@
 #include "ring/ring_verdict.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "core/check.h"
 #include "core/memory.h"
-#include "ring/ring_waits.h"
-#include "ring/ring_words.h"
+#include "ring/ring_judgement.h"
 
-/* A verdict while it is written. */
-typedef struct judgement {
-    mimo_ring_verdict *out;
-    mimo_ring_text text;
-    const char *separator;
-    const mimo_ring_world *world;
-    const mimo_ring_waits *waits;
-    int *ranks; /* room for the ranks of one sentence */
-} judgement;
-
-static void begin_sentence(judgement *it)
-{
-    if (it->text.used > 0)
-        mimo_ring_append(&it->text, "%s", it->separator);
-}
+typedef mimo_ring_judgement judgement;
 
 /* -------------------------------------- words ------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
-static void append_ranks(judgement *it, int count)
-{
-    qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
-    mimo_ring_append_ranks(&it->text, it->ranks, count);
-}
 
 static void append_waiters(judgement *it, const mimo_ring_group *group)
 {
     for (int i = 0; i < group->waiter_count; i++)
         it->ranks[i] = group->waiters[i]->now->rank;
-    append_ranks(it, group->waiter_count);
+    mimo_ring_append_list(it, group->waiter_count);
 }
 
 /* The call of a group, as the first of its ranks has it. */
@@ -66,17 +37,6 @@ static void append_missing_call(judgement *it, const mimo_ring_group *group)
     }
     mimo_ring_append(&it->text, "call %" PRIu64 " of %s", group->calls - 1,
                      group->where->title[0] ? group->where->title : "the communicator");
-}
-
-static void append_process(judgement *it, const mimo_ring_blocker *of)
-{
-    const char *host = of->process->host;
-    bool here = strncmp(host, it->world->self->host, sizeof of->process->host) == 0;
-    mimo_ring_append(&it->text, " (");
-    if (!here)
-        mimo_ring_append(&it->text, "host %.*s, ", (int)sizeof of->process->host - 1, host);
-    mimo_ring_append(&it->text, "pid %d, %s)", (int)of->process->pid,
-                     mimo_ring_life_text(of->life));
 }
 
 /* Calls of another communicator have other numbers. */
@@ -162,11 +122,11 @@ static const char *predicate(const mimo_ring_blocker *of, int count)
 static void tell_root(judgement *it, const mimo_ring_group *group, int i)
 {
     const mimo_ring_blocker *root = &group->blockers[i];
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     int count = collect_alike(it, group, i);
-    append_ranks(it, count);
+    mimo_ring_append_list(it, count);
     if (count == 1)
-        append_process(it, root);
+        mimo_ring_append_process(it, root->process, root->life);
     mimo_ring_append(&it->text, "%s", predicate(root, count));
     append_missing_call(it, group);
     mimo_ring_append(&it->text, ": ");
@@ -175,9 +135,8 @@ static void tell_root(judgement *it, const mimo_ring_group *group, int i)
     append_past(it, group, root);
     mimo_ring_append(&it->text, "; ");
     append_waiters(it, group);
-    mimo_ring_append(&it->text, group->any                ? " wait for work on a stream"
-                                : group->waiter_count > 1 ? " wait in it"
-                                                          : " waits in it");
+    mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait " : " waits ");
+    mimo_ring_append(&it->text, group->any ? "for work on a stream" : "in it");
 }
 
 static const char *why_unread(const mimo_ring_blocker *of)
@@ -191,31 +150,24 @@ static const char *why_unread(const mimo_ring_blocker *of)
 
 static void tell_unread(judgement *it, const mimo_ring_group *group)
 {
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     append_waiters(it, group);
     mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait in " : " waits in ");
     append_call(it, group);
     for (int i = 0; i < group->blocker_count; i++)
         it->ranks[i] = group->blockers[i].rank;
     mimo_ring_append(&it->text, "; not readable from here: ");
-    append_ranks(it, group->blocker_count);
+    mimo_ring_append_list(it, group->blocker_count);
     mimo_ring_append(&it->text, " (%s)", why_unread(&group->blockers[0]));
 }
 
-/* The ranks that the verdict names first are those that its caller gets as numbers. */
-static void note_ranks(judgement *it, const mimo_ring_group *group)
+static void note_roots(judgement *it, const mimo_ring_group *group)
 {
-    mimo_ring_verdict *out = it->out;
     int count = 0;
-    if (out->count > 0)
-        return;
     for (int i = 0; i < group->blocker_count; i++)
         if (!group->blockers[i].waits)
             it->ranks[count++] = group->blockers[i].rank;
-    qsort(it->ranks, (size_t)count, sizeof *it->ranks, by_number);
-    out->count = count;
-    for (int i = 0; i < count && i < MIMO_RING_VERDICT_RANKS; i++)
-        out->ranks[i] = it->ranks[i];
+    mimo_ring_note_ranks(it, count);
 }
 
 static void tell_roots(judgement *it, const mimo_ring_group *group)
@@ -229,7 +181,7 @@ static void tell_roots(judgement *it, const mimo_ring_group *group)
     for (int i = 0; i < group->blocker_count; i++)
         if (!group->blockers[i].waits && !was_told(group, i))
             tell_root(it, group, i);
-    note_ranks(it, group);
+    note_roots(it, group);
 }
 
 /* ------------------------------------ other order ---------------------------------- */
@@ -273,7 +225,7 @@ static bool tell_mixed(judgement *it, const mimo_ring_group *group)
     if (other < 0)
         return false;
     const int shown[2] = {0, other};
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     for (int s = 0; s < 2; s++) {
         const mimo_ring_looked *first = group->waiters[shown[s]];
         const mimo_ring_call *call = &comm_of(group, shown[s])->open;
@@ -282,7 +234,7 @@ static bool tell_mixed(judgement *it, const mimo_ring_group *group)
             if (comm_of(group, i) &&
                 same_call(first->now, call, group->waiters[i]->now, &comm_of(group, i)->open))
                 it->ranks[count++] = group->waiters[i]->now->rank;
-        append_ranks(it, count);
+        mimo_ring_append_list(it, count);
         mimo_ring_append(&it->text, count > 1 ? " are in " : " is in ");
         mimo_ring_append_call(&it->text, first->now, call);
         mimo_ring_append(&it->text, s == 0 ? "; " : ": other calls");
@@ -301,7 +253,7 @@ static void tell_circle(judgement *it)
         if (found)
             mimo_ring_append(&it->text, "; ");
         else
-            begin_sentence(it);
+            mimo_ring_begin_sentence(it);
         found = true;
         append_waiters(it, group);
         mimo_ring_append(&it->text, group->waiter_count > 1 ? " are in " : " is in ");
@@ -331,35 +283,105 @@ static void append_bytes(mimo_ring_text *to, uint64_t bytes)
         mimo_ring_append(to, "%" PRIu64 " bytes", bytes);
 }
 
-/* Whether something moved between two looks at the waiters of a group. */
+/* What moved between two looks at the ranks of a family, also those that do not wait: they may be
+ * copying. */
+typedef struct movement {
+    int64_t bytes, steps;
+    int64_t arrived; /* messages of requests that have not ended */
+    int64_t between; /* nanoseconds; 0: there was one look */
+} movement;
+
+static int64_t arrived_at(const mimo_ring_sample *ring)
+{
+    int64_t arrived = 0;
+    for (int i = 0; i < ring->count; i++)
+        arrived += ring->seen[i].flight > 0 ? ring->seen[i].flight_arrived : 0;
+    return arrived;
+}
+
+static movement movement_of(const judgement *it, uint64_t family)
+{
+    movement sum = {0, 0, 0, 0};
+    for (int i = 0; i < it->world->count; i++) {
+        const mimo_ring_looked *ring = &it->world->rings[i];
+        uint64_t now = 0, then = 0;
+        if (!ring->before || mimo_ring_family_of(ring->now) != family)
+            continue;
+        sum.bytes += (int64_t)(moved_by(ring->now, &now) - moved_by(ring->before, &then));
+        sum.steps += (int64_t)(now - then); /* below 0 where a communicator was released */
+        sum.arrived += arrived_at(ring->now) - arrived_at(ring->before);
+        sum.between = ring->now->taken - ring->before->taken;
+    }
+    return sum;
+}
+
+/* Messages of a rank that waits, which move as a whole. */
+typedef struct flight {
+    int64_t bytes, longest; /* nanoseconds for the largest of them on a slow way */
+    int64_t since;          /* nanoseconds, of those that are the longest on their way */
+} flight;
+
+static flight flight_of(const mimo_ring_group *group)
+{
+    flight all = {0, 0, 0};
+    for (int i = 0; i < group->waiter_count; i++) {
+        const mimo_ring_sample *ring = group->waiters[i]->now;
+        for (int s = 0; s < ring->count; s++) {
+            const mimo_ring_seen *seen = &ring->seen[s];
+            if (seen->flight <= 0 || seen->flight > INT64_MAX / MIMO_RING_SLOW_BYTE / 2)
+                continue;
+            int64_t slow = seen->flight * MIMO_RING_SLOW_BYTE;
+            int64_t since = ring->taken - seen->flight_since;
+            all.bytes = seen->flight > all.bytes ? seen->flight : all.bytes;
+            all.longest = slow > all.longest ? slow : all.longest;
+            all.since = since > all.since ? since : all.since;
+        }
+    }
+    return all;
+}
+
+/* True: they may move. */
+static bool tell_flight(judgement *it, const flight *all)
+{
+    mimo_ring_append(&it->text, "; messages of up to ");
+    append_bytes(&it->text, (uint64_t)all->bytes);
+    mimo_ring_append(&it->text, " have been on their way for ");
+    mimo_ring_append_time(&it->text, all->since);
+    mimo_ring_append(&it->text, ", which show no part of themselves and take ");
+    mimo_ring_append_time(&it->text, all->longest);
+    mimo_ring_append(&it->text, " at 64 MB/s");
+    return all->since <= all->longest;
+}
+
+/* Whether data moves, or may: where nothing says that it does not. */
 static bool tell_moves(judgement *it, const mimo_ring_group *group)
 {
-    uint64_t bytes = 0, steps = 0, bytes_then = 0, steps_then = 0;
-    for (int i = 0; i < group->waiter_count; i++) {
-        bytes += moved_by(group->waiters[i]->now, &steps);
-        if (group->waiters[i]->before)
-            bytes_then += moved_by(group->waiters[i]->before, &steps_then);
-    }
-    const mimo_ring_looked *first = group->waiters[0];
-    if (!first->before)
-        return false;
-    int64_t between = first->now->taken - first->before->taken;
-    bool moves = bytes != bytes_then || steps != steps_then;
-    mimo_ring_append(&it->text, moves ? ", and data moves (" : ", and no data has moved in ");
-    if (moves) {
-        append_bytes(&it->text, bytes - bytes_then);
+    const movement moved = movement_of(it, group->family);
+    const flight flying = flight_of(group);
+    if (moved.bytes > 0 || moved.steps > 0 || moved.arrived > 0) {
+        mimo_ring_append(&it->text, ", and data moves (");
+        if (moved.bytes == 0 && moved.arrived > 0)
+            mimo_ring_append(&it->text, "%" PRId64 " messages", moved.arrived);
+        else
+            append_bytes(&it->text, moved.bytes > 0 ? (uint64_t)moved.bytes : 0);
         mimo_ring_append(&it->text, " in ");
-    }
-    mimo_ring_append_time(&it->text, between);
-    if (moves)
+        mimo_ring_append_time(&it->text, moved.between);
         mimo_ring_append(&it->text, ")");
-    return moves;
+        return true;
+    }
+    if (flying.bytes > 0)
+        return tell_flight(it, &flying);
+    if (moved.between > 0) {
+        mimo_ring_append(&it->text, ", and no data has moved in ");
+        mimo_ring_append_time(&it->text, moved.between);
+    }
+    return false;
 }
 
 /* All that can be read are in the call. Returns whether data moves. */
 static bool tell_all_in(judgement *it, const mimo_ring_group *group)
 {
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     bool all = group->waiter_count == group->where->size;
     if (all)
         mimo_ring_append(&it->text, "all ");
@@ -368,7 +390,7 @@ static bool tell_all_in(judgement *it, const mimo_ring_group *group)
     append_call(it, group);
     if (!all)
         mimo_ring_append(&it->text, ", which all others have begun");
-    return tell_moves(it, group);
+    return group->any ? mimo_ring_append_kernels(it, group) : tell_moves(it, group);
 }
 
 /* ------------------------------------- all of it ----------------------------------- */
@@ -389,14 +411,14 @@ static bool says_nothing(const mimo_ring_waits *waits, const mimo_ring_group *gr
 static void tell_chain(judgement *it, const mimo_ring_group *group)
 {
     int count = 0;
-    begin_sentence(it);
+    mimo_ring_begin_sentence(it);
     append_waiters(it, group);
     mimo_ring_append(&it->text, group->waiter_count > 1 ? " wait in " : " waits in ");
     append_call(it, group);
     for (int i = 0; i < group->blocker_count; i++)
         it->ranks[count++] = group->blockers[i].rank;
     mimo_ring_append(&it->text, " for ");
-    append_ranks(it, count);
+    mimo_ring_append_list(it, count);
 }
 
 static bool has_root(const mimo_ring_group *group)
@@ -414,6 +436,8 @@ static void judge(judgement *it)
         if (has_root(&waits->groups[i]))
             tell_roots(it, &waits->groups[i]);
     tell_circle(it);
+    if (it->out->count == 0)
+        mimo_ring_tell_devices(it);
     it->out->stands = it->text.used > 0;
     for (int i = 0; i < waits->count; i++) {
         const mimo_ring_group *group = &waits->groups[i];
@@ -424,14 +448,14 @@ static void judge(judgement *it)
         if (waits->groups[i].ends && waits->groups[i].blocker_count > 0 &&
             !has_root(&waits->groups[i]))
             tell_chain(it, &waits->groups[i]);
-    if (waits->count == 0)
+    it->out->waits = waits->count > 0 || it->out->stands;
+    if (!it->out->waits)
         mimo_ring_append(&it->text, "nobody waits");
-    it->out->waits = waits->count > 0;
 }
 
-static int most_ranks(const mimo_ring_waits *waits)
+static int most_ranks(const mimo_ring_waits *waits, const mimo_ring_world *world)
 {
-    int most = 1;
+    int most = world->count > 0 ? world->count : 1;
     for (int i = 0; i < waits->count; i++) {
         const mimo_ring_group *group = &waits->groups[i];
         most = group->waiter_count > most ? group->waiter_count : most;
@@ -449,7 +473,7 @@ mimo_status mimo_ring_judge(mimo_ring_verdict *out, const mimo_ring_world *world
     it.text = (mimo_ring_text){out->text, sizeof out->text, 0};
     mimo_status status = mimo_ring_waits_find(&waits, world);
     if (status == MIMO_OK)
-        status = mimo_reserve(&it.ranks, most_ranks(&waits), sizeof *it.ranks);
+        status = mimo_reserve(&it.ranks, most_ranks(&waits, world), sizeof *it.ranks);
     if (status == MIMO_OK)
         judge(&it);
     mimo_release(it.ranks);

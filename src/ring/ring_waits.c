@@ -46,8 +46,7 @@ static mimo_status add_waiter(mimo_ring_group *group, const mimo_ring_looked *ri
     return MIMO_OK;
 }
 
-/* A family without an id can be compared with no other ring: it gets one of its own. */
-static uint64_t family_of(const mimo_ring_sample *ring)
+uint64_t mimo_ring_family_of(const mimo_ring_sample *ring)
 {
     return ring->family ? ring->family : ring->owner.nonce;
 }
@@ -69,7 +68,7 @@ static uint64_t calls_for(const mimo_ring_seen *where, const mimo_ring_wait *wai
 static mimo_status add_wait(mimo_ring_waits *waits, const mimo_ring_looked *it,
                             const mimo_ring_seen *where, const mimo_ring_wait *wait)
 {
-    uint64_t family = family_of(it->now), calls = calls_for(where, wait);
+    uint64_t family = mimo_ring_family_of(it->now), calls = calls_for(where, wait);
     mimo_ring_group *group = find_group(waits, family, where->comm, calls);
     if (!group) {
         MIMO_TRY(mimo_regrow(&waits->groups, waits->count, waits->count + 1, sizeof *group));
@@ -109,7 +108,7 @@ static const mimo_ring_sample *ring_of(const mimo_ring_world *world, uint64_t fa
 {
     for (int i = 0; i < world->count; i++) {
         const mimo_ring_sample *ring = world->rings[i].now;
-        if (ring->rank == rank && family_of(ring) == family)
+        if (ring->rank == rank && mimo_ring_family_of(ring) == family)
             return ring;
     }
     return NULL;
@@ -196,13 +195,6 @@ static void keep_strongest(mimo_ring_group *group)
 
 /* -------------------------------------- chains ------------------------------------ */
 
-static bool same_process(const mimo_ring_identity *a, const mimo_ring_identity *b)
-{
-    return a->pid == b->pid && a->start == b->start && a->boot[0] == b->boot[0] &&
-           a->boot[1] == b->boot[1] && a->pids == b->pids &&
-           strncmp(a->host, b->host, sizeof a->host) == 0;
-}
-
 uint64_t mimo_ring_thread_of(const mimo_ring_sample *ring, uint64_t comm)
 {
     const mimo_ring_seen *seen = mimo_ring_find_comm(ring, comm);
@@ -216,7 +208,7 @@ bool mimo_ring_keeps(const mimo_ring_group *group, const mimo_ring_blocker *bloc
         return false;
     uint64_t thread = mimo_ring_thread_of(blocker->ring, comm);
     for (int i = 0; i < group->waiter_count; i++)
-        if (same_process(&group->waiters[i]->now->owner, blocker->process) &&
+        if (mimo_ring_same_process(&group->waiters[i]->now->owner, blocker->process) &&
             (thread == 0 || group->threads[i] == thread))
             return true;
     return false;

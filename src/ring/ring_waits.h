@@ -49,6 +49,10 @@ typedef struct mimo_ring_waits {
 mimo_status mimo_ring_waits_find(mimo_ring_waits *out, const mimo_ring_world *world);
 void mimo_ring_waits_release(mimo_ring_waits *waits);
 
+/* The id of a ring's family. One without an id can be compared with no other ring: it gets one of
+ * its own. */
+uint64_t mimo_ring_family_of(const mimo_ring_sample *ring);
+
 /* Whether the communicator's call has not ended. */
 bool mimo_ring_is_open(const mimo_ring_seen *comm);
 

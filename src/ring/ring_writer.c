@@ -22,6 +22,7 @@ static void place_parts(mimo_ring *ring, int size)
     const mimo_ring_parts parts = mimo_ring_parts_of(size);
     char *base = ring->memory.base;
     ring->head = (mimo_ring_head *)base;
+    ring->launches = (mimo_ring_launches *)(base + parts.launches);
     ring->names = base + parts.names;
     ring->slots = (mimo_ring_slot *)(base + parts.slots);
     ring->calls = (mimo_ring_line *)(base + parts.calls);
@@ -79,10 +80,12 @@ mimo_status mimo_ring_create(mimo_ring **out, mimo_ring_identity *owner, int ran
     return MIMO_OK;
 }
 
-void mimo_ring_destroy(mimo_ring *ring)
+void mimo_ring_destroy(mimo_ring *ring, bool stays)
 {
     if (!ring)
         return;
+    if (stays)
+        mimo_ring_memory_keep(&ring->memory);
     mimo_ring_store(&ring->head->closed, 1);
     pthread_mutex_destroy(&ring->lock);
     mimo_ring_memory_release(&ring->memory);
@@ -186,7 +189,7 @@ int mimo_ring_take_slot(mimo_ring *ring, uint64_t comm, const int *ranks, int si
         mimo_ring_line_write(&slot->open, &no_call);
         mimo_ring_line_write(&slot->wait, &no_wait);
         uint64_t *const zeros[] = {&slot->title,  &slot->calls, &slot->inside, &slot->thread,
-                                   &slot->looked, &slot->moved, &slot->steps};
+                                   &slot->looked, &slot->moved, &slot->steps,  &slot->flight};
         for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++)
             mimo_ring_store(zeros[i], 0);
         mimo_ring_store(&slot->comm, comm);
@@ -204,5 +207,39 @@ void mimo_ring_give_slot(mimo_ring *ring, int slot)
         return;
     pthread_mutex_lock(&ring->lock);
     __atomic_add_fetch(&ring->slots[slot].generation, 1, __ATOMIC_ACQ_REL);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+/* ------------------------------------- launches ------------------------------------- */
+
+mimo_ring_launches *mimo_ring_take_launches(mimo_ring *ring, uint64_t comm, const char *title)
+{
+    mimo_ring_launches *found = NULL;
+    uint32_t name = mimo_ring_name(ring, title);
+    if (!ring)
+        return NULL;
+    pthread_mutex_lock(&ring->lock);
+    for (int i = 0; i < MIMO_RING_LAUNCHES && !found; i++)
+        if (mimo_ring_load(&ring->launches[i].generation) % 2 == 0)
+            found = &ring->launches[i];
+    if (found) {
+        uint64_t *const zeros[] = {&found->begun, &found->ended, &found->enqueued, &found->captured,
+                                   &found->alike};
+        for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++)
+            mimo_ring_store(zeros[i], 0);
+        mimo_ring_store(&found->comm, comm);
+        mimo_ring_store(&found->title, name);
+        __atomic_add_fetch(&found->generation, 1, __ATOMIC_ACQ_REL);
+    }
+    pthread_mutex_unlock(&ring->lock);
+    return found;
+}
+
+void mimo_ring_give_launches(mimo_ring *ring, mimo_ring_launches *launches)
+{
+    if (!ring || !launches)
+        return;
+    pthread_mutex_lock(&ring->lock);
+    __atomic_add_fetch(&launches->generation, 1, __ATOMIC_ACQ_REL);
     pthread_mutex_unlock(&ring->lock);
 }

@@ -14,6 +14,7 @@
 typedef struct mimo_ring {
     mimo_ring_memory memory;
     mimo_ring_head *head;
+    mimo_ring_launches *launches;
     char *names;
     mimo_ring_slot *slots;
     mimo_ring_line *calls;
@@ -27,8 +28,8 @@ typedef struct mimo_ring {
 mimo_status mimo_ring_create(mimo_ring **out, mimo_ring_identity *owner, int rank, int size,
                              const char *folder);
 
-/* The end of the family. NULL is fine. */
-void mimo_ring_destroy(mimo_ring *ring);
+/* The end of the family. `stays`: a file is not removed. NULL is fine. */
+void mimo_ring_destroy(mimo_ring *ring, bool stays);
 
 /* Who runs all ranks: members[size]. Their hash is the family's id. */
 void mimo_ring_join(mimo_ring *ring, const mimo_ring_identity *members);
@@ -42,6 +43,11 @@ uint32_t mimo_ring_name(mimo_ring *ring, const char *text);
  * `ranks`[size] are its ranks in the family; NULL: all of them, in their order. */
 int mimo_ring_take_slot(mimo_ring *ring, uint64_t comm, const int *ranks, int size);
 void mimo_ring_give_slot(mimo_ring *ring, int slot);
+
+/* Launches of an object on a device, of a communicator, under that title; NULL: all are taken, and
+ * nothing is said of its kernels. */
+mimo_ring_launches *mimo_ring_take_launches(mimo_ring *ring, uint64_t comm, const char *title);
+void mimo_ring_give_launches(mimo_ring *ring, mimo_ring_launches *launches); /* NULL is fine */
 
 /* The call of a slot as it is now. */
 static inline void mimo_ring_show(mimo_ring *ring, int slot, const mimo_ring_call *call)

@@ -22,7 +22,7 @@ ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
 # A topology, its grid of experts, and further flags.
 SAME = [
     (ONE, "etp=1,ep=1", ["--micro-batches", "13"]),
-    (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3"]),
+    (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3", "--capacity", "2000"]),
     (("tp=2,dp=2", "tp=1,cp=2,dp=2", 4), "ep=4", ["--recompute"]),
     (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
 ]
@@ -88,6 +88,7 @@ REFUSED = [
     (2, ["--expert-grid", "ep=2", "--experts", "7,2"], "--experts 7,2: they do not divide over ep=2"),
     (2, ["--expert-grid", "etp=2", "--hidden", "8", "--experts", "64,32"],
      "the width of 1 inside an expert does not divide over etp=2"),
+    (2, ["--expert-grid", "ep=2", "--capacity", "9"], "rows for its experts, its tile has 9"),
     (2, ["--expert-grid", "etp=2", "--same-bits"], "same bits need etp=1, not etp=2"),
     (3, ["--expert-grid", "ep=3", "--experts", "9,2", "--same-bits"],
      "same bits need an ep that is a power of two, not ep=3"),

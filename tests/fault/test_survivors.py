@@ -81,6 +81,9 @@ def faults(output, launch):
         words = f"ranks {ranks} went on without this one, rank {second}, as generation {max(generations)}"
         if status != "MIMO_ERR_ABORTED" or words not in sentence or int(second) in places:
             yield f"the rank that was stopped: {status}, {sentence}"
+    elif moment == "settle":  # the new communicator has ended, and its ranks know the dead one
+        if any(ms > 500 for rank in left for _, ms, _ in attempts[rank][1:]):
+            yield f"a rank waits for one that is gone: {attempts}"
     elif moment.startswith(("3", "4", "5")):
         # Those that had accepted give that attempt up: they see who died, or another rank that gave up.
         told = [sentence for rank in left for status, _, sentence in attempts[rank] if status == "MIMO_ERR_TIMEOUT"]

@@ -78,10 +78,50 @@ def views_faults(why, pids, folder):
         name, group = last[rank]["process_group"][0], dump["pg_config"]
         if dump["version"] != "2.10" or group[name]["ranks"] != str(list(range(RANKS))):
             yield f"the dump of rank {rank}: version {dump['version']}, groups {group}"
+    kernels = [ring["kernels"] for ring in look(why, dict(enumerate(pids)))[1]["rings"]]
+    if kernels != [[]] * RANKS:
+        yield f"hosts have kernels: {kernels}"
     states = [last[rank]["state"] for rank in range(RANKS)]
     numbers = {last[rank]["collective_seq_id"] - (rank != 2) for rank in range(RANKS)}
     if states != ["started", "started", "completed", "started"] or len(numbers) != 1:
         yield f"the last entries are {last}"
+
+
+def start_watch(why, *words):
+    """mimo-why that looks again and again, into a pipe."""
+    return subprocess.Popen([why, "--watch", "0.05", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end_watch(watch):
+    """Its exit status and what it has printed since, once it has ended by itself."""
+    try:
+        out, errors = watch.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        watch.kill()
+        watch.communicate()
+        return None, "it does not end"
+    out = out or ""
+    wild = set(out + errors) & set("\x1b\r\b\0")
+    return watch.returncode, out + errors + (f"wild letters {wild}" if wild else "")
+
+
+def watch_faults(why, pids):
+    """What is wrong with looks at rank 2, which is late: each comes when it is done, and SIGINT ends them."""
+    with start_watch(why, "--json", *map(str, pids.values())) as watch:
+        looks = [json.loads(watch.stdout.readline()) for _ in range(3)]  # a pipe gets each look at once
+        watch.send_signal(signal.SIGINT)
+        status, rest = end_watch(watch)
+    if any(look["ranks"] != [2] for look in looks):
+        yield f"looks name ranks {[look['ranks'] for look in looks]}"
+    if status != 1 or not all(json.loads(line)["ranks"] == [2] for line in rest.splitlines()):
+        yield f"SIGINT: status {status}, then {rest!r}"
+    with start_watch(why, *map(str, pids.values())) as watch:
+        first = watch.stdout.readline()
+        watch.stdout.close()  # nobody reads any more
+        watch.stdout = None
+        status, rest = end_watch(watch)
+    if not first.startswith("rank 2 (pid ") or status != -signal.SIGPIPE or rest:
+        yield f"a closed pipe: {first!r}, status {status}, then {rest!r}"
 
 
 def is_expected(expected, status, said):
@@ -123,12 +163,19 @@ def after_death(mpirun, program, why, folder):
         try:
             pids = read_ready(launch, "late")
             ready = judge(why, "late", pids)
+            watches = [start_watch(why, "--json", str(rings)), start_watch(why, *map(str, pids.values()))]
+            seen = [watch.stdout.readline() for watch in watches]
             for pid in pids.values():
                 os.kill(pid, signal.SIGKILL)
             launch.communicate(timeout=LIMIT_S)
         except BaseException:
             launch.terminate()
             raise
+    ends = [end_watch(watch) for watch in watches]
+    last = json.loads(ends[0][1].splitlines()[-1]) if ends[0][0] == 1 else {"ranks": None}
+    if last["ranks"] != [2] or ends[1][0] != 2 or not ends[1][1].endswith("no rings\n\n"):
+        print(f"FAIL watches that saw {seen} end with {ends}")
+        ready = False
     said = subprocess.run([why, str(rings)], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     words = rf"rank 2 {PID}gone\) is gone, and has not begun call \d+, barrier: .*; ranks 0, 1, 3 wait in it\n"
     good = ready and said.returncode == 1 and re.match(words, said.stdout) is not None
@@ -147,7 +194,7 @@ def main():
                     pids = read_ready(launch, situation)
                     failed += not judge(why, situation, pids)
                     if situation == "late":
-                        wrong = list(views_faults(why, pids, folder))
+                        wrong = [*views_faults(why, pids, folder), *watch_faults(why, pids)]
                         print(*wrong, sep="\n", end="")
                         failed += len(wrong)
                     (pathlib.Path(folder) / situation).touch()

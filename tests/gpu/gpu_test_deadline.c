@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <mimo/dispatch.h>
+
 #include "comm/nccl/nccl_runtime.h"
+#include "comm/recorder.h"
 #include "executors.h"
 #include "gpu_calls.h"
 #include "test_memory.h"
@@ -126,6 +129,22 @@ static void expect_ended(mimo_comm *comm, const test_tile *tile, mimo_status sta
     MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), status);
 }
 
+/* On NCCL nobody but the rings of this host knows which rank is late. */
+static void expect_verdict(const mimo_comm *comm, const char *waits)
+{
+    mimo_verdict verdict = MIMO_VERDICT_INIT;
+    char late[32];
+    snprintf(late, sizeof late, "; rank %d (pid ", LATE);
+    MPI_EXPECT_SENTENCE(late);
+    MPI_EXPECT_SENTENCE(", running) has not begun call ");
+    MPI_EXPECT_SENTENCE(waits);
+    MPI_EXPECT_OK(mimo_comm_verdict(&verdict, comm));
+    MPI_EXPECT(verdict.waits && verdict.stands && verdict.rank_count == 1 &&
+                   verdict.ranks[0] == LATE,
+               "%d ranks, the first is %d: %s", (int)verdict.rank_count, (int)verdict.ranks[0],
+               verdict.text);
+}
+
 /* The barrier's agreement is an exchange of host values. */
 MPI_TEST(deadline, late_for_a_barrier)
 {
@@ -134,6 +153,7 @@ MPI_TEST(deadline, late_for_a_barrier)
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
         MPI_EXPECT_SENTENCE("barrier: given up after ");
+        expect_verdict(comm, " in it");
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -163,10 +183,72 @@ MPI_TEST(deadline, late_for_data)
         MPI_EXPECT_OK(add_up(comm, &tile));
         MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);
         MPI_EXPECT_SENTENCE("the work on a stream: given up after ");
+        expect_verdict(comm, " for work on a stream");
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     }
     end_behind_the_others(comm, &tile, "the others gave up");
+}
+
+static const mimo_ring_launched *launched_of(const mimo_ring_sample *sample, const char *title)
+{
+    for (int i = 0; i < sample->launched_count; i++)
+        if (strcmp(sample->launched[i].title, title) == 0)
+            return &sample->launched[i];
+    return NULL;
+}
+
+static mimo_ring_sample *sample_of(const mimo_comm *comm)
+{
+    const mimo_recorder *recorder = comm->family->recorder;
+    mimo_ring_sample *sample = NULL;
+    MPI_EXPECT_OK(mimo_ring_sample_take(&sample, &recorder->ring->memory, &recorder->self));
+    return sample;
+}
+
+/* A kernel of a dispatch waits for READY of the late rank, and a read for the kernel. */
+MPI_TEST(deadline, late_for_a_route)
+{
+    test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_dispatch *dispatch = NULL;
+    mimo_route *route = NULL;
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    mimo_dispatch_desc desc = MIMO_DISPATCH_DESC_INIT;
+    desc.experts = mpi_test_size();
+    desc.max_tokens = 1;
+    desc.hidden = 8;
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 60000));
+    MPI_EXPECT_OK(mimo_dispatch_create(&dispatch, comm, &desc));
+    MPI_EXPECT_OK(mimo_route_create(&route, dispatch));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mpi_test_rank() != LATE) {
+        mimo_route_desc choice = MIMO_ROUTE_DESC_INIT;
+        choice.memory = MIMO_MEMORY_CUDA;
+        choice.capacity = mpi_test_size();
+        MPI_EXPECT_OK(mimo_route_set(route, &choice, test_stream()));
+        MPI_EXPECT_STATUS(mimo_route_read(&counts, route), MIMO_ERR_TIMEOUT);
+        MPI_EXPECT_SENTENCE("dispatch 1: mimo_route_read: given up after ");
+        expect_verdict(comm, " for work on a stream");
+        EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+        mimo_ring_sample *sample = sample_of(comm);
+        const mimo_ring_launched *it = launched_of(sample, "dispatch 1");
+        MPI_EXPECT(it && it->enqueued == 1 && it->begun == 1 && it->ended == 1,
+                   "the device says nothing, or another thing, of its launch");
+        mimo_ring_sample_release(sample);
+        MPI_EXPECT_STATUS(
+            mimo_dispatch_report(&(mimo_dispatch_counts)MIMO_DISPATCH_COUNTS_INIT, dispatch),
+            MIMO_ERR_TIMEOUT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mpi_test_rank() == LATE)
+        MPI_EXPECT_OK(mimo_comm_abort(comm, "the others gave up"));
+    mimo_route_destroy(route);
+    mimo_dispatch_destroy(dispatch);
+    mimo_comm_destroy(comm);
+    expect_life(&tile);
+    test_tile_free(&tile);
 }
 
 /* Abort ends work that waits in the device, without a deadline. */

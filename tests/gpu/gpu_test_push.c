@@ -81,7 +81,7 @@ static void run_behind(const copies *c, int ctas, int unused)
     mimo_placed_copy behind[MOST_COPIES];
     char *bases[MIMO_PUSH_MOST_BASES] = {NULL};
     int64_t alignments[MIMO_PUSH_MOST_BASES];
-    const mimo_push_context place = {pool(), 0, NULL};
+    const mimo_push_context place = {pool(), 0, NULL, {NULL, NULL}};
     mimo_flags *page[1];
     mimo_buffer buffer = {.flags = page};
     const mimo_messages messages = {.alignments = alignments,
@@ -247,7 +247,7 @@ static mimo_placed_copy rows_between(const team *x, int writer, int reader)
 
 static void make_team_program(team *x, int rank, bool idle, int ctas)
 {
-    const mimo_push_context place = {pool(), rank, &x->notes[rank]};
+    const mimo_push_context place = {pool(), rank, &x->notes[rank], {NULL, NULL}};
     mimo_placed_copy rows[MOST_RANKS];
     mimo_push pushes[MOST_RANKS];
     int peers[MOST_RANKS], count = 0;
@@ -522,7 +522,7 @@ static void push_to_many(int64_t row_bytes, int ctas)
     test_push(&from);
     mimo_push_program program = {0};
     mimo_push_note *note = notes_new(1);
-    const mimo_push_context place = {pool(), 0, note};
+    const mimo_push_context place = {pool(), 0, note, {NULL, NULL}};
     char *const bases[] = {to.place, from.place};
     const int64_t alignments[] = {MIMO_MOST_ALIGNMENT, MIMO_MOST_ALIGNMENT};
     const mimo_messages messages = {

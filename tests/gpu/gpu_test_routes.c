@@ -1,9 +1,11 @@
 /* Routes by the public calls, with ids in CUDA memory: sets that kernels do, what they report, what
  * a dispatch of devices refuses. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cases_ran.h"
+#include "comm/recorder.h"
 #include "dispatch_bed.h"
 #include "gpu_calls.h"
 
@@ -142,6 +144,102 @@ MPI_TEST(routes, captured)
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     close_small(&it);
+}
+
+/* What the ring of this rank says of kernels whose work is done, by the beginning of a title. */
+static mimo_ring_launched launched_by(const char *title)
+{
+    const mimo_recorder *recorder = mpi_test_comm()->family->recorder;
+    mimo_ring_sample *sample = NULL;
+    mimo_ring_launched found = {.title = NULL};
+    MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
+    MPI_EXPECT_OK(mimo_ring_sample_take(&sample, &recorder->ring->memory, &recorder->self));
+    for (int i = 0; i < sample->launched_count; i++)
+        if (strncmp(sample->launched[i].title, title, strlen(title)) == 0 &&
+            sample->launched[i].enqueued > 0)
+            found = sample->launched[i];
+    MPI_EXPECT(found.title, "nothing is said of %s", title);
+    MPI_EXPECT(!found.title || mimo_ring_kernel_of(&found) == MIMO_RING_KERNEL_DONE, "%s: %s",
+               title, mimo_ring_kernel_text(mimo_ring_kernel_of(&found)));
+    mimo_ring_sample_release(sample);
+    return found;
+}
+
+static void expect_launches(uint64_t enqueued, uint64_t captured, uint64_t ended)
+{
+    const mimo_ring_launched it = launched_by("dispatch 'layer 3'");
+    MPI_EXPECT(it.enqueued == enqueued && it.captured == captured && it.alike,
+               "%d enqueued, %d captured", (int)it.enqueued, (int)it.captured);
+    MPI_EXPECT(it.begun == ended && it.ended == ended, "%d begun, %d ended", (int)it.begun,
+               (int)it.ended);
+}
+
+/* Launches and replays of a graph, by numbers that the device counts. */
+MPI_TEST(routes, launches_are_told)
+{
+    small it = open_small();
+    cudaStream_t stream = test_stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    for (int turn = 0; turn < 2; turn++)
+        MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
+    expect_launches(2, 0, 2);
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    expect_launches(2, 1, 2);
+    for (int turn = 0; turn < 3; turn++)
+        EXPECT_CUDA(cudaGraphLaunch(exec, stream));
+    expect_launches(2, 1, 5);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    close_small(&it);
+}
+
+/* A bridge of samples that all ranks give to all, into a buffer or as messages. */
+static void forward_twice(mimo_executor executor, const char *title)
+{
+    enum { SEQ = 4, HIDDEN = 8 };
+    mimo_grid *src_grid = NULL, *dst_grid = NULL;
+    mimo_buffer *buffer = NULL;
+    mimo_bridge *bridge = NULL;
+    char spec[32];
+    const int size = mpi_test_size();
+    const int64_t tile = SEQ * HIDDEN * (int64_t)sizeof(float);
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    test_room from = test_room_new(tile), to = test_room_new(size * tile);
+    snprintf(spec, sizeof spec, "tp=1,dp=%d", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&src_grid, spec, 0));
+    snprintf(spec, sizeof spec, "tp=%d,dp=1", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst_grid, spec, 0));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), size * tile));
+    desc.src = src_grid;
+    desc.dst = dst_grid;
+    desc.executor = executor;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    const bool pushes = executor.transport == MIMO_TRANSPORT_ZERO_COPY;
+    const mimo_tensor src = mimo_tensor_3d(from.place, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
+    const mimo_tensor dst = mimo_tensor_3d(pushes ? mimo_buffer_data(buffer) : to.place, MIMO_F32,
+                                           "sbh", SEQ, size, HIDDEN);
+    for (int turn = 0; turn < 2; turn++)
+        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &dst, &src, 1, test_stream()));
+    const mimo_ring_launched it = launched_by(title); /* other tests may have used it before */
+    MPI_EXPECT(it.enqueued >= 2 && it.ended >= it.enqueued && !it.alike, "%d enqueued, %d ended",
+               (int)it.enqueued, (int)it.ended);
+    mimo_bridge_destroy(bridge);
+    mimo_buffer_destroy(buffer);
+    mimo_grid_destroy(src_grid);
+    mimo_grid_destroy(dst_grid);
+    test_room_free(&from);
+    test_room_free(&to);
+}
+
+MPI_TEST(routes, launches_of_bridges)
+{
+    forward_twice((mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_ZERO_COPY}, "buffer ");
+    forward_twice((mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_STAGED},
+                  "staged messages, buffer ");
 }
 
 /* With a capacity of -1 a tile has the rows that it needs, and nobody knows them before the read. A

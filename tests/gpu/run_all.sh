@@ -48,7 +48,9 @@ launch() # ranks program argument...
     path=$folder/$2
     case $2 in
     *.py) # it starts its ranks itself
-        timeout 600 python3 "$path" mpirun "$folder/$3" --gpus
+        tested=$folder/$3
+        shift 3
+        timeout 600 python3 "$path" mpirun "$tested" --gpus "$@"
         return
         ;;
     *.sh)

@@ -5,10 +5,10 @@
     source_law.py --self-test   break every rule in a small tree and see that each is noticed
 
 Rules: who may include whom (docs/architecture.md), what examples may include and use, which folders are
-pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
-parameter lists, switches over dtypes, which files are compiled again for tests, that headers and Python files are
-installed, that every test of several ranks is launched, that public calls of all ranks have a range for profilers, no
-machine paths or leftovers.
+pure, that no two files call each other, which file knows executors, where MPI, NCCL and CUDA may be named, unique
+file names, the length of functions and of their parameter lists, switches over dtypes, which files are compiled again
+for tests, that headers and Python files are installed, that every test of several ranks is launched, that public calls
+of all ranks have a range for profilers, no machine paths or leftovers.
 object_law.py has the rules of what files need.
 """
 import os
@@ -92,6 +92,9 @@ FREE_PARTS = {"tests", "examples", "bench"}
 # Tests and benches may include anything. Examples are what others copy: public headers and their own,
 # directly and through what they include. The captioner may include the trainer as well, and what it shares
 # with mimo-plan: options, patterns of layers, keys of their tensors, and how costs of steps are written.
+# The only file outside of an executor's folder that includes its headers. All others know its table.
+EXECUTOR_LIST = {ROUTED: "bridge/bridge_executors.c", COLLECTIVE: "bridge/bridge_executors.c",
+                 MESSAGES: "src/dispatch/dispatch_executors.c", DIRECT: "src/dispatch/dispatch_executors.c"}
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
 LAYERED_MAY_REACH = ("train/", "tools/options/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
                      "src/schedule/step_costs.h")
@@ -140,6 +143,7 @@ BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 # What only the copy of the library for tests has. Files with it are compiled again (tests/meson.build).
 HOOK = re.compile(r"\bMIMO_(MUTATED|MUTATIONS|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
+CROSSING = re.compile(r"\b(?:mimo|nn|why|plan)_\w+")  # names of functions that cross files
 PLANTED = re.compile(r"\b(MIMO|NN_ROW)_MUTATED\(")
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = LIBRARY | ALL_TRAIN
@@ -241,12 +245,14 @@ class Law:
         self.unique_names()
         for name in self.sources:
             self.parts(name)
+            self.executors(name)
             self.examples(name)
             self.backends(name)
             self.exchanges(name)
             self.functions(name)
             self.dtypes(name)
             self.hooks(name)
+        self.circles()
         self.launches()
         self.ranges()
         self.installed()
@@ -336,6 +342,35 @@ class Law:
             other = part_of(target)
             if other != part and other not in MAY_INCLUDE[part]:
                 self.find(name, line, f"{part} may not include {other} ({include})")
+
+    def executors(self, name):
+        for line, _, include in includes(self.files[name]):
+            other = part_of(resolve(name, include, self.files) or "")
+            if other in EXECUTOR_LIST and part_of(name) not in FREE_PARTS | {other} and name != EXECUTOR_LIST[other]:
+                self.find(name, line, f"only {EXECUTOR_LIST[other]} includes headers of {other}")
+
+    def circles(self):
+        """No two files call each other, directly or through others, where a source and its header are one file.
+        object_law.py sees objects alone, and so no inline function."""
+        texts, home = {}, {}
+        for name in self.sources:
+            if part_of(name) not in FREE_PARTS | {None} and not name.startswith(PUBLIC):
+                stem = os.path.splitext(name)[0]
+                for function, _, lines, _ in scan_functions(self.files[name]):
+                    if CROSSING.match(function) and lines > 0:
+                        home[function] = stem
+                texts[name] = blank(self.files[name])
+        needs = {}
+        for name, text in texts.items():
+            stem = os.path.splitext(name)[0]
+            declared = {f for f, _, lines, _ in scan_functions(self.files[name]) if lines == 0}
+            for function in set(CROSSING.findall(text)) - declared:
+                if home.get(function, stem) != stem:
+                    needs.setdefault(stem, {})[home[function]] = function
+        for circle in find_circles(needs):
+            name = next(n for n in texts if os.path.splitext(n)[0] == circle[0])
+            self.find(name, 1, ", and ".join(
+                f"{a} calls {needs[a][b]} of {b}" for a, b in zip(circle, circle[1:])))
 
     def examples(self, name):
         if name.startswith(EXAMPLES):
@@ -437,6 +472,26 @@ class Law:
                 self.find(name, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
 
 
+def find_circles(needs):
+    """Each circle once, as its files; the first one again at the end. `needs`: file -> files."""
+    found, seen = [], set()
+    for start in sorted(needs):
+        before, queue = {start: None}, [start]
+        for file in queue:
+            for other in sorted(needs.get(file, ())):
+                if other == start:
+                    path = [file]
+                    while before[path[-1]] is not None:
+                        path.append(before[path[-1]])
+                    if frozenset(path) not in seen:
+                        seen.add(frozenset(path))
+                        found.append(path[::-1] + [start])
+                elif other not in before:
+                    before[other] = file
+                    queue.append(other)
+    return found
+
+
 def scan_functions(source):
     """(name, line, lines, parameters) of every function definition (and prototype: 0 lines)."""
     text = blank(source)
@@ -529,6 +584,10 @@ SAMPLES = [
      "bridge/collective may not include plan"),
     ("bridge/routed/across.c", '#include "bridge/collective/groups.h"\n',
      "bridge/routed may not include bridge/collective"),
+    ("bridge/peek.c", '#include "bridge/routed/phases.h"\n',
+     "only bridge/bridge_executors.c includes headers of bridge/routed"),
+    ("src/move/steps.c", '#include "move/walk.h"\nvoid mimo_step(void)\n{\n    mimo_walk();\n}\n',
+     "src/move/steps calls mimo_walk of src/move/walk, and src/move/walk calls mimo_step_of of src/move/steps"),
     ("src/dispatch/route/up.c", '#include "dispatch/sums.h"\n', "dispatch/route may not include dispatch"),
     ("src/dispatch/across.c", "#include <mimo/bridge.h>\n", "dispatch may not include bridge"),
     ("src/layout/up.c", '#include "plan/plan_walk.h"\n',
@@ -600,12 +659,13 @@ GOOD = {
     "train/model/model.c": '#include "train/model/model.h"\n#include "train/nn/layers/linear.h"\n',
     "train/model/model.h": "#include <mimo/mimo.h>\n",
     "examples/captioner/training/loop.h": '#include "train/model/model.h"\n#include <mpi.h>\n',
-    "src/move/steps.h": "int x;\n",
+    "src/move/steps.h": "static inline int mimo_step_of(int x)\n{\n    return x;\n}\nvoid mimo_step(void);\n",
+    "src/move/walk.c": '#include "move/steps.h"\nvoid mimo_walk(void)\n{\n    mimo_step_of(1);\n}\n',
     "src/dispatch/sums.h": '#include "move/steps.h"\n',
     "bridge/batch/rows.h": "int x;\n",
     "bridge/routed/phases.h": '#include "move/steps.h"\n#include "plan/plan_walk.h"\n#include "bridge/batch/rows.h"\n',
     "bridge/collective/groups.h": '#include "move/steps.h"\n',
-    "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
+    "bridge/bridge_executors.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
     "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
     "tests/mpi/kept.c": "MPI_TEST(kept, test_that_runs)\n{\n}\n",
     "python/package/meson.build": "python.install_sources('kept.py', 'py.typed')\n",

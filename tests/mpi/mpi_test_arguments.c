@@ -260,6 +260,7 @@ static void questions(const mimo_bridge *bridge)
 {
     int64_t ranks[8], a = -7, b = -7;
     mimo_pairing pairing = MIMO_PAIRING_INIT;
+    ARGUMENT(mimo_bridge_refuse(NULL, false, false, MIMO_ERR_IO), "bridge refuse: bridge is NULL");
     ARGUMENT(mimo_bridge_pairing(NULL, bridge), "mimo_bridge_pairing: out is NULL");
     ARGUMENT(mimo_bridge_pairing(&pairing, NULL), "mimo_bridge_pairing: bridge is NULL");
     ARGUMENT(mimo_bridge_gather_group(ranks, &a, NULL), "gather_group: bridge is NULL");

@@ -60,6 +60,7 @@ static mimo_status create_dispatch(oracle_candidate *out)
     desc.etp = ranks->experts.place.etp_size;
     desc.max_tokens = sizes->seq / ranks->llm_cp * out->sentences;
     desc.hidden = sizes->hidden;
+    desc.tensors = 2; /* rows, and their numbers */
     return nn_dispatch_create(&out->dispatch, out->topology->runtime, ranks->experts.group, &desc);
 }
 
@@ -101,6 +102,7 @@ static mimo_status create_language(oracle_candidate *out, const int64_t *states)
         .shards = topology->shards,
         .pairs = topology->pairs};
     MIMO_TRY(language_create(&out->llm, &desc));
+    MIMO_TRY(language_share(&out->llm));
     return language_connect(&out->llm);
 }
 

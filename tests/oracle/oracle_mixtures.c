@@ -228,16 +228,12 @@ static void capture_experts(const mixture_view *it)
     const nn_experts *experts = &it->moe->experts;
     const nn_moe_saved *state = it->state;
     int64_t hidden = it->moe->hidden, inner = experts->inner;
-    const int32_t *ends = experts->ends, *routed = NULL; /* ends: host memory of the layer */
+    const int32_t *ends = state->ends;
     const nn_expert_place *place = &it->candidate->topology->ranks.experts.place;
     const expert_columns parts[] = {{"expert_rows", state->expert_x, hidden, 0, hidden},
                                     {"expert_weights", state->weights, 1, 0, 1},
                                     {"hidden", state->experts.activated, inner * place->etp_size,
                                      inner * place->etp_rank, inner}};
-    MIMO_KEEP_FIRST(it->capture->status, mimo_route_ends(&routed, state->route));
-    if (it->capture->status != MIMO_OK)
-        return;
-    read_back(it, experts->ends, routed, experts->count, sizeof *routed);
     read_back(it, it->candidate->numbers, state->row_numbers, ends[experts->count - 1],
               sizeof *state->row_numbers);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -71,6 +71,8 @@ mimo_comm *mpi_test_comm_new(void)
         fprintf(stderr, "no communicator: %s\n", mimo_last_error());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    /* A rank may have its communicator, and abort it, while others are still inside. */
+    MPI_Barrier(MPI_COMM_WORLD);
     return made;
 }
 

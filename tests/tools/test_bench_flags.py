@@ -30,6 +30,8 @@ ROWS = r"[\d.]+ +[\d.]+"
 TINY_LORA = "--hidden 64 --rows 8 --rank 2 --repeats 1"
 TINY_BALANCE = ("--hidden 8 --layers 1 --heads 2 --width 6 --llm-hidden 8 --largest 128 --samples 2 --batches 1 "
                 "--repeats 1")
+TINY_OVERLAP = ("--hidden 16 --inner 16 --heads 2 --experts 4 --choices 2 --tokens 8 --layers 1 --micro-batches 2 "
+                "--repeats 1")
 TINY_HF = "--hidden 32 --layers 2 --vision 32,2 --seq 64 --batch 2 --largest 6 --steps 2"
 TINY_PIPELINE = ("--device cpu --steps 3 --image-size 16 --hidden 32 --heads 2 --layers 1,4 --seq 96 --global-batch 8 "
                  "--precision f32")
@@ -46,7 +48,7 @@ LAUNCHES = {
     "lora_bench": [Launch(TINY_LORA, f"frozen.* {ROWS}"),
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
-    "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
+    "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --stages 2 --dp 1 --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
                                  "zero bubble.* over three phases: ")],
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
@@ -66,6 +68,10 @@ LAUNCHES = {
     "balance_bench.py": [Launch(f"--device cpu {TINY_BALANCE} --ours ahead,planned --json /dev/null", "planned .*x", 2,
                                 needs="torch"),
                          Launch(f"{TINY_BALANCE} --ours p2p,staged,slots,ahead,planned", "planned .*x", 2, 2, "torch")],
+    "overlap_bench.py": [Launch(f"--device cpu {TINY_OVERLAP} --blocks 16 --routings zipf,hot --json /dev/null",
+                                r"hot +16 .*\d\.\d\d\n", 2, needs="torch"),
+                         Launch(f"{TINY_OVERLAP} --blocks 16,32 --routings even --carveout", r"even +32 .*\d\.\d\d\n",
+                                2, 2, "torch")],
     "hf_bench.py": [Launch(f"--device cpu {TINY_HF} --dtypes f32 --limit 1e-4", "dp usual .* ms .* apart\n", 2,
                            needs="transformers"),
                     Launch(f"{TINY_HF} --dtypes f32,bf16", "dp usual .* ms .* apart\n", 2, 2, "transformers")],

@@ -81,7 +81,7 @@ static void end(bed *it)
 {
     for (int r = 0; r < it->size; r++) {
         mimo_ring_sample_release(it->before[r]);
-        mimo_ring_destroy(it->rings[r]);
+        mimo_ring_destroy(it->rings[r], false);
     }
 }
 
@@ -192,6 +192,22 @@ static void two_late(bed *it)
     one_late(it);
     leave(it, 3);
     finish(it, 3, WORLD, 811, "allreduce", 40);
+}
+
+/* One waits alone. */
+static void one_waits(bed *it)
+{
+    for (int r = 0; r < it->size; r++)
+        finish(it, r, WORLD, 811, "allreduce", 41);
+    wait_barrier(it, 0, 812);
+}
+
+/* Rings of two hosts, copied together: nothing is known of processes there. */
+static void two_hosts(bed *it)
+{
+    one_late(it);
+    it->lives[2] = MIMO_RING_ELSEWHERE;
+    snprintf(it->rings[2]->head->owner.host, sizeof it->owners[2].host, "b");
 }
 
 static void one_gone(bed *it)
@@ -305,7 +321,7 @@ static void two_threads(bed *it)
 static void on_a_stream(bed *it)
 {
     for (int r = 0; r < it->size; r++) {
-        finish(it, r, WORLD, r == 3 ? 4 : 5, "forward", 2);
+        finish(it, r, WORLD, r == 3 ? 4 : 5, "forward", 20);
         mimo_ring_wait wait = {.slot = 0, .any = 1, .since = 1, .thread = 7};
         snprintf(wait.words, sizeof wait.words, "the work on a stream");
         mimo_ring_store(&it->rings[r]->slots[0].inside, r != 3);
@@ -326,6 +342,46 @@ static void in_data_that_moves(bed *it)
     in_data(it);
     look_before(it);
     mimo_ring_store(&slot_of(it, 1, WORLD)->moved, 12 << 20);
+}
+
+/* Rank 1 does not wait: it copies rows into memory of the others. */
+static void one_copies(bed *it)
+{
+    in_data(it);
+    mimo_ring_line_write(&it->rings[1]->slots[0].wait, &(mimo_ring_wait){.slot = -1});
+    look_before(it);
+    mimo_ring_store(&slot_of(it, 1, WORLD)->moved, 3 << 20);
+}
+
+static void in_one_message(bed *it, int64_t bytes, int64_t seconds)
+{
+    in_data(it);
+    look_before(it);
+    for (int r = 0; r < it->size; r++) {
+        mimo_ring_store(&it->rings[r]->slots[0].flight, (uint64_t)bytes);
+        mimo_ring_store(&it->rings[r]->slots[0].flight_since,
+                        (uint64_t)(it->rings[r]->head->monotonic - seconds * SECOND));
+    }
+}
+
+static void in_a_large_message(bed *it)
+{
+    in_one_message(it, 1 << 30, 12);
+}
+
+/* Of its messages, two more have arrived since the first look. */
+static void in_several_messages(bed *it)
+{
+    in_data(it);
+    mimo_ring_store(&it->rings[1]->slots[0].flight, 1 << 30);
+    mimo_ring_store(&it->rings[1]->slots[0].flight_arrived, 1);
+    look_before(it);
+    mimo_ring_store(&it->rings[1]->slots[0].flight_arrived, 3);
+}
+
+static void in_a_message_for_long(bed *it)
+{
+    in_one_message(it, 1 << 30, 30);
 }
 
 static void in_data_that_stands(bed *it)
@@ -368,6 +424,114 @@ static void one_off(bed *it)
         mimo_ring_join(it->rings[r], it->owners);
 }
 
+/* ------------------------------------- on devices ----------------------------------- */
+
+/* What ranks launch for one object: by `enqueued` of the host, or by graphs where that is 0. */
+static void launch(bed *it, int rank, const char *title, uint64_t enqueued, uint64_t begun,
+                   uint64_t ended)
+{
+    mimo_ring_launches *launches = mimo_ring_take_launches(it->rings[rank], WORLD, title);
+    cr_assert_not_null(launches);
+    mimo_ring_store(&launches->alike, strncmp(title, "dispatch", 8) == 0);
+    mimo_ring_store(&launches->captured, enqueued == 0);
+    mimo_ring_store(&launches->enqueued, enqueued);
+    mimo_ring_store(&launches->begun, begun);
+    mimo_ring_store(&launches->ended, ended);
+}
+
+static void wait_for_stream(bed *it, int rank)
+{
+    const mimo_ring_wait wait = {
+        .slot = 0, .any = 1, .since = 1, .thread = 7, .words = "the work on a stream"};
+    finish(it, rank, WORLD, 5, "forward", 2);
+    mimo_ring_store(&it->rings[rank]->slots[0].inside, 1);
+    mimo_ring_line_write(&it->rings[rank]->slots[0].wait, &wait);
+}
+
+/* All hosts have made the same calls and wait for their streams. On rank 3 other work stands before
+ * the kernel that the others are in. */
+static void device_behind(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        wait_for_stream(it, r);
+        launch(it, r, "dispatch 'layer 3'", 13, r == 3 ? 11 : 12, 11);
+    }
+}
+
+/* Replays of a graph: the hosts are outside of the library. Ranks 1 and 2 wait in launch 12 for
+ * rank 0, which waits in launch 11 for rank 3. */
+static void replays(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        finish(it, r, WORLD, 5, "rows", 9);
+        launch(it, r, "dispatch 1", 0, r == 3 ? 10 : r == 0 ? 11 : 12, r == 3 || r == 0 ? 10 : 11);
+    }
+    look_before(it);
+}
+
+/* Nobody is behind, and the kernels are other ones in the second look. */
+static void replays_that_go_on(bed *it)
+{
+    replays(it);
+    for (int r = 0; r < it->size; r++) {
+        mimo_ring_store(&it->rings[r]->launches[0].begun, 15);
+        mimo_ring_store(&it->rings[r]->launches[0].ended, r == 3 ? 15 : 14);
+    }
+}
+
+static void device_never_began(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        wait_for_stream(it, r);
+        launch(it, r, "dispatch 1", r > 1 ? 2 : 1, r == 1 ? 0 : 1, 0);
+    }
+}
+
+static void device_slow(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        wait_for_stream(it, r);
+        launch(it, r, "dispatch 1", 2, r == 1 ? 1 : 2, r == 1 ? 0 : 1);
+    }
+}
+
+static void all_run(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        wait_for_stream(it, r);
+        launch(it, r, "dispatch 1", 12, 12, 11);
+    }
+}
+
+/* Of a buffer, ranks make different launches. */
+static void not_alike(bed *it)
+{
+    for (int r = 0; r < it->size; r++)
+        wait_for_stream(it, r);
+    launch(it, 0, "buffer 1", 7, 7, 6);
+    launch(it, 1, "buffer 1", 7, 7, 6);
+    launch(it, 2, "buffer 1", 4, 3, 3);
+    launch(it, 3, "buffer 1", 2, 2, 2);
+}
+
+static void devices_done(bed *it)
+{
+    for (int r = 0; r < it->size; r++) {
+        wait_for_stream(it, r);
+        launch(it, r, "buffer 1", 7, 7, 7);
+    }
+}
+
+static void devices_go_on(bed *it)
+{
+    all_run(it);
+    look_before(it);
+    for (int r = 0; r < it->size; r++) {
+        mimo_ring_store(&it->rings[r]->launches[0].ended, 12);
+        mimo_ring_store(&it->rings[r]->launches[0].begun, 13);
+    }
+}
+
 typedef struct situation {
     const char *name;
     void (*play)(bed *it);
@@ -385,6 +549,12 @@ static const situation situations[] = {
     {"two late", two_late, 0, true, true, 2, 2,
      "ranks 2, 3 have not begun call 812, barrier: of rank 2 its last one, call 811, allreduce, "
      "ended 41 s ago; ranks 0, 1 wait in it"},
+    {"one waits", one_waits, 0, true, true, 3, 1,
+     "ranks 1-3 have not begun call 812, barrier: of rank 1 its last one, call 811, allreduce, "
+     "ended 41 s ago; rank 0 waits in it"},
+    {"two hosts", two_hosts, 0, true, true, 1, 2,
+     "rank 2 (host b, pid 1002, on another host) has not begun call 812, barrier: its last one, "
+     "call 811|ranks 0, 1, 3 wait in it"},
     {"one gone", one_gone, 0, true, true, 1, 2,
      "rank 2 (pid 1002, gone) is gone, and has not begun call 812, barrier: its last one, call 811|"
      "ranks 0, 1, 3 wait in it"},
@@ -418,11 +588,21 @@ static const situation situations[] = {
      "ranks 1-3 have not begun call 1, barrier|rank 0 waits in it|ranks 0, 2, 3 have not begun"},
     {"on a stream", on_a_stream, 0, true, true, 1, 3,
      "rank 3 (pid 1003, running) has not begun call 5 of the communicator: its last one, call 4, "
-     "forward, ended 2 s ago; ranks 0-2 wait for work on a stream"},
+     "forward, ended 20 s ago; ranks 0-2 wait for work on a stream"},
     {"in data", in_data, 0, true, true, 0, 0,
      "all ranks 0-3 are in call 9, bridge 'image' forward"},
     {"in data that moves", in_data_that_moves, 0, true, false, 0, 0,
      "all ranks 0-3 are in call 9, bridge 'image' forward, and data moves (12 MiB in "},
+    {"in data of a rank that copies", one_copies, 0, true, false, 0, 0,
+     "ranks 0, 2, 3 are in call 9, bridge 'image' forward, which all others have begun, and data "
+     "moves (3 MiB in "},
+    {"in a large message", in_a_large_message, 0, true, false, 0, 0,
+     "all ranks 0-3 are in call 9, bridge 'image' forward; messages of up to 1024 MiB have been on "
+     "their way for 12 s, which show no part of themselves and take 17 s at 64 MB/s"},
+    {"in several messages", in_several_messages, 0, true, false, 0, 0,
+     "all ranks 0-3 are in call 9, bridge 'image' forward, and data moves (2 messages in "},
+    {"in a message for long", in_a_message_for_long, 0, true, true, 0, 0,
+     "have been on their way for 30 s, which show no part of themselves and take 17 s at 64 MB/s"},
     {"in data that stands", in_data_that_stands, 0, true, true, 0, 0, "and no data has moved in "},
     {"healthy", healthy, 0, false, false, 0, 0, "nobody waits"},
     {"created by some", created_by_some, 0, true, true, 1, 0,
@@ -431,6 +611,30 @@ static const situation situations[] = {
      "ranks 0, 1, 3 wait in call 812, barrier; not readable from here: rank 2 (its ring may not "
      "be read"},
     {"ring off", one_off, 4, true, true, 0, 0, "rank 2 (its ring is off)"},
+    {"a device behind", device_behind, 0, true, true, 1, 3,
+     "rank 3 (pid 1003, running) has not begun launch 12 of dispatch 'layer 3' on its device: "
+     "launch 11 has ended there, and 2 more are enqueued; ranks 0-2 run it|"
+     "all ranks 0-3 are in the work on a stream; ranks 0-2 run launch 12 of dispatch 'layer 3'; "
+     "rank 3 has enqueued launch 12 of dispatch 'layer 3', which waits for other work there"},
+    {"replays", replays, 0, true, true, 1, 3,
+     "rank 3 (pid 1003, running) has not begun launch 12 of dispatch 1 on its device: launch 10 "
+     "has ended there; ranks 1, 2 run it"},
+    {"replays that go on", replays_that_go_on, 0, false, false, 0, 0, "nobody waits"},
+    {"a device that never began", device_never_began, 0, true, true, 1, 1,
+     "rank 1 (pid 1001, running) has not begun launch 1 of dispatch 1 on its device: none has "
+     "begun there, and 1 more is enqueued; ranks 0, 2, 3 run it"},
+    {"a slow device", device_slow, 0, true, true, 1, 1,
+     "rank 1 (pid 1001, running) has not begun launch 2 of dispatch 1 on its device: launch 1 "
+     "runs there still; ranks 0, 2, 3 run it"},
+    {"all devices run", all_run, 0, true, true, 0, 0,
+     "all ranks 0-3 are in the work on a stream; ranks 0-3 run launch 12 of dispatch 1"},
+    {"launches that are not alike", not_alike, 0, true, true, 0, 0,
+     "; ranks 0, 1 run launch 7 of buffer 1; rank 2 has enqueued launch 4 of buffer 1, which waits "
+     "for other work there"},
+    {"devices that are done", devices_done, 0, true, false, 0, 0,
+     "all ranks 0-3 are in the work on a stream; all kernels of this library have ended there"},
+    {"devices that go on", devices_go_on, 0, true, false, 0, 0,
+     "; ranks 0-3 run launch 13 of dispatch 1; kernels go on"},
     {"on another host", one_elsewhere, 4, true, true, 0, 0, "rank 2 (on another host)"},
 };
 
@@ -485,16 +689,16 @@ Test(verdict, families_stand_apart, .timeout = 60)
 
 /* ---------------------------------- rings of others --------------------------------- */
 
-/* A word of the ring that a reader may not trust: of the names, the slots, the last calls, the
- * lists or the members. */
+/* A word of the ring that a reader may not trust: of the launches, the names, the slots, the last
+ * calls, the lists or the members. */
 static void spoil(mimo_ring *ring, uint64_t random)
 {
     const mimo_ring_parts parts = mimo_ring_parts_of(4);
-    size_t words = (parts.bytes - parts.names) / sizeof(uint64_t);
-    size_t near = (MIMO_RING_NAMES + 4 * sizeof(mimo_ring_slot)) / sizeof(uint64_t);
+    size_t words = (parts.bytes - parts.launches) / sizeof(uint64_t);
+    size_t near = (parts.slots - parts.launches + 4 * sizeof(mimo_ring_slot)) / sizeof(uint64_t);
     size_t at = random % 3 ? random / 7 % near : random / 7 % words;
     uint64_t value = mimo_mix64(random) >> (random % 64); /* small numbers as well */
-    mimo_ring_store((uint64_t *)(ring->memory.base + parts.names) + at, value);
+    mimo_ring_store((uint64_t *)(ring->memory.base + parts.launches) + at, value);
 }
 
 /* Claim: whatever a ring holds, reading it and judging by it stays inside of its memory. (The

@@ -1,17 +1,16 @@
 /* mimo-why: who waits for whom, of running processes and of files that killed ones have left. It
  * reads their rings, and never stops them or writes to them. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/check.h"
 #include "core/memory.h"
 #include "tools/options/option_table.h"
 #include "tools/why/why_calls.h"
 #include "tools/why/why_rows.h"
+#include "tools/why/why_watch.h"
 
 enum { EXIT_NOBODY = 0, EXIT_WAITS = 1, EXIT_NO_RINGS = 2, EXIT_ERROR = 3 };
 
@@ -29,7 +28,9 @@ typedef struct why_request {
 #define OPTION_INTO why_request
 
 static const option_row rows[] = {
-    OPTION_NUMBER("watch", "SECONDS", watch, 0, 86400, "Look again each time this long has passed",
+    OPTION_NUMBER("watch", "SECONDS", watch, 0, 86400,
+                  "Look again each time this long has passed, until SIGINT or SIGTERM, or until "
+                  "all processes that had rings have ended",
                   .above = true),
     OPTION_FLAG("trace", trace,
                 "Print the last calls as JSON for chrome://tracing and Perfetto instead"),
@@ -95,30 +96,38 @@ static mimo_status judge(int *exit_status, why_rings *rings, const why_request *
     return print(rings, &verdict, &world, request);
 }
 
-static int look(const why_request *request)
+static int look(why_watch *watch, const why_request *request)
 {
     why_rings rings;
     int exit_status = EXIT_ERROR;
-    mimo_status status = why_rings_find(&rings, request->places, request->place_count);
+    mimo_status status =
+        why_rings_find(&rings, request->places, request->place_count, watch->count > 0);
     if (status == MIMO_OK)
         status = judge(&exit_status, &rings, request);
+    if (status == MIMO_OK)
+        status = why_watch_note(watch, &rings);
     why_rings_release(&rings);
     return status == MIMO_OK ? exit_status : fail();
 }
 
+/* Who reads a pipe gets each look as soon as it is printed. False: nobody reads any more. */
+static bool end_look(const why_request *request)
+{
+    if (!request->json)
+        putchar('\n');
+    return fflush(stdout) == 0;
+}
+
 static int watch(const why_request *request)
 {
-    const struct timespec gap = {(time_t)request->watch,
-                                 (long)((request->watch - floor(request->watch)) * 1e9)};
-    int status = look(request);
-    while (request->watch > 0 && status != EXIT_ERROR) {
-        if (!request->json)
-            putchar('\n');
-        if (fflush(stdout) != 0)
-            break;
-        (void)nanosleep(&gap, NULL);
-        status = look(request);
-    }
+    why_watch seen = {NULL, 0};
+    if (request->watch > 0)
+        why_watch_begin();
+    int status = look(&seen, request);
+    while (request->watch > 0 && status != EXIT_ERROR && end_look(request) &&
+           !why_watch_is_over(&seen) && why_watch_wait(request->watch))
+        status = look(&seen, request);
+    why_watch_release(&seen);
     return status;
 }
 

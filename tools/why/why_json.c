@@ -12,6 +12,22 @@ static void print_blockers(FILE *out, const mimo_ring_group *group)
     fputc(']', out);
 }
 
+static void print_kernels(FILE *out, const mimo_ring_sample *ring)
+{
+    fputs(",\"kernels\":[", out);
+    for (int i = 0; i < ring->launched_count; i++) {
+        const mimo_ring_launched *it = &ring->launched[i];
+        fprintf(out, "%s{\"object\":", i > 0 ? "," : "");
+        why_print_string(out, it->title);
+        fprintf(out,
+                ",\"state\":\"%s\",\"enqueued\":%" PRIu64 ",\"captured\":%" PRIu64
+                ",\"begun\":%" PRIu64 ",\"ended\":%" PRIu64 "}",
+                mimo_ring_kernel_text(mimo_ring_kernel_of(it)), it->enqueued, it->captured,
+                it->begun, it->ended);
+    }
+    fputc(']', out);
+}
+
 static void print_ring(FILE *out, const why_row *row)
 {
     const mimo_ring_sample *ring = row->ring;
@@ -27,6 +43,7 @@ static void print_ring(FILE *out, const why_row *row)
         fputs("null", out);
     fprintf(out, ",\"seconds\":%.6f,\"waits_for\":", (double)row->since / 1e9);
     print_blockers(out, row->group);
+    print_kernels(out, ring);
     fputc('}', out);
 }
 

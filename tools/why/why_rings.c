@@ -139,24 +139,26 @@ static mimo_status find_in_folder(why_rings *rings, const char *place)
     return status;
 }
 
-static mimo_status find_at(why_rings *rings, why_launches *launches, const char *place)
+static mimo_status find_at(why_rings *rings, why_launches *launches, const char *place, bool again)
 {
     bool found;
     if (!is_number(place))
         return find_in_folder(rings, place);
     MIMO_TRY(find_in_process(rings, (int32_t)strtol(place, NULL, 10), &found));
+    if (!found && again)
+        return MIMO_OK;
     MIMO_CHECK(found, MIMO_ERR_IO, "process %s: it has ended, or is not this user's", place);
     return why_launches_add(launches, (int32_t)strtol(place, NULL, 10));
 }
 
-mimo_status why_rings_find(why_rings *out, const char *const *places, int place_count)
+mimo_status why_rings_find(why_rings *out, const char *const *places, int place_count, bool again)
 {
     why_launches launches = {NULL, 0};
     mimo_status status = MIMO_OK;
     memset(out, 0, sizeof *out);
     mimo_ring_identify(&out->self);
     for (int i = 0; i < place_count && status == MIMO_OK; i++)
-        status = find_at(out, &launches, places[i]);
+        status = find_at(out, &launches, places[i], again);
     if (place_count == 0)
         status = find_everywhere(out, &launches);
     if (status == MIMO_OK)

@@ -21,8 +21,9 @@ typedef struct why_rings {
 
 /* Find rings. places[place_count]: process ids, and folders of files; none: all processes of this
  * user on this host. MIMO_ERR_IO, with the place in the sentence, for one that is neither;
- * MIMO_ERR_MEMORY. Release in any case. */
-mimo_status why_rings_find(why_rings *out, const char *const *places, int place_count);
+ * `again`: processes that have ended meanwhile are passed over. MIMO_ERR_MEMORY. Release in any
+ * case. */
+mimo_status why_rings_find(why_rings *out, const char *const *places, int place_count, bool again);
 
 /* Read all, and again `gap` nanoseconds later. MIMO_ERR_MEMORY. */
 mimo_status why_rings_look(why_rings *rings, int64_t gap);

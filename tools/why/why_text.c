@@ -42,6 +42,20 @@ static void print_row(FILE *out, const why_row *row, bool families)
             row->state, row->call, since, waited_for[0] ? "  " : "", waited_for);
 }
 
+/* What devices do now, a line for each object that has a kernel there. */
+static void print_kernels(FILE *out, const mimo_ring_sample *ring)
+{
+    for (int i = 0; i < ring->launched_count; i++) {
+        const mimo_ring_launched *it = &ring->launched[i];
+        mimo_ring_kernel kernel = mimo_ring_kernel_of(it);
+        if (kernel == MIMO_RING_KERNEL_RUNS)
+            fprintf(out, "      device: launch %" PRIu64 " of %s runs\n", it->begun, it->title);
+        else if (kernel == MIMO_RING_KERNEL_ENQUEUED)
+            fprintf(out, "      device: launch %" PRIu64 " of %s is enqueued and has not begun\n",
+                    it->begun + 1, it->title);
+    }
+}
+
 static void print_missing(FILE *out, const why_rings *rings)
 {
     for (int i = 0; i < rings->missing_count; i++)
@@ -81,5 +95,6 @@ void why_print_text(FILE *out, why_rings *rings, const mimo_ring_waits *waits,
     for (int i = next_row(rings, -1); i >= 0; i = next_row(rings, i)) {
         const why_row row = why_row_of(rings, waits, i);
         print_row(out, &row, families);
+        print_kernels(out, row.ring);
     }
 }

@@ -146,6 +146,15 @@ static mimo_status create_encoder(bridged_model *out, const model_needs *needs)
     return encoder_create(&out->encoder, &encoder);
 }
 
+/* Whether rows are written straight into the experts' tiles: on devices, where they would go by way
+ * of the library's memory otherwise. Blocks that are recomputed have their tiles elsewhere. */
+static bool pushes_rows(const bridged_model *model)
+{
+    const model_desc *desc = &model->desc;
+    return desc->experts > 0 && !desc->recompute &&
+           nn_runtime_or_host(desc->runtime)->memory != MIMO_MEMORY_HOST;
+}
+
 static mimo_status create_language(bridged_model *out, const model_needs *needs)
 {
     const model_desc *desc = &out->desc;
@@ -153,6 +162,7 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
     nn_mixture mixture = {0};
     if (out->dispatch)
         mixture = mixture_of(out->dispatch, 4 * desc->hidden, desc->top_k);
+    mixture.capacity = desc->capacity;
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
                               .stage = topology->stage,
@@ -173,6 +183,7 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .adapters = desc->adapters,
                               .mixture = out->dispatch ? &mixture : NULL,
                               .experts = topology->experts.place,
+                              .pushes = pushes_rows(out) ? topology->experts.group : NULL,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
                               .recompute = desc->recompute};
@@ -219,6 +230,7 @@ static mimo_status connect_model(bridged_model *out)
     if (out->desc.most_images == 0)
         TRY(image_rows_connect(&out->images));
     TRY(stage_hops_create(&out->hops, &hops));
+    TRY(mimo_comm_agree(out->topology->world, language_share(&out->language)));
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
 
@@ -237,6 +249,7 @@ static mimo_status create_dispatch(bridged_model *out)
     desc.etp = topology->experts.place.etp_size;
     desc.hidden = model->hidden;
     desc.max_tokens = nn_moe_own_rows(model->seq / topology->llm_cp * out->batch.sentences, tp);
+    desc.buffers_only = pushes_rows(out);
     return nn_dispatch_create(&out->dispatch, model->runtime, topology->experts.group, &desc);
 }
 
@@ -352,7 +365,8 @@ model_saved model_count_saved(const bridged_model *model)
 {
     const vision_encoder *encoder = &model->encoder;
     const language_model *language = &model->language;
-    return (model_saved){encoder->saved[0].room.bytes + language->saved[0].room.bytes,
+    const language_saved *llm = &language->saved[0];
+    return (model_saved){encoder->saved[0].room.bytes + llm->room.bytes + llm->of_blocks.bytes,
                          encoder->blocks.room.bytes + language->blocks[0].room.bytes};
 }
 

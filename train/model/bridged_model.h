@@ -28,6 +28,7 @@ typedef struct model_desc {
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
     int64_t shards, pairs;             /* V and C of a runtime in the fixed order; otherwise 0 */
     int64_t experts, top_k;            /* of the LLM's mixtures; 0: there are none */
+    int64_t capacity;                  /* rows of a rank's experts; 0: any choice fits (nn_moe.h) */
     const nn_lora_selection *adapters; /* trained, and all else frozen; borrowed; NULL: none */
     bool recompute;                    /* of both modules' blocks: less memory, the same bits */
 } model_desc;

@@ -51,33 +51,56 @@ static const nn_stack *blocks_of(const language_model *language, const language_
     return &language->blocks[saved->chunk];
 }
 
-/* The blocks' come first: ranks that push into them find all at the same place. */
-static mimo_status place_saved(language_saved *saved, const language_model *language)
+static mimo_status place_blocks(language_saved *saved, const language_model *language)
 {
-    TRY(nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->room));
+    return nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->of_blocks);
+}
+
+/* What a chunk has in front of its blocks, and behind. */
+static mimo_status place_around(language_saved *saved, const language_model *language)
+{
     if (begins(language, saved))
         TRY(place_first(saved, language));
     return ends(language, saved) ? place_last(saved, language) : MIMO_OK;
 }
 
-static mimo_status reserve_room(language_saved *saved, const language_model *language)
-{
-    nn_room *room = &saved->room;
-    int64_t bytes = room->used;
-    if (!language->pushes)
-        return nn_room_reserve(room, language->runtime);
-    TRY(mimo_buffer_create(&saved->buffer, language->pushes, bytes));
-    *room = (nn_room){
-        .runtime = language->runtime, .base = mimo_buffer_data(saved->buffer), .bytes = bytes};
-    return nn_runtime_zero(language->runtime, room->base, bytes);
-}
-
+/* Blocks whose states ranks push into are measured alone. */
 static mimo_status reserve_saved(language_saved *saved, const language_model *language)
 {
     TRY(nn_stack_saved_init(&saved->blocks, blocks_of(language, saved)));
-    TRY(place_saved(saved, language));
-    TRY(reserve_room(saved, language));
-    return place_saved(saved, language);
+    TRY(place_around(saved, language));
+    TRY(nn_room_reserve(&saved->room, language->runtime));
+    TRY(place_around(saved, language));
+    TRY(place_blocks(saved, language));
+    if (language->pushes)
+        return MIMO_OK;
+    TRY(nn_room_reserve(&saved->of_blocks, language->runtime));
+    return place_blocks(saved, language);
+}
+
+/* The states of all blocks, one behind the other: as large on all ranks of the group. */
+static mimo_status place_in_buffer(language_model *language)
+{
+    char *base = mimo_buffer_data(language->buffer);
+    for (int64_t i = 0; i < language->states; i++) {
+        nn_room *room = &language->saved[i].of_blocks;
+        *room = (nn_room){.runtime = language->runtime, .base = base, .bytes = room->used};
+        base += room->bytes;
+        TRY(nn_runtime_zero(language->runtime, room->base, room->bytes));
+        TRY(place_blocks(&language->saved[i], language));
+    }
+    return MIMO_OK;
+}
+
+mimo_status language_share(language_model *language)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < language->states; i++)
+        bytes += language->saved[i].of_blocks.used;
+    if (!language->pushes || bytes == 0)
+        return MIMO_OK;
+    TRY(mimo_buffer_create(&language->buffer, language->pushes, bytes));
+    return place_in_buffer(language);
 }
 
 /* States are released also where one of them fails. */
@@ -308,12 +331,12 @@ mimo_status language_connect(language_model *language)
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
-static void release_saved(language_saved *saved)
+static void release_saved(language_saved *saved, bool shared)
 {
     nn_stack_saved_release(&saved->blocks);
-    if (!saved->buffer)
-        nn_room_release(&saved->room);
-    mimo_buffer_destroy(saved->buffer);
+    nn_room_release(&saved->room);
+    if (!shared)
+        nn_room_release(&saved->of_blocks);
 }
 
 void language_destroy(language_model *language)
@@ -329,7 +352,8 @@ void language_destroy(language_model *language)
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
     for (int64_t i = 0; i < language->states; i++)
-        release_saved(&language->saved[i]);
+        release_saved(&language->saved[i], language->buffer != NULL);
+    mimo_buffer_destroy(language->buffer);
     memory_release(language->saved);
     memory_release(language->chunk_states);
     memory_release(language->positions);

@@ -58,8 +58,8 @@ typedef struct language_desc {
     const nn_mixture *mixture; /* of the blocks that are one, without cp; its dispatch and replay
                                   are borrowed; NULL: no block is one */
     nn_expert_place experts;   /* this rank's place among them */
-    mimo_comm *pushes;         /* of ranks that may write into each other's saved states: these lie
-                                  in buffers of them; NULL: of none */
+    mimo_comm *pushes;         /* of ranks that may write into each other's saved states of blocks:
+                                  these lie in a buffer of them; NULL: of none */
     int64_t shards, pairs;     /* V and C of the fixed order; C a multiple of cp */
     bool recompute;            /* blocks save nothing, and backward repeats their forward */
 } language_desc;
@@ -85,8 +85,7 @@ typedef struct language_text {
 /** What a forward leaves for its backward. */
 typedef struct language_saved {
     int64_t chunk;
-    nn_room room;        /* of all below */
-    mimo_buffer *buffer; /* whose memory it is; NULL: its own */
+    nn_room room, of_blocks; /* of all below but `blocks`; of these */
     nn_embedding_saved text, position;
     nn_stack_saved blocks;
     nn_norm_saved norm;
@@ -109,6 +108,7 @@ typedef struct language_model {
     nn_sequence sequence;
     language_saved *saved; /* [states]: those of chunk 0, then those of chunk 1, ... */
     int64_t states;
+    mimo_buffer *buffer;   /* the memory of all states of blocks; NULL: each has its own */
     int64_t *chunk_states; /* [chunks] how many of them are of a chunk */
     bool first, last; /* of the stages: chunk 0 is the model's first one, the last chunk its last */
     const mimo_partition *partition;
@@ -130,9 +130,11 @@ typedef struct language_model {
     nn_real *d_normed;      /* [own_rows, H] */
 } language_model;
 
-/** Local; with `pushes` collective over these. The caller zeroes *out before and calls
- *  language_destroy after, whatever the result. */
+/** Local. The caller zeroes *out before and calls language_destroy after, whatever the result. */
 mimo_status language_create(language_model *out, const language_desc *desc);
+/** Make the buffer for what ranks push, where there is any: once, behind language_create on all of
+ *  them. Collective over `pushes`; the caller sees to it that all agree on its status. */
+mimo_status language_share(language_model *language);
 void language_destroy(language_model *language);
 
 /** Whether a state is of the model's last chunk. */

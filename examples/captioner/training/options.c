@@ -151,6 +151,9 @@ static const option_row rows[] = {
         "In place of the MLP of the LLM's blocks 1, 3, ... a mixture of E experts, of which each "
         "token has K: together they are as wide as the MLP",
         .first_part = "E", .second_part = "K", .example = "8,2", .read = read_experts),
+    OPTION_INT("capacity", "ROWS", capacity, 0, INT32_MAX,
+               "The most rows that a rank's experts may get in one mixture and micro-batch. This "
+               "sizes their memory; more rows are an error (default 0: any choice of tokens fits)"),
     OPTION_TEXT(
         "expert-grid", "SPEC", expert_grid,
         "Which ranks of each of the LLM's stages share its experts: with ep=2 each has half of "
@@ -417,6 +420,8 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
+    CHECK(o->capacity == 0 || o->experts > 0, MIMO_ERR_ARGUMENT,
+          "--capacity is for rows of experts: give --experts with it");
     CHECK(!o->balance || o->most_images > 0, MIMO_ERR_ARGUMENT,
           "--balance needs samples of several pictures: give --images with it");
     CHECK(o->encoder_group <= o->micro_batches, MIMO_ERR_ARGUMENT,

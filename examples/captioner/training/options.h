@@ -51,6 +51,7 @@ struct options {
     int64_t llm_layers;      /* 0: llm_pattern alone says it */
     const char *llm_pattern; /* NULL: not given */
     int64_t experts, top_k;  /* of the LLM's mixtures, in blocks 1, 3, ...; 0: there are none */
+    int64_t capacity;        /* rows of a rank's experts in a call; 0: any choice fits */
     const char *expert_grid; /* which ranks share them; NULL: not given */
 
     int64_t steps;

@@ -40,7 +40,8 @@ model_desc run_model_describe(const struct options *options)
                         .most_images = options->most_images,
                         .balanced = options->balance,
                         .experts = options->experts,
-                        .top_k = options->top_k};
+                        .top_k = options->top_k,
+                        .capacity = options->capacity};
 }
 
 topology_desc run_model_grids(const struct options *options)

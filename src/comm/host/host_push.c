@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/peer_order.h"
+#include "comm/recorder.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 
@@ -183,6 +184,7 @@ static mimo_status write_rows(mimo_host_push *push, int i)
         const mimo_rows to = mimo_rows_at(&rows->rows[n].to, push->bases);
         const mimo_rows from = mimo_rows_at(&rows->rows[n].from, push->bases);
         MIMO_TRY(mimo_device_host.copy_rows(&to, &from, NULL));
+        mimo_record_bytes(push->buffer->comm, mimo_rows_bytes(&from));
     }
     __atomic_fetch_add(&peer_flags(push->buffer, rows->peer)->done, MIMO_PUSH_UNIT,
                        __ATOMIC_RELEASE);

@@ -449,6 +449,7 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_close = buffer_close,
     .test = mimo_mpi_request_test,
     .moving = mimo_mpi_request_moving,
+    .arrived = mimo_mpi_request_arrived,
     .release = mimo_mpi_request_release,
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
@@ -661,6 +662,8 @@ static mimo_status make_of_survivors(mpi_comm **out, mimo_ring_identity **all, m
     while (terms->ranks[rank] != ended->base.rank)
         rank++;
     mimo_status local = first_create(out, rank, terms->count, &terms->common);
+    if (local == MIMO_OK)
+        local = mimo_survivors_introduce(&(*out)->base, &ended->base, terms);
     if (local == MIMO_OK)
         local = prepare_settling(*out, all);
     mimo_status made = mimo_mpi_survivor_group(&handle, ended->handle, terms);

@@ -111,6 +111,17 @@ int64_t mimo_mpi_request_moving(const mimo_request *request)
     return request->moving;
 }
 
+int mimo_mpi_request_arrived(const mimo_request *request)
+{
+    int arrived = 0;
+    for (int i = 0; i < request->count; i++) {
+        int done = 0;
+        if (MPI_Request_get_status(request->mpi[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+            arrived += done;
+    }
+    return arrived;
+}
+
 /* Cancel a receive. A message that has begun to arrive can't be cancelled, so this waits for it:
  * for LAST_WAIT at most where its sender may be gone. */
 static void cancel(MPI_Request *mpi, const mimo_family *family)

@@ -66,6 +66,7 @@ void mimo_mpi_request_copy_back(mimo_request *request, void *to, int64_t bytes, 
  * MPI. So are receives once the family is forgotten. */
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done);
 int64_t mimo_mpi_request_moving(const mimo_request *request);
+int mimo_mpi_request_arrived(const mimo_request *request);
 void mimo_mpi_request_release(mimo_request *request);
 
 #endif

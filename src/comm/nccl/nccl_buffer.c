@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_peer_memory.h"
 #include "comm/nccl/nccl_runtime.h"
@@ -24,6 +25,7 @@ typedef struct nccl_buffer {
     mimo_push_note *note; /* mapped host memory */
     mimo_push_note *note_on_device;
     char *addresses;     /* device memory: those of the data, [size], then of the flags, [size] */
+    uint64_t *launches;  /* device memory: how many of its kernels have ended */
     bool used;           /* there was a call into the buffer, and its stream has not finished */
     cudaStream_t stream; /* of the last call */
     cudaEvent_t last;    /* orders a call on another stream after it */
@@ -62,13 +64,15 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 {
     int64_t data = buffer->given ? 0 : mimo_buffer_flags_offset(buffer);
     windowed *flags = buffer->given ? &own->flags : &own->data;
-    int64_t end = data + page_bytes(buffer), bytes = end + 2 * addresses_bytes(buffer);
+    int64_t end = data + page_bytes(buffer), addresses = 2 * addresses_bytes(buffer);
+    int64_t bytes = end + addresses + (int64_t)sizeof *own->launches;
     ncclResult_t code = ncclMemAlloc(&flags->memory, (size_t)bytes);
     MIMO_CHECK(code == ncclSuccess, MIMO_ERR_MEMORY, /* NCCL calls it a CUDA error */
                "out of device memory that ranks share, allocating %" PRId64 " bytes: %s", bytes,
                ncclGetErrorString(code));
     MIMO_TRY_CUDA(cudaMemset(flags->memory, 0, (size_t)bytes)); /* FIFOs have flags in the data */
     own->addresses = (char *)flags->memory + end;
+    own->launches = (uint64_t *)(void *)(own->addresses + addresses);
     MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->note, sizeof *own->note, cudaHostAllocMapped));
     memset(own->note, 0, sizeof *own->note);
     MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->note_on_device, own->note, 0));
@@ -253,6 +257,8 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
     buffer->own = own;
     if (status == MIMO_OK)
         status = take_memory(buffer, own);
+    if (status == MIMO_OK)
+        mimo_nccl_launches_take(buffer);
     MIMO_TRY(mimo_comm_agree(buffer->comm, status));
     MIMO_TRY(mimo_nccl_connect_same_host((nccl_comm *)buffer->comm));
     set_own(buffer, own);
@@ -266,9 +272,12 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer)
     nccl_buffer *own = buffer->own;
     nccl_shared_comm *shared = window_comm_of(buffer);
     buffer->own = NULL;
+    if (own && shared && shared->busy)
+        ((nccl_comm *)buffer->comm)->family->launches_stay = true;
     if (!own || (shared && shared->busy))
         return;
     (void)cudaDeviceSynchronize();
+    mimo_nccl_launches_give(buffer);
     if (shared)
         mimo_nccl_shared_comm_unmap(((nccl_comm *)buffer->comm)->family, shared);
     close_window(buffer, &own->data);
@@ -305,6 +314,12 @@ mimo_nccl_addresses mimo_nccl_buffer_addresses(const mimo_buffer *buffer)
     char *begin = ((const nccl_buffer *)buffer->own)->addresses;
     return (mimo_nccl_addresses){(char *const *)(void *)begin,
                                  (mimo_flags *const *)(void *)(begin + addresses_bytes(buffer))};
+}
+
+mimo_push_progress mimo_nccl_buffer_progress(const mimo_buffer *buffer)
+{
+    const nccl_buffer *own = buffer->own;
+    return (mimo_push_progress){mimo_nccl_launches_on_device(buffer), own->launches};
 }
 
 void mimo_nccl_buffer_stream_finished(const mimo_buffer *buffer, cudaStream_t stream)

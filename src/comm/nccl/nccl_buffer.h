@@ -23,6 +23,9 @@ typedef struct mimo_nccl_addresses {
 } mimo_nccl_addresses;
 mimo_nccl_addresses mimo_nccl_buffer_addresses(const mimo_buffer *buffer);
 
+/* Where kernels of the buffer say how far they are, for the device. `words` NULL: nowhere. */
+mimo_push_progress mimo_nccl_buffer_progress(const mimo_buffer *buffer);
+
 /* All work of a stream is done: no launch has to be ordered after it any more. */
 void mimo_nccl_buffer_stream_finished(const mimo_buffer *buffer, cudaStream_t stream);
 /* End the waits inside kernels. Their rows can be missing, and the buffer can't be used any

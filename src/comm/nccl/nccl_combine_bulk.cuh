@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     extern __shared__ __align__(128) char memory[];
     await_stream();
     const Call call(arguments.call.moves);
-    set_ready(call.group, call.number);
+    begin_call(call.group, call.number);
     run<T, W, kBelow>(call, arguments, memory);
     finish_call(call.group, call.number);
 }

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     await_stream();
     const Call call(program.moves);
     Peers peers;
-    set_ready(call.group, call.number);
+    begin_call(call.group, call.number);
     bool goes_on = blockIdx.x > 0 || peers.may_write(call); // calls are compared, whatever moves
     for (int i = 0; i < program.count && goes_on; i++)
         if (!program.tensors[i].by_pair)

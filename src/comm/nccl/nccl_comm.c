@@ -7,10 +7,12 @@
 #include <time.h>
 
 #include "comm/agreement.h"
+#include "comm/calls.h"
 #include "comm/device_visit.h"
 #include "comm/recorder.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_expert_calls.h"
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "comm/nccl/nccl_staged_kernel.h"
@@ -153,6 +155,8 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     family->base.rank = rank;
     mimo_status status = mimo_recorder_begin(&family->base, rank, size);
+    if (status == MIMO_OK)
+        mimo_nccl_launches_begin(family);
     if (status == MIMO_OK)
         status = mimo_nccl_comm_add(&made, family, size);
     mimo_family_release(&family->base); /* the communicator is its user */
@@ -339,6 +343,16 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
     return status;
 }
 
+/* The first call of the communicator. So the ring of a rank that waits in NCCL says so, and that of
+ * a rank which has not come to it. */
+static mimo_status connect_first(nccl_comm *made, ncclUniqueId id)
+{
+    mimo_comm *comm = &made->base;
+    MIMO_ENTER(comm, "mimo_comm_create_nccl");
+    mimo_record_begin(comm, comm->calls++, NULL);
+    return connect(made, id);
+}
+
 /* NCCL keeps a thread until all ranks have used an identifier, and nothing takes one back. So it is
  * made when no rank has refused. One rank alone never uses it. */
 static mimo_status make_identifier(rank_info *mine, const mimo_bootstrap *bootstrap)
@@ -395,7 +409,7 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     if (status == MIMO_OK)
         status = make_identifier(&mine, bootstrap);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
-    status = connect(made, all[0].id);
+    status = connect_first(made, all[0].id);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     *out = &made->base;
     made = NULL;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/nccl/nccl_state.h"
+#include "comm/recorder.h"
 #include "comm/waiter.h"
 
 /* One of the family's own, not one that is being made. */
@@ -47,6 +48,7 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
         if (polled != ncclSuccess)
             code = polled;
     }
+    mimo_record_wait_over(&waiter);
     if (code == ncclSuccess)
         return MIMO_OK;
     const char *last = ncclGetLastError(handle);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_packing.h"
 #include "comm/nccl/nccl_push_program.h"
 #include "comm/nccl/nccl_staged.h"
@@ -112,7 +113,8 @@ static mimo_status read_messages(nccl_messages *out, const mimo_messages *all,
 static mimo_status read_pushes(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
     const mimo_push_context context = {((const nccl_comm *)comm)->programs, comm->rank,
-                                       mimo_nccl_buffer_note(all->pushes.buffer)};
+                                       mimo_nccl_buffer_note(all->pushes.buffer),
+                                       mimo_nccl_buffer_progress(all->pushes.buffer)};
     made->buffer = all->pushes.buffer;
     return mimo_push_program_make(&made->pushes, &context, all);
 }
@@ -279,14 +281,19 @@ static mimo_status push(nccl_comm *comm, mimo_exchange *exchange, mimo_stream st
 {
     MIMO_TRY(mimo_nccl_check(comm, comm->shared));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
-    return mimo_push_program_run(&exchange->pushes, stream);
+    MIMO_TRY(mimo_push_program_run(&exchange->pushes, stream));
+    if (exchange->pushes.ctas > 0)
+        mimo_nccl_launched(exchange->buffer, stream);
+    return MIMO_OK;
 }
 
 static mimo_status stage(nccl_comm *comm, mimo_exchange *exchange, mimo_stream stream)
 {
     MIMO_TRY(mimo_nccl_check(comm, comm->shared));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->fifos, stream));
-    return mimo_nccl_staged_run(&exchange->staged, stream);
+    MIMO_TRY(mimo_nccl_staged_run(&exchange->staged, stream));
+    mimo_nccl_launched(exchange->fifos, stream);
+    return MIMO_OK;
 }
 
 static mimo_status copy_staying(mimo_exchange *exchange, const mimo_device *device,

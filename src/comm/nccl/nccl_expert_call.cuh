@@ -4,7 +4,7 @@
 #define MIMO_COMM_NCCL_EXPERT_CALL_CUH
 
 #include "comm/nccl/nccl_experts.h"
-#include "comm/nccl/nccl_flags.cuh"
+#include "comm/nccl/nccl_progress.cuh"
 #include "comm/nccl/nccl_refusal.cuh"
 
 namespace
@@ -37,10 +37,12 @@ __device__ uint64_t number_of_call(const mimo_expert_group &group)
     return group.counters->call + 1;
 }
 
-// Let all peers write here. The store is relaxed: work before this kernel on the stream is complete
-// and this kernel has written nothing, so there is nothing to release.
-__device__ void set_ready(const mimo_expert_group &group, uint64_t call)
+// The call has begun here: let all peers write. The store is relaxed: work before this kernel on
+// the stream is complete and this kernel has written nothing, so there is nothing to release.
+__device__ void begin_call(const mimo_expert_group &group, uint64_t call)
 {
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        say_begun(group.words, call);
     if (blockIdx.x == 0)
         for (int peer = threadIdx.x; peer < group.shape.ranks; peer += blockDim.x)
             if (peer != group.rank)
@@ -124,6 +126,7 @@ __device__ void finish_call(const mimo_expert_group &group, uint64_t call)
     if (atomicAdd(&counters->finished, 1u) == gridDim.x - 1) {
         counters->finished = 0;
         counters->call = call;
+        say_ended(group.words, call);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_experts.h"
+#include "comm/nccl/nccl_launches.h"
 #include "comm/nccl/nccl_moves_kernel.h"
 #include "comm/nccl/nccl_programs.h"
 
@@ -72,6 +73,7 @@ static mimo_expert_group group_of(const mimo_expert_call *call)
                                .flags = there.flags,
                                .counters = (void *)(own + memory->at.counters),
                                .note = mimo_nccl_buffer_note(buffer),
+                               .words = mimo_nccl_launches_on_device(buffer),
                                .signature = call->signature};
 }
 
@@ -84,7 +86,9 @@ mimo_status mimo_nccl_route_start(mimo_comm *comm, const mimo_route_call *it, mi
                                       .tokens = (int32_t)it->tokens,
                                       .capacity = (int32_t)it->capacity};
     MIMO_TRY(enter(comm, &it->call, stream));
-    return mimo_cuda_status(mimo_route_kernels(&launch, stream), "kernels of a route");
+    MIMO_TRY(mimo_cuda_status(mimo_route_kernels(&launch, stream), "kernels of a route"));
+    mimo_nccl_launched(it->call.memory->buffer, stream);
+    return MIMO_OK;
 }
 
 /* --------------------------------------- moves -------------------------------------- */
@@ -149,9 +153,11 @@ mimo_status mimo_nccl_rows_start(mimo_comm *comm, const mimo_expert_move *move, 
     const mimo_moves_call launch = launch_of(move);
     MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
     MIMO_TRY(enter_buffers(comm, move, stream));
-    return mimo_cuda_status(
+    MIMO_TRY(mimo_cuda_status(
         mimo_rows_launch(&launch, mimo_rows_blocks(move->call.ctas, (int)most), stream),
-        "kernel of rows");
+        "kernel of rows"));
+    mimo_nccl_launched(move->call.memory->buffer, stream);
+    return MIMO_OK;
 }
 
 mimo_status mimo_nccl_combine_start(mimo_comm *comm, const mimo_expert_move *move,
@@ -161,7 +167,9 @@ mimo_status mimo_nccl_combine_start(mimo_comm *comm, const mimo_expert_move *mov
     const mimo_moves_call launch = launch_of(move);
     MIMO_TRY(mimo_nccl_most_ctas(&most, &all, 0));
     MIMO_TRY(enter_buffers(comm, move, stream));
-    return mimo_cuda_status(
+    MIMO_TRY(mimo_cuda_status(
         mimo_combine_launch(&launch, mimo_combine_blocks(move->call.ctas, (int)most), stream),
-        "kernel of a combine");
+        "kernel of a combine"));
+    mimo_nccl_launched(move->call.memory->buffer, stream);
+    return MIMO_OK;
 }

@@ -34,8 +34,10 @@ typedef struct mimo_expert_group {
     mimo_flags *const
         *flags; /* [P]: the page of flags of each rank, [P]: entry r is about rank r */
     mimo_expert_counters *counters;
-    mimo_push_note *note; /* of the buffer, at its device address */
-    uint64_t signature;   /* of READY: a hash of what must be alike on all ranks of the call */
+    mimo_push_note *note;             /* of the buffer, at its device address */
+    struct mimo_ring_launches *words; /* where calls say that they have begun and ended, at their
+                                         device address; NULL: nobody is told */
+    uint64_t signature; /* of READY: a hash of what must be alike on all ranks of the call */
 } mimo_expert_group;
 
 /* A set of a route. */

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kWarp)
 {
     await_stream();
     const uint64_t call = number_of_call(group);
-    set_ready(group, call);
+    begin_call(group, call);
     for (uint32_t spin = 1;; spin++)
         for (int first = 0; first < group.shape.ranks; first += kWarp)
             if (__any_sync(~0u, has_begun(group, first + (int)threadIdx.x, call) ||

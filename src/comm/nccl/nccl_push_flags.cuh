@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/nccl/nccl_flags.cuh"
+#include "comm/nccl/nccl_progress.cuh"
 #include "comm/nccl/nccl_push_kernel.h"
 #include "comm/nccl/nccl_refusal.cuh"
 #include "device/cuda_launch.cuh"
@@ -127,6 +127,8 @@ __device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *pee
         targets[i].here->sends++;
     if (is_any(refused, head.sources) && threadIdx.x == 0)
         head.note->abort = 1;
+    if (threadIdx.x == 0)
+        say_ended(head.progress);
 }
 
 // Which of 32 targets have set READY, and which of these were refused.
@@ -200,6 +202,8 @@ __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers
 {
     uint32_t wrote = 0;
     await_stream();
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        say_begun(head.progress);
     set_ready(head, peers + head.targets);
     const bool moved = move(wrote);
     __syncthreads(); // all threads have read the counters, and written

@@ -64,6 +64,13 @@ typedef struct mimo_push_note {
     mimo_refusal refusal;    /* the device writes it */
 } mimo_push_note;
 
+/* Where a launch says that it has begun, and that it has ended (nccl_launches.h): two stores into
+ * memory of the host, which no thread waits for. */
+typedef struct mimo_push_progress {
+    struct mimo_ring_launches *words; /* at their device address; NULL: nobody is told */
+    uint64_t *ended;                  /* launches so far; device memory */
+} mimo_push_progress;
+
 /* What a program begins with. */
 typedef struct mimo_push_head {
     int32_t targets;                            /* peers that rows go to */
@@ -75,6 +82,7 @@ typedef struct mimo_push_head {
     mimo_flags *own; /* this rank's entry about itself, where a launch counts; NULL without peers */
     mimo_push_note *note; /* at its device address */
     uint64_t signature;   /* of READY */
+    mimo_push_progress progress;
 } mimo_push_head;
 
 enum {

@@ -350,6 +350,7 @@ static mimo_status make(mimo_push_program *out, builder *it)
     MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
     it->head.note = it->context->note;
+    it->head.progress = it->context->progress;
     it->head.own = &pushes->buffer->flags[it->context->rank][it->context->rank];
     if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;

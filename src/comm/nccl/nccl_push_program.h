@@ -10,6 +10,7 @@ typedef struct mimo_push_context {
     mimo_program_pool *pool;
     int rank;
     mimo_push_note *note; /* at its device address */
+    mimo_push_progress progress;
 } mimo_push_context;
 
 /* Make *out (all 0 before) of what the messages push and copy, behind up to MIMO_PUSH_MOST_BASES

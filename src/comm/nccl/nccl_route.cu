@@ -438,7 +438,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     Cluster cluster = this_cluster();
     await_stream();
     const uint64_t call = number_of_call(group);
-    set_ready(group, call);
+    begin_call(group, call);
     for (int i = threadIdx.x; i < kWarps / 2 * experts; i += kThreads)
         ((uint32_t *)counts.warps)[i] = 0;
     __syncthreads();

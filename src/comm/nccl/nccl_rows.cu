@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     await_stream();
     const Call call(arguments.moves);
     const Tensors tensors = {arguments.tensors, arguments.count, arguments.bulk};
-    set_ready(call.group, call.number);
+    begin_call(call.group, call.number);
     open_shared(shared);
     if (warp < kMovers)
         move_rows(call, tensors, shared, stages);

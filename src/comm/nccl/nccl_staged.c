@@ -17,7 +17,8 @@ static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo
 {
     const mimo_buffer *fifos = all->fifos;
     const mimo_staged_shared shared = {&fifos->flags[fifos->comm->rank][fifos->comm->rank],
-                                       mimo_nccl_buffer_note(fifos)};
+                                       mimo_nccl_buffer_note(fifos),
+                                       mimo_nccl_buffer_progress(fifos)};
     const size_t messages = (size_t)program->message_count * sizeof *program->messages;
     const size_t blocks = (size_t)program->block_count * sizeof *program->blocks;
     out->runs = true;

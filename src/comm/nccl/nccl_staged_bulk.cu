@@ -203,7 +203,7 @@ template <class Program> __device__ void run(const Program &program, Desk *desks
     await_stream();
     if (warp == warps) {
         if (blockIdx.x == 0)
-            return_entries(program);
+            begin_call(program);
         send_posts(warps, [=](int i) { return &desks[i].box; });
     } else {
         Warp<Program> hand(program, desks[warp]);

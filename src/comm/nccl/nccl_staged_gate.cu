@@ -47,7 +47,7 @@ template <class Program>
 __global__ void __launch_bounds__(kWarp) await_peer(const __grid_constant__ Program program)
 {
     await_stream();
-    return_entries(program);
+    begin_call(program);
     for (uint32_t spin = 1;; spin++) {
         const bool aborted = spin % kSpinsPerAbortCheck == 0 && program.shared.note->abort;
         if (__any_sync(~0u, aborted || can_begin(program)))

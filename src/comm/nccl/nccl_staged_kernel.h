@@ -26,6 +26,7 @@ enum {
 typedef struct mimo_staged_shared {
     mimo_flags *own;
     mimo_push_note *note; /* at its device address */
+    mimo_push_progress progress;
 } mimo_staged_shared;
 
 typedef struct mimo_staged_small {

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 {
     await_stream();
     if (blockIdx.x == 0)
-        return_entries(program);
+        begin_call(program);
     ThreadBlock<Program> hand(program);
     Worker<Program, ThreadBlock<Program>>(program, hand, blockIdx.x).run();
     end_call(program);

@@ -19,7 +19,7 @@
 #ifndef MIMO_COMM_NCCL_STAGED_WORKER_CUH
 #define MIMO_COMM_NCCL_STAGED_WORKER_CUH
 
-#include "comm/nccl/nccl_flags.cuh"
+#include "comm/nccl/nccl_progress.cuh"
 #include "comm/nccl/nccl_staged_kernel.h"
 #include "device/cuda_launch.cuh"
 
@@ -248,10 +248,12 @@ template <class Program, class Hand> class Worker
     }
 };
 
-// By worker 0, or for it, before anything else: set RETURNED. The kernels that received those
-// pieces are complete.
-template <class Program> __device__ void return_entries(const Program &program)
+// By worker 0, or for it, before anything else: say that the launch has begun, and set RETURNED.
+// The kernels that received those pieces are complete.
+template <class Program> __device__ void begin_call(const Program &program)
 {
+    if (threadIdx.x == 0)
+        say_begun(program.shared.progress);
     const mimo_staged_head &head = program.head;
     const mimo_staged_message *messages = program.messages + head.first[MIMO_STAGED_RECEIVE];
     for (int i = threadIdx.x; i < head.count[MIMO_STAGED_RECEIVE]; i += blockDim.x)
@@ -280,6 +282,8 @@ template <class Program> __device__ void end_call(const Program &program)
     if (threadIdx.y == 0)
         for (int i = threadIdx.x; i < head.count[0] + head.count[1]; i += blockDim.x)
             *program.messages[i].fifo.before += program.messages[i].pieces;
+    if (first)
+        say_ended(program.shared.progress);
 }
 
 } // namespace

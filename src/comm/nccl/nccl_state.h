@@ -45,6 +45,8 @@ typedef struct nccl_family {
     ncclConfig_t config;
     nccl_shared_comm *shared;
     mimo_nccl_report report;
+    void *launches;           /* of its ring, at their device address; NULL: the device has none */
+    bool launches_stay;       /* kernels may write there for ever */
     cudaStream_t host_stream; /* of host values (nccl_host_messages.c), and lists of programs */
 } nccl_family;
 

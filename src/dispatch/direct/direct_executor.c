@@ -96,7 +96,7 @@ static mimo_status report(mimo_dispatch_counts *out, mimo_dispatch *dispatch)
     char *data = mimo_buffer_data(own->memory.buffer);
     mimo_expert_counters *at = (void *)(data + own->memory.at.counters), now;
     const int32_t none = 0;
-    MIMO_TRY(mimo_direct_check_waits(dispatch, own->stream, "mimo_dispatch_report"));
+    MIMO_TRY(mimo_direct_wait(dispatch, own->stream, "mimo_dispatch_report"));
     MIMO_TRY(device->download(&now, at, sizeof now, own->stream));
     MIMO_TRY(device->upload(&at->rows, &none, sizeof none, own->stream));
     *out = (mimo_dispatch_counts){.size = out->size,
@@ -124,5 +124,4 @@ const mimo_dispatch_executor mimo_direct_executor = {
     .prepare = mimo_direct_move_prepare,
     .rows = mimo_direct_move_steps,
     .combine = mimo_direct_move_steps,
-    .finish = mimo_direct_move_finish,
 };

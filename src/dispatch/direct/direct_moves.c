@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/dtype_kind.h"
 #include "dispatch/direct/direct_types.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/dispatch_views.h"
 
 /* -------------------------------------- checks -------------------------------------- */
@@ -81,11 +81,6 @@ mimo_status mimo_direct_move_prepare(mimo_op *op)
         if (!mimo_dispatch_by_pair(&op->tensors.pairs[i]))
             MIMO_TRY(check_width(op, i));
     return MIMO_OK;
-}
-
-void mimo_direct_move_finish(mimo_op *op)
-{
-    (void)op;
 }
 
 /* --------------------------------------- moves -------------------------------------- */

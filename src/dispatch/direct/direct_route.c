@@ -3,11 +3,12 @@
 #include "dispatch/direct/direct_types.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "comm/comm_backend.h"
+#include "comm/calls.h"
 #include "core/check.h"
 #include "core/memory.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route_state.h"
 
 /* ------------------------------------- its life ------------------------------------- */
@@ -124,13 +125,17 @@ mimo_status mimo_direct_ends(const int32_t **out, const mimo_route *route)
     return MIMO_OK;
 }
 
-mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream stream,
-                                    const char *call)
+/* The copies behind it find an idle stream, so they wait for no other rank. */
+mimo_status mimo_direct_wait(const mimo_dispatch *dispatch, mimo_stream stream, const char *call)
 {
-    const mimo_device *device = dispatch->mover.comm->device;
+    char words[MIMO_CALL_TEXT];
+    mimo_comm *comm = dispatch->mover.comm;
+    const mimo_device *device = comm->device;
     MIMO_CHECK(!device->records || !device->records(stream), MIMO_ERR_STATE,
                "%s: %s waits for a stream that is being captured", dispatch->mover.title, call);
-    return MIMO_OK;
+    MIMO_ENTER(comm, call);
+    snprintf(words, sizeof words, "%s: %s", dispatch->mover.title, call);
+    return mimo_wait_for_stream(comm, stream, words);
 }
 
 /* Waits for the set. */
@@ -140,7 +145,7 @@ mimo_status mimo_direct_read(mimo_route_counts *out, mimo_route *route)
     const mimo_expert_shape *shape = &mimo_direct_of(route->dispatch)->memory.shape;
     const mimo_comm *comm = route->dispatch->mover.comm;
     const mimo_device *device = comm->device;
-    MIMO_TRY(mimo_direct_check_waits(route->dispatch, own->stream, "mimo_route_read"));
+    MIMO_TRY(mimo_direct_wait(route->dispatch, own->stream, "mimo_route_read"));
     MIMO_TRY(device->download(own->needed, own->tables.needed,
                               shape->ep * (int64_t)sizeof *own->needed, own->stream));
     MIMO_TRY(device->download(own->capacity, own->tables.capacity,

@@ -7,7 +7,7 @@
 
 typedef struct mimo_direct_route mimo_direct_route;
 
-/* Of a dispatch. Its buffer is the dispatch's `flags`. */
+/* Of a dispatch. Its memory lies in the buffer of dispatch->flags. */
 typedef struct mimo_direct {
     mimo_expert_memory memory;
     mimo_stream stream;            /* of the last call */
@@ -50,10 +50,9 @@ mimo_status mimo_direct_read(mimo_route_counts *out, mimo_route *route);
 /* What it says of moves (direct_moves.c). */
 mimo_status mimo_direct_move_prepare(mimo_op *op);
 extern const mimo_mover_step mimo_direct_move_steps[];
-void mimo_direct_move_finish(mimo_op *op);
 
-/* MIMO_ERR_STATE where the stream is being captured: `call` waits for it. */
-mimo_status mimo_direct_check_waits(const mimo_dispatch *dispatch, mimo_stream stream,
-                                    const char *call);
+/* Wait for the work of a stream, under the communicator's deadline; `call` is the public call that
+ * does. MIMO_ERR_STATE: the stream is being captured. */
+mimo_status mimo_direct_wait(const mimo_dispatch *dispatch, mimo_stream stream, const char *call);
 
 #endif

@@ -1,20 +1,14 @@
 /* Prepared calls: the exchange of a move, made from the blocks of its route and the widths of its
- * tensors; and which kept one serves an operation. */
+ * tensors; and which one serves an operation. */
 #include "dispatch/messages/dispatch_call.h"
-
-#include <string.h>
 
 #include "core/checked.h"
 #include "core/dtype_kind.h"
-#include "core/hash.h"
 #include "core/memory.h"
 #include "dispatch/dispatch_views.h"
 #include "dispatch/messages/messages_route.h"
 
-enum { CALLS_KEPT = 8, ALIGNMENT = 64 /* of the parts of the staging */ };
-
-/* The numbers of the bases; the token side of tensor i is TILES + 2 i, its expert side the next. */
-enum { BASE_STAGING, BASE_TILES };
+enum { CALLS_KEPT = 8 };
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
@@ -50,13 +44,6 @@ static int64_t end_of(mimo_dispatch_block last)
 
 /* ------------------------------------------- parts ------------------------------------------ */
 
-/* Rows of a tensor without a buffer move through the staging, wherever the tensor lies. */
-static mimo_address_key key_of(const mimo_tile_pair *pair, const mimo_buffer *buffer)
-{
-    static const mimo_address_key staged = {0, {MIMO_LEAST_ALIGNMENT, MIMO_LEAST_ALIGNMENT}};
-    return buffer ? mimo_address_key_of(pair, MIMO_DST, buffer, false) : staged;
-}
-
 static void set_part(mimo_dispatch_part *part, const mimo_op *op, int i)
 {
     const mimo_tile_pair *pair = &op->tensors.pairs[i];
@@ -70,33 +57,26 @@ static void set_part(mimo_dispatch_part *part, const mimo_op *op, int i)
                                  .buffer = mimo_dispatch_target(op, i)};
     part->wire_bytes =
         part->row_bytes / (int64_t)mimo_dtype_size(dtype) * (int64_t)mimo_dtype_size(part->wire);
-    part->key = key_of(pair, part->buffer);
 }
 
-/* Take room for rows behind the *used bytes that are taken. */
-static mimo_status take(int64_t *out, int64_t *used, int64_t rows, int64_t row_bytes)
+static mimo_status take(int64_t *out, mimo_dispatch_call *call, int64_t rows, int64_t row_bytes)
 {
-    int64_t bytes, end;
-    MIMO_TRY(mimo_mul(&bytes, rows, row_bytes));
-    MIMO_TRY(mimo_add(&end, *used, bytes));
-    MIMO_TRY(mimo_add(&end, end, ALIGNMENT - 1));
-    *out = *used;
-    *used = end / ALIGNMENT * ALIGNMENT;
-    return MIMO_OK;
+    return mimo_prepared_call_stage(out, &call->common, rows, row_bytes);
 }
 
 static mimo_status set_parts(mimo_dispatch_call *call, const mimo_op *op)
 {
     const mimo_route_map *map = &mimo_messages_route_of(mimo_route_of(op))->map;
     int64_t last = map->shape.ranks - 1;
-    MIMO_TRY(mimo_reserve(&call->parts, call->count, sizeof *call->parts));
-    for (int i = 0; i < call->count; i++) {
+    bool combines = call->common.backward;
+    MIMO_TRY(mimo_reserve(&call->parts, call->common.count, sizeof *call->parts));
+    for (int i = 0; i < call->common.count; i++) {
         mimo_dispatch_part *part = &call->parts[i];
         set_part(part, op, i);
-        int64_t sent = end_of(mimo_dispatch_sent(map, call->combines, part->by_pair, last));
-        int64_t back = end_of(mimo_dispatch_received(map, call->combines, part->by_pair, last));
-        MIMO_TRY(take(&part->sent, &call->staging_bytes, sent, part->wire_bytes));
-        MIMO_TRY(take(&part->received, &call->staging_bytes, back, part->wire_bytes));
+        int64_t sent = end_of(mimo_dispatch_sent(map, combines, part->by_pair, last));
+        int64_t back = end_of(mimo_dispatch_received(map, combines, part->by_pair, last));
+        MIMO_TRY(take(&part->sent, call, sent, part->wire_bytes));
+        MIMO_TRY(take(&part->received, call, back, part->wire_bytes));
     }
     return MIMO_OK;
 }
@@ -119,7 +99,7 @@ typedef struct list_maker {
 /* One row after the other in the staging. */
 static mimo_placed_rows staged_rows(int64_t offset, int64_t bytes)
 {
-    return (mimo_placed_rows){mimo_one_row(NULL, bytes), {BASE_STAGING, offset}};
+    return (mimo_placed_rows){mimo_one_row(NULL, bytes), {MIMO_BASE_STAGING, offset}};
 }
 
 /* A message to a peer, or from it: a block of each tensor whose rows are not pushed. */
@@ -127,10 +107,10 @@ static void append_message(list_maker *it, bool sends, int peer)
 {
     mimo_message *message = sends ? &it->sends[it->send_count] : &it->receives[it->receive_count];
     *message = (mimo_message){peer, 0, it->rows + it->row_count};
-    for (int i = 0; i < it->call->count; i++) {
+    for (int i = 0; i < it->call->common.count; i++) {
         const mimo_dispatch_part *part = &it->call->parts[i];
         const mimo_dispatch_block block = (sends ? mimo_dispatch_sent : mimo_dispatch_received)(
-            it->map, it->call->combines, part->by_pair, peer);
+            it->map, it->call->common.backward, part->by_pair, peer);
         int64_t bytes = block.count * part->wire_bytes;
         if (bytes == 0 || mimo_dispatch_pushes(part, it->map, peer))
             continue;
@@ -152,15 +132,15 @@ static mimo_placed_copy pushed_row(const list_maker *it, int i, int peer, int64_
     mimo_rows to = {NULL, part->row_bytes, part->by_pair ? out->row[n] : out->first[n], 1, 1, 1, 1};
     mimo_rows from = to;
     from.first = part->by_pair ? out->pair[n] : out->token[n];
-    return (mimo_placed_copy){{to, {BASE_TILES + 2 * i + 1, distance}},
-                              {from, {BASE_TILES + 2 * i, 0}}};
+    return (mimo_placed_copy){{to, {mimo_base_of_tile(i, MIMO_DST), distance}},
+                              {from, {mimo_base_of_tile(i, MIMO_SRC), 0}}};
 }
 
 static void append_push(list_maker *it, int peer)
 {
     mimo_push *push = &it->pushes[it->push_count];
     *push = (mimo_push){peer, 0, it->pushed + it->pushed_count};
-    for (int i = 0; i < it->call->count; i++) {
+    for (int i = 0; i < it->call->common.count; i++) {
         const mimo_dispatch_part *part = &it->call->parts[i];
         const mimo_dispatch_block block = mimo_dispatch_sent(it->map, false, part->by_pair, peer);
         if (part->row_bytes == 0 || !mimo_dispatch_pushes(part, it->map, peer))
@@ -175,7 +155,7 @@ static void append_push(list_maker *it, int peer)
 static void append_pusher(list_maker *it, int peer)
 {
     bool pushes = false;
-    for (int i = 0; i < it->call->count; i++) {
+    for (int i = 0; i < it->call->common.count; i++) {
         const mimo_dispatch_part *part = &it->call->parts[i];
         pushes = pushes || (part->row_bytes > 0 && mimo_dispatch_pushes(part, it->map, peer) &&
                             mimo_dispatch_received(it->map, false, part->by_pair, peer).count > 0);
@@ -188,8 +168,8 @@ static void append_pusher(list_maker *it, int peer)
 static mimo_status reserve_lists(list_maker *it)
 {
     int64_t ranks = it->map->shape.ranks, rows, pushed = 0;
-    MIMO_TRY(mimo_mul(&rows, 2 * ranks, it->call->count));
-    for (int i = 0; i < it->call->count; i++)
+    MIMO_TRY(mimo_mul(&rows, 2 * ranks, it->call->common.count));
+    for (int i = 0; i < it->call->common.count; i++)
         for (int64_t rank = 0; rank < ranks; rank++)
             if (mimo_dispatch_pushes(&it->call->parts[i], it->map, rank))
                 pushed +=
@@ -214,13 +194,13 @@ static void release_lists(list_maker *it)
 
 static mimo_messages messages_of(const list_maker *it, const mimo_dispatch *dispatch)
 {
-    mimo_messages messages = {.alignments = it->call->alignments,
-                              .base_count = it->call->base_count,
+    mimo_messages messages = {.alignments = it->call->common.bases.alignments,
+                              .base_count = it->call->common.bases.count,
                               .receives = it->receives,
                               .sends = it->sends,
                               .receive_count = it->receive_count,
                               .send_count = it->send_count};
-    if (it->call->base_count > BASE_TILES)
+    if (it->call->common.bases.count > MIMO_BASE_TILES)
         messages.pushes = (mimo_pushes){.buffer = dispatch->flags,
                                         .list = it->pushes,
                                         .count = it->push_count,
@@ -251,125 +231,67 @@ static mimo_status make_exchange(mimo_dispatch_call *call, const mimo_route *rou
     return status;
 }
 
-/* --------------------------------------- its life ------------------------------------------- */
+/* ----------------------------------- the calls of a route ----------------------------------- */
 
-static void destroy(mimo_dispatch_call *call, const mimo_route *route)
+static mimo_status fill(mimo_prepared_call *prepared, mimo_op *op, const void *wanted)
 {
-    route->dispatch->mover.comm->backend->exchange_destroy(call->exchange);
-    mimo_release(call->parts);
-    mimo_release(call->bases);
-    mimo_release(call->alignments);
-    mimo_release(call);
-}
-
-/* Where the tensors of an operation lie. Messages alone need the staging alone: then other tensors
- * change nothing, and requests stay as they are. */
-static void set_bases(mimo_dispatch_call *call, const mimo_op *op)
-{
-    call->bases[BASE_STAGING] = call->staging;
-    for (int i = 0; i < call->count && call->base_count > BASE_TILES; i++) {
-        call->bases[BASE_TILES + 2 * i] = op->tensors.pairs[i].src.view.data;
-        call->bases[BASE_TILES + 2 * i + 1] = op->tensors.pairs[i].dst.view.data;
-    }
-}
-
-static void set_alignments(const mimo_dispatch_call *call)
-{
-    call->alignments[BASE_STAGING] = MIMO_MOST_ALIGNMENT;
-    for (int i = 0; i < call->count && call->base_count > BASE_TILES; i++)
-        memcpy(&call->alignments[BASE_TILES + 2 * i], call->parts[i].key.tiles,
-               sizeof call->parts[i].key.tiles);
-}
-
-static bool has_pushes(const mimo_dispatch_call *call)
-{
-    bool any = false;
-    for (int i = 0; i < call->count; i++)
-        any = any || call->parts[i].buffer;
-    return any;
-}
-
-static mimo_status fill(mimo_dispatch_call *call, const mimo_op *op)
-{
+    (void)wanted;
+    mimo_dispatch_call *call = (mimo_dispatch_call *)prepared;
     MIMO_TRY(set_parts(call, op));
-    call->base_count = BASE_TILES + (has_pushes(call) ? 2 * call->count : 0);
-    MIMO_TRY(mimo_reserve(&call->bases, call->base_count, sizeof *call->bases));
-    MIMO_TRY(mimo_reserve(&call->alignments, call->base_count, sizeof *call->alignments));
-    set_alignments(call);
     return make_exchange(call, mimo_route_of(op));
 }
 
-static mimo_status make(mimo_dispatch_call **out, const mimo_op *op)
+static void empty(mimo_prepared_call *prepared, mimo_comm *comm)
 {
-    mimo_dispatch_call *call;
-    MIMO_TRY(mimo_reserve(&call, 1, sizeof *call));
-    call->combines = op->call.backward;
-    call->count = op->call.n;
-    mimo_status status = fill(call, op);
-    if (status == MIMO_OK)
-        *out = call;
-    else
-        destroy(call, mimo_route_of(op));
-    return status;
+    mimo_dispatch_call *call = (mimo_dispatch_call *)prepared;
+    comm->backend->exchange_destroy(call->exchange);
+    mimo_release(call->parts);
 }
 
-/* ----------------------------------------- keeping ------------------------------------------ */
-
-static bool serves(const mimo_recent_entry *entry, const void *context)
+static bool serves(const mimo_prepared_call *prepared, const mimo_op *op, const void *wanted)
 {
-    const mimo_op *op = context;
-    const mimo_dispatch_call *call = (const mimo_dispatch_call *)entry;
-    bool same = call->combines == op->call.backward && call->count == op->call.n;
-    for (int i = 0; same && i < call->count; i++) {
-        mimo_dispatch_part wanted;
-        const mimo_dispatch_part *part = &call->parts[i];
-        set_part(&wanted, op, i);
-        same = part->by_pair == wanted.by_pair && part->row_bytes == wanted.row_bytes &&
-               part->dtype == wanted.dtype && mimo_address_key_equals(&part->key, &wanted.key);
+    (void)wanted;
+    bool same = true;
+    for (int i = 0; same && i < prepared->count; i++) {
+        const mimo_tile_pair *pair = &op->tensors.pairs[i];
+        const mimo_dispatch_part *part = &((const mimo_dispatch_call *)prepared)->parts[i];
+        same = part->by_pair == mimo_dispatch_by_pair(pair) &&
+               part->row_bytes == pair->src.row_bytes && part->dtype == pair->src.view.dtype;
     }
     return same;
 }
 
-static void release_entry(mimo_recent_entry *entry, void *route)
+static mimo_status bind(mimo_prepared_call *prepared, const mimo_op *op)
 {
-    destroy((mimo_dispatch_call *)entry, route);
+    const mimo_comm_backend *backend = op->mover->comm->backend;
+    return backend->exchange_bind(((mimo_dispatch_call *)prepared)->exchange, prepared->bases.at,
+                                  op->claim.signature);
 }
 
-static const mimo_recent_kind call_kind = {NULL, release_entry};
+static const mimo_prepared_kind kind = {.bytes = sizeof(mimo_dispatch_call),
+                                        .kept = CALLS_KEPT,
+                                        .staged = true,
+                                        .target = mimo_dispatch_target,
+                                        .serves = serves,
+                                        .fill = fill,
+                                        .empty = empty,
+                                        .bind = bind};
 
 mimo_status mimo_dispatch_call_get(mimo_op *op)
 {
-    void *staging;
-    mimo_comm *comm = op->mover->comm;
+    mimo_prepared_call *call;
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
-    mimo_messages_route *route = mimo_messages_route_of(own->route);
-    mimo_dispatch_call *call = (mimo_dispatch_call *)mimo_recent_take(&route->calls, serves, op);
-    if (!call)
-        MIMO_TRY(make(&call, op));
+    mimo_recent *idle = &mimo_messages_route_of(own->route)->calls;
+    MIMO_TRY(mimo_prepared_call_get(&call, idle, &kind, op, NULL));
     own->own = call;
-    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, call->staging_bytes));
-    call->staging = staging;
-    set_bases(call, op);
-    return comm->backend->exchange_bind(call->exchange, call->bases, op->claim.signature);
+    return mimo_prepared_call_bind(call, op);
 }
 
 void mimo_dispatch_call_put_back(mimo_op *op)
 {
     mimo_dispatch_op *own = mimo_dispatch_op_of(op);
-    mimo_messages_route *route = mimo_messages_route_of(own->route);
-    mimo_dispatch_call *call = own->own;
+    mimo_prepared_call *call = own->own;
     own->own = NULL;
-    if (!call)
-        return;
-    if (op->progress.status != MIMO_OK) { /* it may have been in flight */
-        destroy(call, own->route);
-        return;
-    }
-    mimo_recent_put(&route->calls, &call->entry);
-    mimo_recent_trim(&route->calls, CALLS_KEPT, &call_kind, own->route);
-}
-
-void mimo_dispatch_calls_release(mimo_route *route)
-{
-    mimo_recent_clear(&mimo_messages_route_of(route)->calls, &call_kind, route);
+    if (call)
+        mimo_prepared_call_put_back(call, &mimo_messages_route_of(own->route)->calls, op);
 }

@@ -1,7 +1,6 @@
 /*
- * A prepared call of a route: what one move sends and receives, for tensors of certain widths. It
- * is made by the first such move and kept for the next ones, until the route is set anew. Tensors
- * may lie anywhere; of those whose rows are pushed the keys are the same.
+ * A prepared call of a route (move/prepared_call.h): what one move sends and receives, for tensors
+ * of certain widths. It is kept until the route is set anew.
  *
  * Messages move parts of the operation's staging, one for each tensor and peer. So a guarded
  * operation needs nothing more: nothing in flight refers to the caller's memory.
@@ -10,10 +9,9 @@
 #define MIMO_DISPATCH_DISPATCH_CALL_H
 
 #include "comm/buffer_state.h"
-#include "core/recent.h"
-#include "dispatch/dispatch_op.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route/route_map.h"
-#include "move/address_key.h"
+#include "move/prepared_call.h"
 
 /* How one tensor moves. */
 typedef struct mimo_dispatch_part {
@@ -22,23 +20,13 @@ typedef struct mimo_dispatch_part {
     mimo_dtype dtype, wire; /* of its rows; of a message's, which differs in a combine alone */
     int64_t wire_bytes;     /* of a message's row */
     mimo_buffer *buffer;    /* whose rows are written straight into it; NULL: none are */
-    mimo_address_key key;   /* of a tensor without a buffer nothing decides */
     int64_t sent, received; /* where its messages' rows begin in the staging */
 } mimo_dispatch_part;
 
 typedef struct mimo_dispatch_call {
-    mimo_recent_entry entry;
-    bool combines;
-    int count;
-    mimo_dispatch_part *parts; /* [count] */
+    mimo_prepared_call common;
+    mimo_dispatch_part *parts; /* [common.count] */
     mimo_exchange *exchange;
-    int64_t staging_bytes;
-    char *staging; /* of the operation that uses it */
-    /* [base_count]: the staging; where a tensor is pushed also both sides of each. How they are
-     * aligned says mimo_messages. */
-    char **bases;
-    int64_t *alignments;
-    int base_count;
 } mimo_dispatch_call;
 
 /* Of an operation; NULL until it is prepared. */
@@ -68,11 +56,8 @@ static inline bool mimo_dispatch_pushes(const mimo_dispatch_part *part, const mi
 /* Give the operation a call for its tensors, with staging, bound to where they lie. Local. */
 mimo_status mimo_dispatch_call_get(mimo_op *op);
 
-/* The operation has ended: keep its call, or release it after an error. */
+/* The operation has ended: give its call back. */
 void mimo_dispatch_call_put_back(mimo_op *op);
-
-/* Release all that are kept. */
-void mimo_dispatch_calls_release(mimo_route *route);
 
 /* The steps of both moves (dispatch_steps.c). */
 extern const mimo_mover_step mimo_dispatch_rows_steps[], mimo_dispatch_combine_steps[];

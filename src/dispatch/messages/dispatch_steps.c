@@ -29,12 +29,12 @@ static moving moving_of(const mimo_op *op)
 /* Rows of the staging, by their number among those that a part sends or receives. */
 static char *sent_rows(const moving *it, const mimo_dispatch_part *part, int64_t first)
 {
-    return it->call->staging + part->sent + first * part->wire_bytes;
+    return it->call->common.bases.at[MIMO_BASE_STAGING] + part->sent + first * part->wire_bytes;
 }
 
 static char *received_rows(const moving *it, const mimo_dispatch_part *part, int64_t first)
 {
-    return it->call->staging + part->received + first * part->wire_bytes;
+    return it->call->common.bases.at[MIMO_BASE_STAGING] + part->received + first * part->wire_bytes;
 }
 
 /* Packed rows and the rows of a tile at these positions. */
@@ -88,7 +88,7 @@ static mimo_status pack_part(const moving *it, const mimo_dispatch_part *part, c
 static mimo_status pack(mimo_op *op, const mimo_tile_pair *tiles)
 {
     const moving it = moving_of(op);
-    for (int i = 0; i < it.call->count; i++)
+    for (int i = 0; i < it.call->common.count; i++)
         MIMO_TRY(pack_part(&it, &it.call->parts[i], tiles[i].src.view.data));
     return MIMO_OK;
 }
@@ -141,7 +141,7 @@ static mimo_status zero_padding(const moving *it, const mimo_dispatch_part *part
 static mimo_status place(mimo_op *op, const mimo_tile_pair *tiles)
 {
     const moving it = moving_of(op);
-    for (int i = 0; i < it.call->count; i++) {
+    for (int i = 0; i < it.call->common.count; i++) {
         const mimo_dispatch_part *part = &it.call->parts[i];
         void *tile = tiles[i].dst.view.data;
         MIMO_TRY(place_blocks(&it, part, tile));
@@ -181,7 +181,7 @@ static mimo_status add_block(const moving *it, const mimo_dispatch_part *part, c
 static mimo_status add_here(mimo_op *op, const mimo_tile_pair *tiles)
 {
     const moving it = moving_of(op);
-    for (int i = 0; i < it.call->count; i++)
+    for (int i = 0; i < it.call->common.count; i++)
         for (int64_t rank = 0; rank < it.map->shape.ranks; rank++)
             MIMO_TRY(add_block(&it, &it.call->parts[i], tiles[i].dst.view.data, rank));
     return MIMO_OK;
@@ -190,7 +190,7 @@ static mimo_status add_here(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status add_returned(mimo_op *op, const mimo_tile_pair *tiles)
 {
     const moving it = moving_of(op);
-    for (int i = 0; i < it.call->count; i++) {
+    for (int i = 0; i < it.call->common.count; i++) {
         const mimo_dispatch_part *part = &it.call->parts[i];
         const mimo_sum_list *list = part->by_pair ? &it.map->pair_sums : &it.map->sums;
         const mimo_row_sums sums = {list,

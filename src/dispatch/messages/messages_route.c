@@ -9,8 +9,9 @@
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/memory.h"
-#include "dispatch/messages/dispatch_call.h"
+#include "dispatch/dispatch_op_types.h"
 #include "dispatch/route_state.h"
+#include "move/prepared_call.h"
 
 /* Bytes of a rank's record. */
 static int64_t record_bytes(const mimo_dispatch *dispatch)
@@ -47,7 +48,7 @@ void mimo_messages_route_destroy(mimo_route *route)
     mimo_messages_route *own = mimo_messages_route_of(route);
     if (!own)
         return;
-    mimo_dispatch_calls_release(route);
+    mimo_prepared_calls_release(&own->calls, route->dispatch->mover.comm);
     mimo_route_map_release(&own->map);
     mimo_release(own->told);
     mimo_release(own->records);
@@ -120,7 +121,7 @@ static mimo_status take(mimo_op *op, const mimo_tile_pair *tiles)
     (void)tiles;
     mimo_route *route = mimo_route_of(op);
     mimo_messages_route *own = mimo_messages_route_of(route);
-    mimo_dispatch_calls_release(route);
+    mimo_prepared_calls_release(&own->calls, route->dispatch->mover.comm);
     read_records(own, record_bytes(route->dispatch));
     mimo_route_map_fill(&own->map, &own->ids);
     for (int64_t rank = 0; rank < own->map.shape.ranks; rank++)

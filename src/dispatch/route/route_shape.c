@@ -60,7 +60,7 @@ mimo_status mimo_route_ids_read(mimo_route_id *out, const mimo_route_desc *desc,
     const int32_t *narrow = desc->ids;
     const int64_t *wide = desc->ids;
     MIMO_CHECK(desc->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
-               "route: the ids lie in memory of kind %d, and so far only host memory is supported",
+               "route: the ids lie in memory of kind %d, and the communicator moves host memory",
                (int)desc->memory);
     for (int64_t i = 0; i < desc->tokens * shape->top_k; i++) {
         int64_t id = desc->id_dtype == MIMO_I32 ? narrow[i] : wide[i];

@@ -194,6 +194,7 @@ static const struct {
     {"--images 3-2", "--images (A) must be from 0 to 2, not 3"},
     {"--images -2", "--images (A) needs a whole number, not \"\""},
     {"--images 1-2-3", "--images (B) needs a whole number, not \"2-3\""},
+    {"--capacity=9", "--capacity is for rows of experts: give --experts with it"},
     {"--balance", "--balance needs samples of several pictures: give --images with it"},
     {"--evaluate-every 0", "--evaluate-every must be from 1"},
     {"--save s --save-every 0", "--save-every must be from 1"},

@@ -1,5 +1,7 @@
 #include "train/nn/exchange/nn_dispatch.h"
 
+#include <inttypes.h>
+
 #include "core/check.h"
 #include "core/memory.h"
 
@@ -9,6 +11,7 @@ struct nn_dispatch {
     mimo_comm *comm;
     mimo_dispatch_desc sizes;
     mimo_route **routes;
+    int32_t **ends; /* of each route */
     int64_t n;
 };
 
@@ -19,7 +22,7 @@ static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_c
     MIMO_TRY(nn_exchange_check(&exchange, "dispatch"));
     MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
     **made = (nn_dispatch){.runtime = runtime, .comm = comm, .sizes = *desc};
-    (*made)->sizes.name = NULL;
+    (*made)->sizes.row_bytes = desc->hidden * (int64_t)sizeof(nn_real);
     return MIMO_OK;
 }
 
@@ -31,13 +34,20 @@ mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mim
     mimo_status status = reserve(&made, nn_runtime_or_host(runtime), comm, desc);
     status = mimo_comm_agree(comm, status);
     if (status == MIMO_OK)
-        status = mimo_dispatch_create(&made->dispatch, comm, desc);
+        status = mimo_dispatch_create(&made->dispatch, comm, &made->sizes);
     if (status != MIMO_OK) {
         nn_dispatch_destroy(made);
         return status;
     }
+    made->sizes.name = NULL; /* the caller's */
     *out = made;
     return MIMO_OK;
+}
+
+/* Of this rank. */
+static int64_t experts_of(const nn_dispatch *dispatch)
+{
+    return dispatch->sizes.experts * dispatch->sizes.etp / mimo_comm_size(dispatch->comm);
 }
 
 const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch)
@@ -54,19 +64,30 @@ void nn_dispatch_destroy(nn_dispatch *dispatch)
 {
     if (!dispatch)
         return;
-    for (int64_t i = 0; i < dispatch->n; i++)
+    for (int64_t i = 0; i < dispatch->n; i++) {
         mimo_route_destroy(dispatch->routes[i]);
+        mimo_release(dispatch->ends[i]);
+    }
     mimo_dispatch_destroy(dispatch->dispatch);
     mimo_release(dispatch->routes);
+    mimo_release(dispatch->ends);
     mimo_release(dispatch);
 }
 
-mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch)
+mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch *dispatch)
 {
     int64_t n = dispatch->n;
     MIMO_TRY(mimo_regrow(&dispatch->routes, n, n + 1, sizeof *dispatch->routes));
-    MIMO_TRY(mimo_route_create(&dispatch->routes[n], dispatch->dispatch));
-    *out = dispatch->routes[dispatch->n++];
+    MIMO_TRY(mimo_regrow(&dispatch->ends, n, n + 1, sizeof *dispatch->ends));
+    MIMO_TRY(mimo_reserve(&dispatch->ends[n], experts_of(dispatch), sizeof *dispatch->ends[n]));
+    mimo_status status = mimo_route_create(&dispatch->routes[n], dispatch->dispatch);
+    if (status != MIMO_OK) {
+        mimo_release(dispatch->ends[n]);
+        return status;
+    }
+    dispatch->n++;
+    *out = dispatch->routes[n];
+    *ends = dispatch->ends[n];
     return MIMO_OK;
 }
 
@@ -77,7 +98,32 @@ mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, cons
     desc.ids = ids;
     desc.tokens = tokens;
     desc.capacity = capacity;
+    desc.memory = dispatch->runtime->memory;
     return mimo_route_set(route, &desc, dispatch->runtime->stream);
+}
+
+/* On a device a set does not say it. */
+static mimo_status check_capacity(mimo_route *route, int64_t capacity)
+{
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MIMO_TRY(mimo_route_read(&counts, route));
+    for (int64_t rank = 0; rank < counts.ranks; rank++)
+        MIMO_CHECK(counts.rows[rank] <= capacity, MIMO_ERR_SHAPE,
+                   "dispatch: rank %" PRId64 " needs %" PRId64
+                   " rows for its experts, its tile has %" PRId64,
+                   rank, counts.rows[rank], capacity);
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route, int32_t *ends,
+                                  int64_t capacity)
+{
+    const nn_runtime *runtime = dispatch->runtime;
+    const int32_t *from;
+    if (runtime->memory != MIMO_MEMORY_HOST)
+        MIMO_TRY(check_capacity(route, capacity));
+    MIMO_TRY(mimo_route_ends(&from, route));
+    return nn_runtime_read(runtime, ends, from, experts_of(dispatch) * (int64_t)sizeof *ends);
 }
 
 /* The views of a move: the rows, and behind them the values of pairs and the numbers. */

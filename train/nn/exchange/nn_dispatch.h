@@ -13,8 +13,9 @@
 typedef struct nn_dispatch nn_dispatch;
 
 /** Make it before the layers that use it. The communicator is the group along "etp,ep". `hidden` of
- *  the descriptor is the width of the rows, `max_tokens` covers each rank's own. Collective over
- *  the communicator, blocking. Errors: those of mimo_dispatch_create. */
+ *  the descriptor is the width of the rows, which are nn_real, `max_tokens` covers each rank's own.
+ *  Moves have room for numbers where `tensors` is 2. Collective over the communicator, blocking.
+ *  Errors: those of mimo_dispatch_create. */
 mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mimo_comm *comm,
                                const mimo_dispatch_desc *desc);
 /** After the layers. NULL is fine. */
@@ -24,12 +25,20 @@ void nn_dispatch_destroy(nn_dispatch *dispatch);
 const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch);
 mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
 
-/** A route that lives as long as the dispatch. Local; all ranks add routes in the same order. */
-mimo_status nn_dispatch_add_route(mimo_route **out, nn_dispatch *dispatch);
+/** A route, and room in host memory for the ends of its rows [E / ep], that live as long as the
+ *  dispatch. Local; all ranks add routes in the same order. */
+mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch *dispatch);
 
-/** Set a route: ids [tokens, k], -1 for none; `capacity` rows on this rank. Collective. */
+/** Set a route: ids [tokens, k], -1 for none, in the runtime's memory; `capacity` rows on this
+ *  rank, and as many on all others. Collective. */
 mimo_status nn_dispatch_set(const nn_dispatch *dispatch, mimo_route *route, const int32_t *ids,
                             int64_t tokens, int64_t capacity);
+
+/** Where the rows of each of this rank's experts end, for products that take them from the host:
+ *  into the route's room. Local; on a device it waits for the set, and is where a tile that is too
+ *  small shows: MIMO_ERR_SHAPE then, the same on all ranks. */
+mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route, int32_t *ends,
+                                  int64_t capacity);
 
 /** The tensors of a move. */
 typedef struct nn_dispatch_move {

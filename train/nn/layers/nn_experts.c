@@ -113,8 +113,6 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
                        .inner = desc->inner / place->etp_size,
                        .max_rows = desc->max_rows};
     mimo_status status = mimo_reserve(&made.list, count, sizeof *made.list);
-    if (status == MIMO_OK)
-        status = mimo_reserve(&made.ends, count, sizeof *made.ends);
     for (int64_t e = 0; e < desc->experts && status == MIMO_OK; e++)
         status = add_expert(&made, e, desc);
     if (status != MIMO_OK) {
@@ -132,7 +130,6 @@ void nn_experts_release(nn_experts *layer)
         nn_lora_release(&layer->list[e].down.lora);
     }
     mimo_release(layer->list);
-    mimo_release(layer->ends);
     memset(layer, 0, sizeof *layer);
 }
 
@@ -166,10 +163,10 @@ typedef struct expert_rows {
     int64_t begin, rows;
 } expert_rows;
 
-static expert_rows rows_of(const nn_experts *layer, int64_t e)
+static expert_rows rows_of(const nn_experts *layer, const nn_experts_saved *saved, int64_t e)
 {
-    int64_t begin = e > 0 ? layer->ends[e - 1] : 0;
-    return (expert_rows){&layer->list[e], begin, layer->ends[e] - begin};
+    int64_t begin = e > 0 ? saved->ends[e - 1] : 0;
+    return (expert_rows){&layer->list[e], begin, saved->ends[e] - begin};
 }
 
 /* to = a b, and what the adapter adds, which in the fixed order goes on with the same chains. */
@@ -271,14 +268,9 @@ static mimo_status product_gradients(const nn_experts *layer, const expert_produ
 /* ------------------------------------------ the calls ---------------------------------------- */
 
 /* The rows of all experts together. */
-static int64_t all_rows(const nn_experts *layer)
+static int64_t all_rows(const nn_experts *layer, const int32_t *ends)
 {
-    return layer->ends[layer->count - 1];
-}
-
-static mimo_status read_ends(const nn_experts *layer, const int32_t *ends)
-{
-    return nn_runtime_read(layer->runtime, layer->ends, ends, layer->count * (int64_t)sizeof *ends);
+    return ends[layer->count - 1];
 }
 
 /* Only the first of the ranks that share an expert adds the bias of down. */
@@ -326,18 +318,16 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
 {
     const nn_ops *ops = layer->runtime->ops;
     saved->stage = NN_STAGE_NONE;
-    MIMO_TRY(nn_check_forward("experts", layer->params, 0, layer->max_rows));
-    MIMO_TRY(read_ends(layer, rows->ends));
-    MIMO_TRY(nn_check_forward("experts", layer->params, all_rows(layer), layer->max_rows));
+    int64_t count = all_rows(layer, rows->ends);
+    MIMO_TRY(nn_check_forward("experts", layer->params, count, layer->max_rows));
     saved->x = rows->x;
     saved->weights = rows->weights;
     saved->ends = rows->ends;
     saved->up.merged = saved->down_lora.merged = NULL;
     for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, e);
+        const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(go_up(layer, saved, &at));
     }
-    int64_t count = all_rows(layer);
     MIMO_TRY(
         ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u, count * layer->inner));
     MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->activated, rows->weights, count,
@@ -346,7 +336,7 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
         MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->down, rows->weights, count,
                                  layer->inner));
     for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, e);
+        const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(go_down(layer, saved, y, &at));
     }
     saved->stage = NN_STAGE_FORWARD;
@@ -379,12 +369,11 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
     const nn_ops *ops = layer->runtime->ops;
     MIMO_CHECK(saved->stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
                "experts: backward before forward");
-    MIMO_TRY(read_ends(layer, saved->ends));
-    int64_t count = all_rows(layer);
+    int64_t count = all_rows(layer, saved->ends);
     saved->dy = dy;
     MIMO_TRY(nn_runtime_zero(layer->runtime, d_weights, count * (int64_t)sizeof *d_weights));
     for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, e);
+        const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(back_through_down(layer, saved, d_weights, &at));
     }
     MIMO_TRY(
@@ -392,7 +381,7 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
     MIMO_TRY(
         ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate, count * layer->inner));
     for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, e);
+        const expert_rows at = rows_of(layer, saved, e);
         const expert_product up = up_of(layer, saved, &at);
         MIMO_TRY(product_backward(layer, &up, dx, saved->du, &at));
     }
@@ -418,12 +407,11 @@ mimo_status nn_experts_backward_params(const nn_experts *layer, nn_experts_saved
 {
     MIMO_CHECK(saved->stage == NN_STAGE_INPUT, MIMO_ERR_STATE,
                "experts: the parameters' half of backward before the input's");
-    MIMO_TRY(read_ends(layer, saved->ends));
     for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, e);
+        const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(add_gradients(layer, saved, &at));
     }
-    nn_poison(layer->runtime, saved->dy, all_rows(layer) * layer->hidden);
+    nn_poison(layer->runtime, saved->dy, all_rows(layer, saved->ends) * layer->hidden);
     saved->stage = NN_STAGE_NONE;
     return MIMO_OK;
 }

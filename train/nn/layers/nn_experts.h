@@ -51,14 +51,13 @@ typedef struct nn_experts {
     int64_t hidden, inner; /* inner: of this rank */
     int64_t max_rows;
     int64_t up_rank, down_rank; /* the largest of all experts' adapters; 0: none has one */
-    int32_t *ends;              /* host memory: of the call in progress */
 } nn_experts;
 
 /** Rows up to max_rows. One place for all experts: expert e's rows lie behind those of e - 1, also
  *  where either has no adapter. */
 typedef struct nn_experts_saved {
     nn_stage stage;
-    const int32_t *ends;                  /* borrowed: where the rows of each expert end */
+    const int32_t *ends;                  /* borrowed, host memory: where each expert's rows end */
     const nn_real *x, *weights;           /* borrowed: [rows, H], [rows] */
     nn_real *dy;                          /* lent */
     nn_real *u, *gate, *activated, *down; /* [rows, inner]; down: what down gets */
@@ -77,8 +76,8 @@ mimo_status nn_experts_saved_place(nn_experts_saved *saved, const nn_experts *la
 /** What a forward reads, borrowed until backward_params. */
 typedef struct nn_expert_rows {
     const nn_real *x, *weights; /* [rows, H], [rows] */
-    const int32_t *ends;        /* [count], in the runtime's memory, ascending. On a device each
-                                   call waits for them */
+    const int32_t *ends;        /* [count], ascending, in host memory: products take their sizes
+                                   from there */
 } nn_expert_rows;
 
 /** y [rows, H]. Local. Errors: MIMO_ERR_SHAPE (more rows than the limit). */

@@ -221,7 +221,9 @@ mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room
     MIMO_TRY(place_combined(saved, layer, room));
     if (layer->traced)
         MIMO_TRY(place_trace(saved, layer, room));
-    return room->base ? nn_dispatch_add_route(&saved->route, layer->dispatch) : MIMO_OK;
+    if (!room->base)
+        return MIMO_OK;
+    return nn_dispatch_add_route(&saved->route, &saved->ends, layer->dispatch);
 }
 
 /* ------------------------------------------- rows -------------------------------------------- */
@@ -344,8 +346,8 @@ mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 
 mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
-    nn_expert_rows rows = {.x = saved->expert_x, .weights = saved->weights};
-    MIMO_TRY(mimo_route_ends(&rows.ends, saved->route));
+    const nn_expert_rows rows = {saved->expert_x, saved->weights, saved->ends};
+    MIMO_TRY(nn_dispatch_read_ends(layer->dispatch, saved->route, saved->ends, layer->capacity));
     return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
 }
 

@@ -85,6 +85,7 @@ typedef struct nn_moe_saved {
     nn_experts_saved experts;
     nn_mlp_saved shared;
     mimo_route *route;         /* the dispatch's */
+    int32_t *ends;             /* the dispatch's, host memory: nn_experts.h */
     const nn_real *x;          /* borrowed until backward_params */
     int64_t rows, batch;       /* of the caller's tile */
     nn_row_range own;          /* of these, this rank's tokens */
