@@ -3,19 +3,14 @@
 #include "bridge/bridge_executors.h"
 #include "core/checked.h"
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static mimo_status sum_areas(int64_t *out, const mimo_staging_bytes pass[2], bool packs)
 {
     const int64_t list[] = {
-        larger(pass[0].full, pass[1].full),
-        larger(pass[0].joined, pass[1].joined),
-        larger(pass[0].contributions, pass[1].contributions),
-        packs ? larger(pass[0].arriving, pass[1].arriving) : 0,
-        packs ? larger(pass[0].leaving, pass[1].leaving) : 0,
+        mimo_larger(pass[0].full, pass[1].full),
+        mimo_larger(pass[0].joined, pass[1].joined),
+        mimo_larger(pass[0].contributions, pass[1].contributions),
+        packs ? mimo_larger(pass[0].arriving, pass[1].arriving) : 0,
+        packs ? mimo_larger(pass[0].leaving, pass[1].leaving) : 0,
     };
     int64_t sum = 0;
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)

@@ -4,14 +4,10 @@
 #include <stdbool.h>
 
 #include "tools/plan_cost.h"
+#include "core/checked.h"
 #include "core/rows.h"
 
 /* ------------------------------------------- loads ------------------------------------------ */
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end)
 {
@@ -35,7 +31,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
         if (end - first > 1 || !mimo_block_is_one_run(&block[first], kind))
             *(kind == MIMO_SEND ? &load->packed : &load->unpacked) += rows * row_bytes;
         if (kind == MIMO_SEND)
-            load->pair = larger(load->pair, rows * row_bytes);
+            load->pair = mimo_larger(load->pair, rows * row_bytes);
     }
 }
 
@@ -63,13 +59,13 @@ mimo_plan_load mimo_plan_load_of(const mimo_plan *plan, int64_t row_bytes)
 
 void mimo_plan_load_merge(mimo_plan_load *most, const mimo_plan_load *other)
 {
-    most->in = larger(most->in, other->in);
-    most->out = larger(most->out, other->out);
-    most->local = larger(most->local, other->local);
-    most->packed = larger(most->packed, other->packed);
-    most->unpacked = larger(most->unpacked, other->unpacked);
-    most->staged = larger(most->staged, other->staged);
-    most->pair = larger(most->pair, other->pair);
+    most->in = mimo_larger(most->in, other->in);
+    most->out = mimo_larger(most->out, other->out);
+    most->local = mimo_larger(most->local, other->local);
+    most->packed = mimo_larger(most->packed, other->packed);
+    most->unpacked = mimo_larger(most->unpacked, other->unpacked);
+    most->staged = mimo_larger(most->staged, other->staged);
+    most->pair = mimo_larger(most->pair, other->pair);
 }
 
 /* ------------------------------------------- times ------------------------------------------ */
@@ -148,7 +144,7 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
 
 static double p2p_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
-    int64_t busiest = larger(load->in, load->out);
+    int64_t busiest = mimo_larger(load->in, load->out);
     double copied =
         (double)load->packed + (double)load->unpacked + (double)load->local + (double)load->staged;
     return (busiest > 0 ? 1 : 0.5) * speed->latency_us + link_us(speed, (double)busiest) +
@@ -157,7 +153,7 @@ static double p2p_phase(const mimo_plan_load *load, const mimo_link_speed *speed
 
 static double zero_copy_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
-    int64_t busiest = larger(load->in, load->out);
+    int64_t busiest = mimo_larger(load->in, load->out);
     double moved = link_us(speed, (double)busiest), kept = copy_us(speed, (double)load->local);
     return (busiest > 0 ? 0.75 : 0.5) * speed->latency_us + (moved > kept ? moved : kept) +
            copy_us(speed, (double)load->staged);

@@ -122,23 +122,18 @@ static void count_tile(plan_experts_load *load, const mimo_route_map *map, int64
     }
 }
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void merge(plan_experts *plan, const plan_experts_load *load)
 {
     plan_experts_bytes *most = &plan->busiest;
-    int64_t busy = largest(load->in, load->out), capacity = plan->request->capacity;
+    int64_t busy = mimo_larger(load->in, load->out), capacity = plan->request->capacity;
     int64_t others = (plan->etp * plan->ep - 1) * plan->request->tokens;
-    most->rows = largest(most->rows, busy * plan->row_bytes);
-    most->combine = largest(most->combine, busy * plan->sum_bytes);
+    most->rows = mimo_larger(most->rows, busy * plan->row_bytes);
+    most->combine = mimo_larger(most->combine, busy * plan->sum_bytes);
     most->per_pair =
-        largest(most->per_pair, largest(load->pair_in, load->pair_out) * plan->row_bytes);
+        mimo_larger(most->per_pair, mimo_larger(load->pair_in, load->pair_out) * plan->row_bytes);
     most->all_gather = others * plan->row_bytes;
-    most->copied = largest(most->copied, (load->copied + load->read) * plan->row_bytes);
-    plan->most_rows = largest(plan->most_rows, load->rows);
+    most->copied = mimo_larger(most->copied, (load->copied + load->read) * plan->row_bytes);
+    plan->most_rows = mimo_larger(plan->most_rows, load->rows);
     plan->all_rows += load->rows;
     plan->overflows += capacity >= 0 && load->rows > capacity;
     plan->lost += load->lost;
@@ -182,7 +177,7 @@ static mimo_status check_bytes(const plan_experts *plan)
     int64_t pairs;
     MIMO_TRY(mimo_mul(&pairs, plan->request->tokens, 2 * plan->request->top_k));
     MIMO_TRY(mimo_mul(&pairs, pairs, plan->etp * plan->ep));
-    return mimo_mul(&pairs, pairs, largest(plan->row_bytes, plan->sum_bytes));
+    return mimo_mul(&pairs, pairs, mimo_larger(plan->row_bytes, plan->sum_bytes));
 }
 
 mimo_status plan_experts_make(plan_experts *plan)

@@ -14,7 +14,6 @@ import argparse
 import time
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -22,7 +21,7 @@ from torch.nn.functional import cross_entropy, interpolate, scaled_dot_product_a
 
 import mimo_bridge as mb
 from emoji import END, Emoji
-from train import Language, add_up, mlp, start
+from train import Language, add_up, end, mlp, start
 
 HIDDEN, PATCH, MERGE, IMAGE = 64, 8, 4, 255  # IMAGE is no byte of a name
 MOST = 6  # images of a sample
@@ -144,9 +143,7 @@ def main():
     if comm.rank == 0:
         print(f"longest lane {longest:.2f} of the mean, {at_home:.2f} as loaded; "
               f"{(time.perf_counter() - begin) / options.steps * 1000:.0f} ms a step")
-    comm.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end(comm)
 
 
 if __name__ == "__main__":

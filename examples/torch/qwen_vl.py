@@ -10,12 +10,11 @@ The loss curve is the same for every number of ranks and every grid.
 import argparse
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 import mimo_bridge.hf as mh
-from train import start
+from train import end, start
 
 IMAGE, START, END, PATCH, SEQ = 250, 251, 252, 8, 128
 TEXT = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 256,
@@ -97,9 +96,7 @@ def main():
         loss = loss if vlm is None else vlm.total(loss)
         if comm.rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
-    comm.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end(comm)
 
 
 if __name__ == "__main__":

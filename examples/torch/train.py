@@ -43,6 +43,12 @@ def start():
     return comm
 
 
+def end(comm):
+    comm.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 class Encoder(nn.Sequential):
     """[n, P, 48] to [n * P, H], sample after sample."""
 
@@ -249,9 +255,7 @@ def main():
     for step, (_, loss) in enumerate(train(options, comm)):
         if comm.rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
-    comm.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end(comm)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,24 @@ def close(got, wanted, what):
     assert error <= 1e-12 * max(1, wanted.abs().max().item() if wanted.numel() else 0), f"{what}: {error}"
 
 
+def same_gradients(comm, src, encoder, plain, what="a gradient"):
+    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
+        close(got, p.grad, what)
+
+
+def halves(comm):
+    """The number of ranks; an encoder on all, and an LLM that cuts sequences in two; their sides."""
+    n = comm.size
+    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
+    return n, src, dst, *sides(src, dst, "dst", False)
+
+
+def balance(comm, encoder, src, dst, **more):
+    """An encoder of images between two grids, with a partition, unless `more` says otherwise."""
+    usual = dict(special=IMAGE, comm=comm, merge=MERGE, partition=mb.Partition())
+    return mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), **{**usual, **more})
+
+
 def grids(n):
     """src, dst, whether sp cuts as well."""
     if n == 1:
@@ -229,8 +247,7 @@ def packed_documents(comm):
 
 @case(2)
 def packs_that_do_not_fit(comm):
-    balanced = mb.Balanced(Encoder(), mb.Grid("dp=2"), mb.Grid("cp=2"), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    balanced = balance(comm, Encoder(), "dp=2", "cp=2")
     images, ids, cus = pack_batch(7, 2, 2, 16)
     flat, counts = torch.cat([p for sample in images for p in sample]), [len(p) for sample in images for p in sample]
     for packs, words in ((cus[:1], "1 packs, for 2 samples"), ([cus[0], [0, 12]], "the pack of sample 1"),
@@ -257,8 +274,7 @@ def as_without_balance(comm):
         for home in ("dst", "src"):
             loader, side = sides(src, dst, home, sp)
             encoder, plain = Encoder(), Encoder()
-            balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                                   partition=mb.Partition(sp=sp), cost=4, home=home)
+            balanced = balance(comm, encoder, src, dst, partition=mb.Partition(sp=sp), cost=4, home=home)
             for step in range(3):  # another batch each; one without images
                 patches, ids = draw_batch(100 * trial + step, 3 + comm.size, most=0 if step == 1 else 3)
                 if step == 1:
@@ -268,8 +284,7 @@ def as_without_balance(comm):
                 plain.zero_grad()
                 backward(comm, setup, check(comm, balanced, encoder, plain, setup, step))
                 if any(map(len, patches)):
-                    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
-                        close(got, p.grad, f"{src} -> {dst}, {home}: a gradient of step {step}")
+                    same_gradients(comm, src, encoder, plain, f"{src} -> {dst}, {home}: a gradient of step {step}")
                 else:
                     assert all(p.grad is not None and not p.grad.any() for p in encoder.parameters())
             balanced.close()
@@ -283,8 +298,8 @@ def rows_alone(comm):
             loader, side = sides(src, dst, "dst", sp)
             side = side if cuts else Side(dst, 0, "sbh")
             encoder, plain = Encoder(), Encoder()
-            balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                                   partition=mb.Partition(sp=sp) if cuts else None, cost=4, dst_layout="th")
+            balanced = balance(comm, encoder, src, dst, partition=mb.Partition(sp=sp) if cuts else None, cost=4,
+                               dst_layout="th")
             for step, most in enumerate((3, 0, 5)):  # the second batch has no image
                 patches, ids = draw_batch(100 * trial + step, 3 + comm.size, most=max(most, 1))
                 if most == 0:
@@ -373,8 +388,7 @@ def into_text(comm):
     src, dst = "dp=4", "cp=2,dp=2"
     loader, side = sides(src, dst, "dst", False)
     encoder, plain = Encoder(), Encoder()
-    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    balanced = balance(comm, encoder, src, dst)
     patches, ids = draw_batch(3, 6)
     text = side.tile(comm.rank, torch.randn(*ids.shape, H, dtype=F64, generator=torch.Generator().manual_seed(1)))
     text.requires_grad_()
@@ -404,8 +418,7 @@ def two_modalities(comm):
         for p in (*encoder.parameters(), *plain.parameters()):
             p.data *= special
         loader = sides(src, dst, "dst", False)[0]
-        balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=special, comm=comm, merge=MERGE,
-                               partition=mb.Partition())
+        balanced = balance(comm, encoder, src, dst, special=special)
         mine, counts, own_ids = loaded(loader, comm.rank, inputs, ids)
         y = balanced(mine, counts, ids=own_ids, into=y)
         wanted = wanted + whole_tile(plain, inputs, ids, special)
@@ -425,12 +438,9 @@ def two_modalities(comm):
 @case(2, 4)
 def micro_batches(comm):
     """All told at once; forwards first, backwards then. And two calls without a plan, likewise."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
+    n, src, dst, loader, side = halves(comm)
     encoder, plain = Encoder(), Encoder()
-    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    balanced = balance(comm, encoder, src, dst)
     batches = [(src, loader, side, *draw_batch(40 + i, 2 + i)) for i in range(4)]
     balanced.plan([loaded(loader, comm.rank, *setup[3:])[1:] for setup in batches])
     calls = [check(comm, balanced, encoder, plain, setup, i, i) for i, setup in reversed(list(enumerate(batches)))]
@@ -439,19 +449,15 @@ def micro_batches(comm):
     calls = [check(comm, balanced, encoder, plain, setup, i) for i, setup in enumerate(batches[:2])]
     for setup, call in zip(batches, calls):
         backward(comm, setup, call)
-    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
-        close(got, p.grad, "a gradient")
+    same_gradients(comm, src, encoder, plain)
     balanced.close()
 
 
 @case(2, 4)
 def patches_with_gradients(comm):
     """They come home, on all ranks that have loaded the image."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
-    balanced = mb.Balanced(Encoder(), mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    n, src, dst, loader, side = halves(comm)
+    balanced = balance(comm, Encoder(), src, dst)
     patches, ids = draw_batch(12, 2 * n)
     leaves = [[p.clone().requires_grad_() for p in sample] for sample in patches]
     whole_tile(Encoder(), leaves, ids).square().sum().backward()
@@ -475,8 +481,7 @@ def several_features(comm):
     """An encoder's features of two depths move in one call."""
     src, dst = f"dp={comm.size}", f"cp=2,dp={comm.size // 2}"
     loader, side = sides(src, dst, "dst", False)
-    balanced = mb.Balanced(TwoDepths(), mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    balanced = balance(comm, TwoDepths(), src, dst)
     patches, ids = draw_batch(8, comm.size)
     mine, counts, own_ids = loaded(loader, comm.rank, patches, ids)
     deep, flat = balanced(mine, counts, ids=own_ids)
@@ -490,12 +495,9 @@ def several_features(comm):
 def prefetches(comm):
     """Gathers of later calls, two in flight: rows as without, a batch larger than all before, and a call of other
     counts than were told."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
+    n, src, dst, loader, side = halves(comm)
     encoder, plain = Encoder(), Encoder()
-    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition())
+    balanced = balance(comm, encoder, src, dst)
     setups = [(src, loader, side, *draw_batch(60 + i, (3, 40, 5, 4)[i])) for i in range(4)]
     told = [loaded(loader, comm.rank, *setup[3:])[1:] for setup in setups]
     for step, setup in enumerate(setups):
@@ -506,8 +508,7 @@ def prefetches(comm):
         backward(comm, setup, call)
         if step == 1:
             balanced.prefetch(*told[2])
-    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
-        close(got, p.grad, "a gradient")
+    same_gradients(comm, src, encoder, plain)
     balanced.prefetch(*told[0])
     counts, ids = told[0]
     other = [] if comm.rank else [MERGE]
@@ -524,21 +525,17 @@ def prefetches(comm):
 @case(2, 4)
 def into_buffers(comm):
     """Patches, rows and gradients in slots, which are free again after backward."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
+    n, src, dst, loader, side = halves(comm)
     encoder, plain = Encoder(), Encoder()
     buffer, grad_buffer = mb.Buffer(1 << 16, 2, comm=comm), mb.Buffer(1 << 16, 2, comm=comm)
-    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition(), buffer=buffer, grad_buffer=grad_buffer)
+    balanced = balance(comm, encoder, src, dst, buffer=buffer, grad_buffer=grad_buffer)
     for step in range(3):
         setup = src, loader, side, *draw_batch(30 + step, 2 * n)
         call = check(comm, balanced, encoder, plain, setup, step)
         assert buffer._address <= call[0].data_ptr() < buffer._address + 2 * (1 << 16), "rows lie elsewhere"
         backward(comm, setup, call)
         del call
-    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
-        close(got, p.grad, "a gradient")
+    same_gradients(comm, src, encoder, plain)
     balanced.close()
     buffer.close()
     grad_buffer.close()
@@ -556,12 +553,9 @@ def prefetch_is_left(comm):
 def lanes_without_a_call(comm):
     """empty="skip": an encoder is not called without images, from the first call on. Rows, a text around them, and
     gradients are as ever."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
+    n, src, dst, loader, side = halves(comm)
     encoder, plain = Encoder(), Encoder()
-    balanced = mb.Balanced(encoder, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition(), empty="skip")
+    balanced = balance(comm, encoder, src, dst, empty="skip")
     few = [[torch.ones(2 * MERGE, C, dtype=F64)]] + [[] for _ in range(n - 1)]
     ids = torch.zeros(n, 8, dtype=torch.int64)
     ids[0, 2:4] = IMAGE
@@ -578,8 +572,7 @@ def lanes_without_a_call(comm):
             assert len(encoder.calls) == before
     for p in encoder.parameters():
         p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-    for got, p in zip(summed_gradients(comm, src, encoder), plain.parameters()):
-        close(got, p.grad, "a gradient")
+    same_gradients(comm, src, encoder, plain)
     balanced.close()
 
 
@@ -603,14 +596,10 @@ class Pair(torch.nn.Module):
 @case(2, 4)
 def extras_of_images_and_patches(comm):
     """A grid of each image rides in the gather, positions ride with pixels: both come to the lane that encodes."""
-    n = comm.size
-    src, dst = f"dp={n}", f"cp=2,dp={n // 2}"
-    loader, side = sides(src, dst, "dst", False)
+    n, src, dst, loader, side = halves(comm)
     pair, plain = Pair(), Encoder()
-    balanced = mb.Balanced(pair, mb.Grid(src), mb.Grid(dst), special=IMAGE, comm=comm, merge=MERGE,
-                           partition=mb.Partition(), cost=4, empty=(torch.zeros(MERGE, C, dtype=F64),
-                                                                    torch.zeros(MERGE, 1, dtype=torch.int64)),
-                           empty_extras=(0, 0))
+    nothing = torch.zeros(MERGE, C, dtype=F64), torch.zeros(MERGE, 1, dtype=torch.int64)
+    balanced = balance(comm, pair, src, dst, cost=4, empty=nothing, empty_extras=(0, 0))
     for step in range(3):
         patches, ids = draw_batch(70 + step, (2 * n, 1, n)[step])
         number = {id(p): i for i, p in enumerate(p for sample in patches for p in sample)}
@@ -631,8 +620,7 @@ def extras_of_images_and_patches(comm):
         close(y.detach(), side.tile(comm.rank, wanted.detach().transpose(0, 1)), "rows")
         if any(map(len, patches)):
             wanted.sum().backward()
-    for got, p in zip(summed_gradients(comm, src, pair), plain.parameters()):
-        close(got, p.grad, "a gradient")
+    same_gradients(comm, src, pair, plain)
     line = torch.zeros(1, 8, dtype=torch.int64)
     raises(mb.ShapeError, "extras of 1 images, for 0", balanced, (pixels, positions), [], ids=line,
            extras=[[1, 2]])

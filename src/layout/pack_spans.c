@@ -5,6 +5,7 @@
 #include <mimo/plan.h>
 
 #include "core/check.h"
+#include "core/checked.h"
 #include "partition/packed_runs.h"
 #include "partition/zigzag_runs.h"
 
@@ -46,11 +47,6 @@ typedef struct rank_runs {
     int64_t pack_count, whole_count;
 } rank_runs;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The piece of `span` that begins at `position`: as long as it lies in one run of the pack and in
  * one of the whole. */
 static void add_rows(pack_cut *cut, const mimo_span *span, int64_t position, int64_t rows,
@@ -61,7 +57,7 @@ static void add_rows(pack_cut *cut, const mimo_span *span, int64_t position, int
         const mimo_run *whole = &runs->whole[0];
         if (local >= whole->local + whole->length)
             whole = &runs->whole[1];
-        int64_t within = local - whole->local, count = least(rows, whole->length - within);
+        int64_t within = local - whole->local, count = mimo_smaller(rows, whole->length - within);
         add_piece(cut, &(mimo_span){.sample = span->sample,
                                     .row = span->row + (position - span->position),
                                     .position = whole->global + within,
@@ -97,7 +93,7 @@ static void cut_span(pack_cut *cut, int64_t *at, const mimo_packed_spans *pack, 
         const mimo_run *run = &runs.pack[0];
         if (position < run->global || position >= run->global + run->length)
             run = &runs.pack[1];
-        int64_t rows = least(end, run->global + run->length) - position;
+        int64_t rows = mimo_smaller(end, run->global + run->length) - position;
         add_rows(cut, span, position, rows, run, &runs);
         position += rows;
     }

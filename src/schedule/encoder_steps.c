@@ -60,11 +60,6 @@ typedef struct placing {
 
 static const choice nothing = {{MIMO_STEP_F, 0, 0, 0, 0}, MIMO_NOT_YET, MIMO_NOT_YET};
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static choice choose(const placing *own, int64_t p, mimo_schedule_step step, int64_t begin)
 {
     return (choice){step, begin, begin + mimo_step_duration(&own->events, p, &step)};
@@ -111,7 +106,7 @@ static choice to_encode(const placing *own, int64_t p)
     if (stage->encoded == own->schedule->groups || is_full(own, p))
         return nothing;
     if (!own->learns && oldest >= 0)
-        begin = later(begin, own->groups[oldest].forward_at);
+        begin = mimo_larger(begin, own->groups[oldest].forward_at);
     return choose(own, p, (mimo_schedule_step){MIMO_STEP_E, stage->encoded, 0, 0, 0}, begin);
 }
 
@@ -122,7 +117,7 @@ static choice to_return(const placing *own, int64_t p)
         own->events.sums[stage->returned] == MIMO_NOT_YET)
         return nothing;
     return choose(own, p, (mimo_schedule_step){MIMO_STEP_EB, stage->returned, 0, 0, 0},
-                  later(stage->clock, own->events.sums[stage->returned]));
+                  mimo_larger(stage->clock, own->events.sums[stage->returned]));
 }
 
 /* The one that begins first, the way back before the way there. */
@@ -141,7 +136,7 @@ static choice unless_later(choice one, int64_t end)
 /* An LLM step whose inputs are there at `ready` begins before that time. */
 static bool begins_before(const placing *own, int64_t p, int64_t ready, int64_t time)
 {
-    return ready != MIMO_NOT_YET && later(ready, own->stages[p].clock) < time;
+    return ready != MIMO_NOT_YET && mimo_larger(ready, own->stages[p].clock) < time;
 }
 
 static choice next_of(const placing *own, int64_t p)
@@ -168,7 +163,7 @@ static choice next_of(const placing *own, int64_t p)
 static void note_encoded(placing *own, int64_t group, int64_t end)
 {
     group_place *place = &own->groups[group];
-    place->encoded_at = later(place->encoded_at, end);
+    place->encoded_at = mimo_larger(place->encoded_at, end);
     if (++place->encoders < own->schedule->desc.stages)
         return;
     own->events.rows[group] = place->encoded_at + own->events.costs->of[MIMO_STEP_BF];
@@ -185,7 +180,7 @@ static void forget_all(placing *own)
 static void note_first_forward(placing *own, int64_t group, int64_t end)
 {
     group_place *place = &own->groups[group];
-    place->forward_at = later(place->forward_at, end);
+    place->forward_at = mimo_larger(place->forward_at, end);
     if (++place->forwards == mimo_group_size(own->schedule, group))
         forget_all(own);
 }
@@ -194,7 +189,7 @@ static void note_first_forward(placing *own, int64_t group, int64_t end)
 static void note_first_backward(placing *own, int64_t group, int64_t end)
 {
     group_place *place = &own->groups[group];
-    place->backward_at = later(place->backward_at, end);
+    place->backward_at = mimo_larger(place->backward_at, end);
     bool whole = ++place->backwards == mimo_group_size(own->schedule, group);
     if (!whole && !MIMO_MUTATED("group-back-early"))
         return;

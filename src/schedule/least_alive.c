@@ -1,5 +1,6 @@
 /* The smallest limit of encoder groups that an order of LLM steps allows. */
 #include "core/check.h"
+#include "core/checked.h"
 #include "core/memory.h"
 #include "schedule/schedule_types.h"
 
@@ -9,11 +10,6 @@ typedef struct group_counts {
     int64_t size, *back; /* back[groups]: micro-batches whose gradients are there */
     int64_t opened, ended, most;
 } group_counts;
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static bool has_ended(const group_counts *own, int64_t group)
 {
@@ -26,12 +22,12 @@ static void count_part(group_counts *own, const mimo_schedule_step *part)
 {
     int64_t group = part->index / own->size;
     if (part->kind == MIMO_STEP_F)
-        own->opened = larger(own->opened, group + 1);
+        own->opened = mimo_larger(own->opened, group + 1);
     else if (part->kind != MIMO_STEP_W)
         own->back[group]++;
     while (has_ended(own, own->ended))
         own->ended++;
-    own->most = larger(own->most, own->opened - own->ended);
+    own->most = mimo_larger(own->most, own->opened - own->ended);
 }
 
 static void count_groups(group_counts *own, const mimo_stage_list *list)

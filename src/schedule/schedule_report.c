@@ -40,11 +40,6 @@ mimo_status mimo_schedule_times(int64_t *begin, int64_t *end, const mimo_schedul
 
 /* ------------------------------------------- memory ----------------------------------------- */
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* What is held at one moment. */
 typedef struct holding {
     int64_t encoder, chunks, weights;
@@ -59,9 +54,9 @@ static void hold(holding *now, mimo_schedule_memory *most, const mimo_schedule_s
     now->of_chunk[part->chunk] += change;
     now->weights += (part->kind == MIMO_STEP_I) - (part->kind == MIMO_STEP_W);
     now->most_of_chunk[part->chunk] =
-        larger(now->most_of_chunk[part->chunk], now->of_chunk[part->chunk]);
-    most->chunks_alive = larger(most->chunks_alive, now->chunks);
-    most->weights_waiting = larger(most->weights_waiting, now->weights);
+        mimo_larger(now->most_of_chunk[part->chunk], now->of_chunk[part->chunk]);
+    most->chunks_alive = mimo_larger(most->chunks_alive, now->chunks);
+    most->weights_waiting = mimo_larger(most->weights_waiting, now->weights);
 }
 
 /* The group that a step takes or frees: of an F, that of its micro-batch. */
@@ -74,7 +69,7 @@ static void hold_group(holding *now, mimo_schedule_memory *most, const mimo_sche
     int64_t group =
         mimo_step_of_llm(step->kind) ? step->index / schedule->desc.encoder_group : step->index;
     now->encoder += change * mimo_group_size(schedule, group);
-    most->encoder_alive = larger(most->encoder_alive, now->encoder);
+    most->encoder_alive = mimo_larger(most->encoder_alive, now->encoder);
 }
 
 /* Forward alone saves nothing: one state serves every chunk, at a time. */
@@ -96,14 +91,18 @@ static void walk_memory(mimo_schedule_memory *most, holding *now, const mimo_sch
         most->saved_states += now->most_of_chunk[c];
 }
 
-static mimo_status memory_of(mimo_schedule_memory *out, const mimo_schedule *schedule,
-                             int64_t stage)
+/* of_chunk[V] gets each chunk's states; NULL: it is not asked. */
+static mimo_status memory_of(mimo_schedule_memory *out, int64_t *of_chunk,
+                             const mimo_schedule *schedule, int64_t stage)
 {
     holding now = {0};
     mimo_schedule_memory most = MIMO_SCHEDULE_MEMORY_INIT;
-    MIMO_TRY(mimo_reserve(&now.of_chunk, 2 * schedule->desc.chunks, sizeof *now.of_chunk));
-    now.most_of_chunk = now.of_chunk + schedule->desc.chunks;
+    int64_t chunks = schedule->desc.chunks;
+    MIMO_TRY(mimo_reserve(&now.of_chunk, 2 * chunks, sizeof *now.of_chunk));
+    now.most_of_chunk = now.of_chunk + chunks;
     walk_memory(&most, &now, schedule, stage);
+    if (of_chunk)
+        memcpy(of_chunk, now.most_of_chunk, (size_t)chunks * sizeof *of_chunk);
     mimo_release(now.of_chunk);
     *out = most;
     return MIMO_OK;
@@ -116,8 +115,17 @@ mimo_status mimo_schedule_memory_of(mimo_schedule_memory *out, const mimo_schedu
     MIMO_CHECK(out && schedule, MIMO_ERR_ARGUMENT, "mimo_schedule_memory_of: %s is NULL",
                out ? "schedule" : "out");
     MIMO_TRY(check_stage_number(schedule, stage, "mimo_schedule_memory_of"));
-    MIMO_TRY(memory_of(&own, schedule, stage));
+    MIMO_TRY(memory_of(&own, NULL, schedule, stage));
     return mimo_write_descriptor(out, &own, sizeof own, "mimo_schedule_memory");
+}
+
+mimo_status mimo_schedule_states(int64_t *out, const mimo_schedule *schedule, int64_t stage)
+{
+    mimo_schedule_memory all;
+    MIMO_TRY(memory_of(&all, out, schedule, stage));
+    for (int64_t c = 0; c < schedule->desc.chunks; c++)
+        out[c] = mimo_larger(out[c], 1);
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- report ----------------------------------------- */
@@ -126,11 +134,11 @@ static mimo_status add_memory(mimo_schedule_report *own, const mimo_schedule *sc
 {
     for (int64_t p = 0; p < schedule->desc.stages; p++) {
         mimo_schedule_memory memory;
-        MIMO_TRY(memory_of(&memory, schedule, p));
-        own->encoder_alive = larger(own->encoder_alive, memory.encoder_alive);
-        own->chunks_alive = larger(own->chunks_alive, memory.chunks_alive);
-        own->weights_waiting = larger(own->weights_waiting, memory.weights_waiting);
-        own->saved_states = larger(own->saved_states, memory.saved_states);
+        MIMO_TRY(memory_of(&memory, NULL, schedule, p));
+        own->encoder_alive = mimo_larger(own->encoder_alive, memory.encoder_alive);
+        own->chunks_alive = mimo_larger(own->chunks_alive, memory.chunks_alive);
+        own->weights_waiting = mimo_larger(own->weights_waiting, memory.weights_waiting);
+        own->saved_states = mimo_larger(own->saved_states, memory.saved_states);
     }
     return MIMO_OK;
 }
@@ -146,7 +154,7 @@ static mimo_status add_times(mimo_schedule_report *own, const mimo_schedule *sch
         int64_t busy = 0;
         for (int64_t i = 0; i < schedule->lists[p].count; i++)
             busy += mimo_step_duration(&walk.events, p, &schedule->lists[p].steps[i]);
-        own->lower_bound = larger(own->lower_bound, busy);
+        own->lower_bound = mimo_larger(own->lower_bound, busy);
         all += busy;
     }
     own->idle = schedule->desc.stages * own->time - all;

@@ -69,6 +69,10 @@ mimo_status mimo_schedule_least_alive(int64_t *out, const mimo_schedule *schedul
 mimo_status mimo_schedule_report_alone(mimo_schedule_report *out, const mimo_schedule *schedule,
                                        const mimo_step_costs *costs);
 
+/* The saved states to allocate for each chunk of a stage, into out[V]: at least 1, also where none
+ * goes back. Otherwise their sum is saved_states of its memory (schedule_report.c). */
+mimo_status mimo_schedule_states(int64_t *out, const mimo_schedule *schedule, int64_t stage);
+
 /* ------------------------------------------- steps ------------------------------------------- */
 
 const char *mimo_step_kind_name(mimo_step_kind kind);

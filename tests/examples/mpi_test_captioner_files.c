@@ -135,8 +135,7 @@ static void refused(const char *words)
 static void expect_refused(files_bed *bed, loading *load, const char *name, const char *words)
 {
     char path[PATH_BYTES];
-    MPI_EXPECT_STATUS(load(bed, path_in(path, bed, own(), name)), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(path);
+    MPI_FAILS(load(bed, path_in(path, bed, own(), name)), MIMO_ERR_MISMATCH, path);
     refused(words);
 }
 
@@ -171,8 +170,7 @@ static void expect_refused_alive(files_bed *bed, loading *load, const char *name
         nanosleep(&moment, NULL);
     if (mpi_test_rank() == 1)
         MPI_EXPECT(rename(later, live) == 0, "%s is not replaced", live);
-    MPI_EXPECT_STATUS(load(bed, live), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(live);
+    MPI_FAILS(load(bed, live), MIMO_ERR_MISMATCH, live);
     refused("It was replaced while they opened it");
     MPI_EXPECT_OK(load(bed, live)); /* the next one of both */
 }

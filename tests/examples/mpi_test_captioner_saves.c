@@ -202,8 +202,8 @@ MPI_TEST(captioner_saves, the_others_are_saved)
     char adapter[PATH_BYTES + 32];
     begin(&bed);
     const char *const more[] = {"--lora-rank", "2", "--adapter-out", bed.adapter, NULL};
-    MPI_EXPECT_STATUS(train_on_a_full_disk(&bed, 1, more), MIMO_ERR_IO);
-    MPI_EXPECT_SENTENCE("The model after step 4 is lost: for --resume, there is no ");
+    MPI_FAILS(train_on_a_full_disk(&bed, 1, more), MIMO_ERR_IO,
+              "The model after step 4 is lost: for --resume, there is no ");
     snprintf(adapter, sizeof adapter, "%s/adapter_config.json", bed.adapter);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT(access(adapter, F_OK) == 0, "there is no %s", adapter);
@@ -220,9 +220,9 @@ MPI_TEST(captioner_saves, a_signal_in_the_last_save)
     for (int i = 0; i < 2; i++) {
         disk.calls = 0;
         disk.raised = signals[i];
-        MPI_EXPECT_STATUS(train(&bed, NULL), MIMO_ERR_ABORTED);
-        MPI_EXPECT_SENTENCE(i == 0 ? "rank 0: SIGTERM ended the run" : "rank 0: SIGINT ended");
-        MPI_EXPECT_SENTENCE("What it was to save after step 4 is saved");
+        MPI_FAILS(train(&bed, NULL), MIMO_ERR_ABORTED,
+                  i == 0 ? "rank 0: SIGTERM ended the run" : "rank 0: SIGINT ended",
+                  "What it was to save after step 4 is saved");
         disk.raised = 0;
         expect_saved(&bed, 4);
     }

@@ -36,11 +36,14 @@ static int expect_turns(const step_trainer *trainer, int64_t i)
     return others;
 }
 
-/* Each picture has one colour. */
-static void expect_patches(const picture_deal *deal)
+/* Each picture has one colour. Every turn has a picture. */
+static void expect_patches(const step_trainer *trainer, const picture_deal *deal)
 {
     for (int64_t i = 0; i < deal->count; i++) {
-        double wanted = deal->own[i]->picture[0] / 127.5 - 1;
+        const batch_item *turn = &trainer->gathered[deal->own[i].sample];
+        for (int64_t n = 0; n < deal->own[i].number; n++)
+            turn = turn->next;
+        double wanted = turn->picture[0] / 127.5 - 1;
         double got = (double)deal->patches[i * PATCH_VALUES];
         MPI_EXPECT(fabs(got - wanted) < 1e-6, "picture %lld of %lld begins with %g, not %g",
                    (long long)i, (long long)deal->count, got, wanted);
@@ -68,7 +71,7 @@ MPI_TEST(captioner_turns, each_picture_is_its_own)
         others += expect_turns(&run.trainer, i);
     MPI_EXPECT(others > run.trainer.desc.global_batch, "%d turns show another picture", others);
     for (int64_t g = 0; g < run.trainer.pass.groups; g++)
-        expect_patches(&run.trainer.pass.deals[g]);
+        expect_patches(&run.trainer, &run.trainer.pass.deals[g]);
     small_run_end(&run);
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == 0)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model/batch.h"
+#include "captioner/training/turn_choice.h"
 
 /* Every epoch takes each sample exactly once, for any batch size. Epochs differ, and so do
  * seeds. */
@@ -13,7 +13,7 @@ static void expect_permutations(int64_t samples, int64_t count, uint64_t seed)
     int64_t *chosen = calloc((size_t)count, sizeof *chosen);
     int64_t steps = 2 * samples; /* whole epochs: 2 * count of them */
     for (int64_t step = 0; step < steps; step++) {
-        batch_choose(chosen, count, step, seed, samples);
+        turn_samples(chosen, count, step, seed, samples);
         for (int64_t i = 0; i < count; i++) {
             cr_assert(chosen[i] >= 0 && chosen[i] < samples, "sample %ld of %ld", (long)chosen[i],
                       (long)samples);
@@ -38,9 +38,9 @@ Test(captioner_batch, seeds_and_epochs_shuffle_differently)
 {
     enum { SAMPLES = 100 };
     int64_t first[SAMPLES], second[SAMPLES], other[SAMPLES];
-    batch_choose(first, SAMPLES, 0, 1, SAMPLES);
-    batch_choose(second, SAMPLES, 1, 1, SAMPLES);
-    batch_choose(other, SAMPLES, 0, 2, SAMPLES);
+    turn_samples(first, SAMPLES, 0, 1, SAMPLES);
+    turn_samples(second, SAMPLES, 1, 1, SAMPLES);
+    turn_samples(other, SAMPLES, 0, 2, SAMPLES);
     int repeated = 0, shared = 0, still = 0;
     for (int i = 0; i < SAMPLES; i++) {
         repeated += first[i] == second[i];
@@ -56,16 +56,25 @@ enum { SIDE = 16, P = 4, S = 8 };
 /* A micro-batch of one rank that holds everything. */
 static micro_batch whole_batch(int64_t total, float *patches, int64_t *ids, int64_t *labels)
 {
-    return (micro_batch){.side = SIDE,
-                         .tokens = P,
-                         .seq = S,
-                         .group = 1,
+    return (micro_batch){.desc = {.tokens = P,
+                                  .patch_values = PATCH_VALUES,
+                                  .seq = S,
+                                  .words = CAPTION_WORDS,
+                                  .group = 1},
                          .total = total,
                          .pictures = total,
                          .sentences = total,
                          .patches = patches,
                          .ids = ids,
                          .labels = labels};
+}
+
+static void fill_pictures(micro_batch *batch, const batch_item *items,
+                          const picture_number *pictures, int64_t count)
+{
+    const caption_samples own = {.items = items, .count = count, .tokens = P, .seq = S};
+    const model_samples samples = caption_describe(&own);
+    batch_fill_pictures(batch, &samples, pictures, count);
 }
 
 Test(captioner_batch, labels_are_the_next_token_of_the_whole_sequence)
@@ -80,9 +89,11 @@ Test(captioner_batch, labels_are_the_next_token_of_the_whole_sequence)
         {.picture = picture, .name = "abcd", .length = 4},
         {.picture = picture, .name = "a", .length = 1, .open = true}, /* a beginning */
     };
-    batch_fill_sentences(&batch, items, 3);
+    const caption_samples own = {.items = items, .count = 3, .tokens = P, .seq = S};
+    const model_samples samples = caption_describe(&own);
+    batch_fill_sentences(&batch, &samples, 0, 3);
 
-    enum { I = TOKEN_IMAGE, E = TOKEN_END, N = TOKEN_PAD, X = LABEL_IGNORED };
+    enum { I = TOKEN_IMAGE, E = TOKEN_END, N = TOKEN_PAD, X = NN_IGNORE };
     static const int64_t want_ids[4][S] = {{I, I, I, I, 'a', 'b', E, N},
                                            {I, I, I, I, 'a', 'b', 'c', 'd'},
                                            {I, I, I, I, 'a', N, N, N},
@@ -111,19 +122,24 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
     micro_batch batch = whole_batch(2, patches[0][0], ids[0], labels[0]);
     batch_item items[] = {{.picture = picture[0], .name = "a", .length = 1},
                           {.picture = picture[1], .name = "b", .length = 1}};
-    const batch_item *turns[] = {&items[0], &items[1]};
-    batch_fill_pictures(&batch, turns, 2);
+    picture_number pictures[] = {{0, 0}, {1, 0}};
+    fill_pictures(&batch, items, pictures, 2);
     for (int p = 0; p < P; p++)
         for (int b = 0; b < 2; b++)
             for (int i = 0; i < PATCH_VALUES; i++)
                 cr_assert_eq(patches[p][b][i], (float)(b * 100 + p) / 127.5f - 1.0f,
                              "value %d of patch %d, picture %d", i, p, b);
 
-    turns[1] = &(batch_item){0}; /* masked */
-    batch_fill_pictures(&batch, turns, 2);
-    for (int p = 0; p < P; p++)
-        for (int i = 0; i < PATCH_VALUES; i++)
-            cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i, p);
+    items[1].picture = NULL;
+    for (int masked = 0; masked < 2; masked++) {
+        memset(patches, 0x5a, sizeof patches);
+        pictures[1].sample = masked ? -1 : 1;
+        fill_pictures(&batch, items, pictures, 2);
+        for (int p = 0; p < P; p++)
+            for (int i = 0; i < PATCH_VALUES; i++)
+                cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i,
+                          p);
+    }
 }
 
 /* ----------------------------------------- changes -------------------------------------------- */
@@ -152,7 +168,7 @@ Test(captioner_batch, a_picture_moves_and_is_mirrored)
                                  .name = "a",
                                  .length = 1,
                                  .change = {.right = 3, .down = -2, .flip = flip}};
-        batch_fill_pictures(&batch, &(const batch_item *){&item}, 1);
+        fill_pictures(&batch, &item, &(picture_number){0, 0}, 1);
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++) {
                 int patch = y / PATCH * (SIDE / PATCH) + x / PATCH;

@@ -4,27 +4,34 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/model/picture_deal.h"
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/turn_choice.h"
 
 enum { SIDE = 16, P = 4, S = 24, SAMPLES = 8, MOST = 3, LANES = 4 };
-enum { I = TOKEN_IMAGE, E = TOKEN_END, N = TOKEN_PAD, X = LABEL_IGNORED };
+enum { I = TOKEN_IMAGE, E = TOKEN_END, N = TOKEN_PAD, X = NN_IGNORE };
 
 static const uint8_t picture[SIDE * SIDE * 3];
 
 static micro_batch batch_of(int64_t total, int64_t *ids, int64_t *labels)
 {
-    return (micro_batch){.side = SIDE,
-                         .tokens = P,
-                         .seq = S,
-                         .group = 1,
+    return (micro_batch){.desc = {.tokens = P,
+                                  .patch_values = PATCH_VALUES,
+                                  .seq = S,
+                                  .words = CAPTION_WORDS,
+                                  .group = 1,
+                                  .most_images = MOST},
                          .total = total,
-                         .most_images = MOST,
                          .pictures = total / LANES * MOST,
                          .sentences = total,
                          .ids = ids,
                          .labels = labels};
+}
+
+static void fill_sentences(micro_batch *batch, const batch_item *items, int64_t count)
+{
+    const caption_samples own = {items, count, P, S, MOST};
+    const model_samples samples = caption_describe(&own);
+    batch_fill_sentences(batch, &samples, 0, count);
 }
 
 static batch_item turn_of(const char *name, const batch_item *next)
@@ -42,7 +49,7 @@ Test(captioner_images, turns_follow_each_other_in_a_sentence)
     batch_item items[] = {turn_of("ab", &second), turn_of("ab", NULL), turn_of("ab", NULL)};
     items[1].picture = NULL; /* a name alone */
     items[2].open = true;
-    batch_fill_sentences(&batch, items, 3);
+    fill_sentences(&batch, items, 3);
 
     /* The last EOS of the first sentence is a label alone; the last sentence is masked. */
     static const int64_t want_ids[COUNT][S] = {
@@ -173,7 +180,8 @@ Test(captioner_images, each_turn_changes_by_itself)
 
 typedef struct dealt_batch {
     batch_item turns[SAMPLES][MOST];
-    const batch_item *samples[SAMPLES];
+    batch_item items[SAMPLES];
+    caption_samples samples;
     int64_t ids[SAMPLES][S], labels[SAMPLES][S];
     micro_batch batch;
     rank_topology topology[LANES];
@@ -185,24 +193,26 @@ typedef struct dealt_batch {
 static void begin(dealt_batch *own, bool balanced)
 {
     static const int counts[SAMPLES] = {3, 0, 2, 1, 3, 3, 0, 0};
-    batch_item items[SAMPLES];
-    *own = (dealt_batch){.batch = batch_of(SAMPLES, own->ids[0], own->labels[0])};
+    int64_t picked[SAMPLES];
+    *own = (dealt_batch){.batch = batch_of(SAMPLES, own->ids[0], own->labels[0]),
+                         .samples = {own->items, SAMPLES, P, S, MOST}};
     for (int i = 0; i < SAMPLES; i++) {
         for (int t = 0; t < MOST; t++)
             own->turns[i][t] = turn_of("ab", t + 1 < counts[i] ? &own->turns[i][t + 1] : NULL);
         if (counts[i] == 0)
             own->turns[i][0].picture = NULL;
-        own->samples[i] = &own->turns[i][0];
-        items[i] = *own->samples[i];
+        own->items[i] = own->turns[i][0];
+        picked[i] = i;
         own->pictures += counts[i];
     }
-    batch_fill_sentences(&own->batch, items, SAMPLES);
+    fill_sentences(&own->batch, own->items, SAMPLES);
+    const model_samples samples = caption_describe(&own->samples);
     for (int lane = 0; lane < LANES; lane++) {
         own->topology[lane] = (rank_topology){.encoder_dp = LANES, .encoder_dp_rank = lane};
         const picture_deal_desc desc = {
             .topology = &own->topology[lane], .batch = &own->batch, .balanced = balanced};
         cr_assert_eq(picture_deal_create(&own->deals[lane], &desc), MIMO_OK);
-        cr_assert_eq(picture_deal_make(&own->deals[lane], own->samples), MIMO_OK, "%s",
+        cr_assert_eq(picture_deal_make(&own->deals[lane], &samples, picked), MIMO_OK, "%s",
                      mimo_last_error());
     }
 }
@@ -224,7 +234,7 @@ static void expect_own(const dealt_batch *own, int lane, int seen[SAMPLES][MOST]
     for (int64_t i = 0; i < deal->count; i++) {
         mimo_item item = items.src[items.src_first[lane] + i];
         cr_assert_eq(item.rows, P);
-        cr_assert_eq(deal->own[i], &own->turns[item.sample][item.row / P]);
+        cr_assert(deal->own[i].sample == item.sample && deal->own[i].number == item.row / P);
         seen[item.sample][item.row / P]++;
     }
 }

@@ -42,13 +42,10 @@ int MPI_Send_init(const void *data, int count, MPI_Datatype type, int to, int ta
 /* Rank 0 gets the rows of sample 1 where those of sample 2 belong, and the reverse. */
 static void misroute(executor_id executor, bool backward)
 {
-    bed_case c = {.src = {.grid = backward ? "tp=4,dp=1" : "tp=1,dp=4"},
-                  .dst = {.grid = backward ? "tp=1,cp=1,dp=4" : "tp=4,cp=1,dp=1"},
-                  .src_letters = "sbh",
-                  .dst_letters = "bsh",
-                  .executor = executor,
-                  .batch = 4,
-                  .seq = 3};
+    bed_case c = bed_case_of(executor, backward ? "tp=4,dp=1" : "tp=1,dp=4",
+                             backward ? "tp=1,cp=1,dp=4" : "tp=4,cp=1,dp=1", "sbh", "bsh");
+    c.batch = 4;
+    c.seq = 3;
     bridge_bed bed;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
@@ -134,13 +131,11 @@ MPI_TEST(checks, all_is_well)
 /* Shards under sp are no replicas of each other. */
 MPI_TEST(checks, shards_are_no_replicas)
 {
-    bed_case c = {.src = {.grid = "tp=2,cp=2,dp=1", .partition = true, .sp = true},
-                  .dst = {.grid = "tp=1,cp=1,dp=4"},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .batch = 4,
-                  .seq = 8};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,cp=2,dp=1", "tp=1,cp=1,dp=4", "sbh", "sbh");
+    c.src.partition = true;
+    c.src.sp = true;
+    c.batch = 4;
+    c.seq = 8;
     bridge_bed bed;
     setenv("MIMO_CHECK", "replicas,samples", 1);
     bed_create(&bed, &c);
@@ -192,11 +187,11 @@ MPI_TEST(checks, call_that_is_left_out)
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang becomes a timeout */
     MPI_EXPECT_OK(fault_forward(&bed));                     /* rank 2 left out the first one */
-    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(NULL, NULL, bed.gradient)
-                                             : fault_forward(&bed),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge 1 forward of 1: f32 "
-                        "sbh[2,2,3] from f32 sbh[8,1,3]");
+    MPI_FAILS(bed.rank == LEAVES_OUT ? mimo_gradient_count(NULL, NULL, bed.gradient)
+                                     : fault_forward(&bed),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called gradient count, rank 0 called bridge 1 forward of 1: f32 "
+              "sbh[2,2,3] from f32 sbh[8,1,3]");
     MPI_EXPECT_OK(fault_forward(&bed));
     fault_bed_end(&bed);
 }
@@ -358,10 +353,9 @@ MPI_TEST(checks, calls_that_differ)
     setenv("MIMO_CHECK", "calls", 1);
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(update_first(&bed)); /* MIMO_AGREE=0 wants the batch */
-    MPI_EXPECT_STATUS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
-                        "rank 0 called bridge 1 forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]");
+    MPI_FAILS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
+              "rank 0 called bridge 1 forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]");
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
     fault_bed_end(&bed);

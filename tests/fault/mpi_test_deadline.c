@@ -4,32 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault_bed.h"
-#include "mpi_test.h"
+#include "late_bed.h"
 
-enum { LATE = 2, DEADLINE = 150 };
-
-/* The bed on a fresh communicator, with everything made on all ranks. All ranks wait here: the end
- * of the communicator can overtake a call that has ended on some ranks only. */
-static void begin(fault_bed *bed, executor_id executor)
-{
-    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
-    MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
-    MPI_Barrier(MPI_COMM_WORLD);
-}
+enum { DEADLINE = 150 };
 
 static void begin_under_deadline(fault_bed *bed, executor_id executor)
 {
-    begin(bed, executor);
+    late_bed_open(bed, executor);
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, DEADLINE));
     MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void end(fault_bed *bed)
-{
-    mimo_comm *comm = bed->comm;
-    fault_bed_end(bed);
-    mimo_comm_destroy(comm);
 }
 
 /* All later calls fail at once with the same error, whatever they are made on. */
@@ -38,19 +21,11 @@ static void expect_ended(fault_bed *bed, mimo_status status)
     char sentence[1024];
     MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), status);
     snprintf(sentence, sizeof sentence, "%s", mimo_last_error());
-    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->comm), status);
-    MPI_EXPECT_SENTENCE(sentence);
+    MPI_FAILS(mimo_comm_barrier(bed->comm), status, sentence);
     MPI_EXPECT_STATUS(fault_forward(bed), status);
     MPI_EXPECT_STATUS(fault_adjoint(bed), status);
     MPI_EXPECT_STATUS(fault_create_gradient(bed), status);
-    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->tp), status);
-    MPI_EXPECT_SENTENCE(sentence);
-}
-
-/* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
-static bool waits(const fault_bed *bed, const fault_call *call)
-{
-    return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
+    MPI_FAILS(mimo_comm_barrier(bed->tp), status, sentence);
 }
 
 /* "; no sign of ranks 0, 2": on a busy machine the sentence may name a slow rank beside the late
@@ -75,7 +50,7 @@ static void miss_one(const fault_call *call, executor_id executor)
     if (bed.rank == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     mimo_status status = call->act(&bed);
-    if (bed.rank == LATE || waits(&bed, call)) {
+    if (bed.rank == LATE || late_bed_waits(&bed, call)) {
         MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "%s: %s (%s)", call->name, mimo_status_name(status),
                    mimo_last_error());
         MPI_EXPECT_SENTENCE(call->words);
@@ -90,20 +65,20 @@ static void miss_one(const fault_call *call, executor_id executor)
     if (bed.rank != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     expect_ended(&bed, MIMO_ERR_TIMEOUT);
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 /* The same process goes on after all that. */
 static void expect_life(executor_id executor)
 {
     fault_bed bed;
-    begin(&bed, executor);
+    late_bed_open(&bed, executor);
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
     MPI_EXPECT_OK(fault_backward(&bed));
     MPI_EXPECT(fault_wrong_full(&bed) == 0, "a wrong gradient");
     MPI_EXPECT_OK(fault_gradient_step(&bed));
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 MPI_TEST(deadline, late_for_any_call)
@@ -125,8 +100,8 @@ MPI_TEST(deadline, late_for_creation)
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT);
-    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: given up after ");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT,
+              "mimo_comm_create_mpi: given up after ");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     if (mpi_test_rank() != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
@@ -144,15 +119,14 @@ MPI_TEST(deadline, values)
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
     MPI_EXPECT_OK(mimo_comm_set_deadline(half, 7000));
     MPI_EXPECT(mimo_comm_deadline(comm) == 7000, "%lld", (long long)mimo_comm_deadline(comm));
-    MPI_EXPECT_STATUS(mimo_comm_set_deadline(comm, -1), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("a deadline of -1 ms");
+    MPI_FAILS(mimo_comm_set_deadline(comm, -1), MIMO_ERR_ARGUMENT, "a deadline of -1 ms");
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, NULL));
     mimo_comm_destroy(comm);
     MPI_EXPECT_OK(mimo_comm_barrier(half)); /* a family outlives its first communicator */
     mimo_comm_destroy(half);
     setenv("MIMO_DEADLINE_MS", "soon", 1);
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT,
+              "MIMO_DEADLINE_MS='soon'");
     setenv("MIMO_DEADLINE_MS", "0", 1);
     comm = mpi_test_comm_new();
     MPI_EXPECT(mimo_comm_deadline(comm) == 0, "%lld", (long long)mimo_comm_deadline(comm));
@@ -163,19 +137,18 @@ MPI_TEST(deadline, values)
 MPI_TEST(deadline, abort_on_one_rank)
 {
     fault_bed bed;
-    begin(&bed, EXECUTOR_ROUTED);
+    late_bed_open(&bed, EXECUTOR_ROUTED);
     if (bed.rank == LATE) {
         MPI_EXPECT_OK(mimo_comm_abort(bed.tp, "the loader has no more samples"));
         MPI_EXPECT_OK(mimo_comm_abort(bed.comm, "this changes nothing"));
         expect_ended(&bed, MIMO_ERR_ABORTED);
         MPI_EXPECT_SENTENCE("aborted here: the loader has no more samples");
     } else {
-        MPI_EXPECT_STATUS(fault_forward(&bed), MIMO_ERR_ABORTED);
-        MPI_EXPECT_SENTENCE("bridge 1 forward of 1");
-        MPI_EXPECT_SENTENCE("rank 2 aborted: the loader has no more samples");
+        MPI_FAILS(fault_forward(&bed), MIMO_ERR_ABORTED, "bridge 1 forward of 1",
+                  "rank 2 aborted: the loader has no more samples");
         expect_ended(&bed, MIMO_ERR_ABORTED);
     }
-    end(&bed);
+    late_bed_close(&bed);
     MPI_Barrier(MPI_COMM_WORLD);
     expect_life(EXECUTOR_COLLECTIVE);
 }
@@ -200,7 +173,7 @@ MPI_TEST(deadline, operations_in_flight)
         MPI_EXPECT_STATUS(mimo_op_wait(&ops[i]), MIMO_ERR_TIMEOUT);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
-    end(&bed);
+    late_bed_close(&bed);
     expect_life(EXECUTOR_ROUTED);
 }
 
@@ -218,5 +191,5 @@ MPI_TEST(deadline, waiting_elsewhere)
                    "%s", mimo_last_error());
         MPI_EXPECT(!strstr(mimo_last_error(), "no sign"), "%s", mimo_last_error());
     }
-    end(&bed);
+    late_bed_close(&bed);
 }

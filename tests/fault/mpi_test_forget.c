@@ -223,8 +223,8 @@ MPI_TEST(forget, while_a_thread_waits)
             mimo_comm_forget(comm);
         } else {
             MPI_EXPECT(pthread_create(&thread, NULL, forget_inside, comm) == 0, "no thread");
-            MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
-            MPI_EXPECT_SENTENCE("the communicator was aborted here: it was forgotten");
+            MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED,
+                      "the communicator was aborted here: it was forgotten");
             pthread_join(thread, NULL);
         }
         MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
@@ -243,8 +243,7 @@ MPI_TEST(forget, peers_are_not_told)
     if (mpi_test_rank() == LATE) {
         mimo_comm_forget(comm);
     } else {
-        MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
-        MPI_EXPECT_SENTENCE("barrier: ");
+        MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT, "barrier: ");
         MPI_EXPECT(!strstr(mimo_last_error(), "aborted"), "%s", mimo_last_error());
         mimo_comm_destroy(comm);
     }
@@ -276,8 +275,8 @@ MPI_TEST(forget, after_an_abort)
     if (it->bed.rank == LATE) {
         MPI_EXPECT_OK(mimo_comm_abort(it->comm, "the disk is full"));
     } else {
-        MPI_EXPECT_STATUS(mimo_comm_barrier(it->comm), MIMO_ERR_ABORTED);
-        MPI_EXPECT_SENTENCE("rank 2 aborted: the disk is full");
+        MPI_FAILS(mimo_comm_barrier(it->comm), MIMO_ERR_ABORTED,
+                  "rank 2 aborted: the disk is full");
     }
     run(one_order, it);
     MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());

@@ -313,15 +313,14 @@ static void updates(void)
     MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_create_bridge(&bed));
     bool wrong = bed.rank == WRONG;
-    MPI_EXPECT_STATUS(update(&bed, wrong ? 4 : 5, false), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch of 4, rank 0 called bridge 1 "
-                        "update to a batch of 5");
-    MPI_EXPECT_STATUS(update(&bed, 4, wrong), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(
-        "rank 2 called bridge 1 update to a ragged batch of 4 with 0 spans, rank 0");
-    MPI_EXPECT_STATUS(wrong ? mimo_bridge_update(bed.bridge, NULL, 0) : update(&bed, 4, false),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch that is not given, rank 0");
+    MPI_FAILS(update(&bed, wrong ? 4 : 5, false), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 update to a batch of 4, rank 0 called bridge 1 "
+              "update to a batch of 5");
+    MPI_FAILS(update(&bed, 4, wrong), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 update to a ragged batch of 4 with 0 spans, rank 0");
+    MPI_FAILS(wrong ? mimo_bridge_update(bed.bridge, NULL, 0) : update(&bed, 4, false),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 update to a batch that is not given, rank 0");
     fault_bed_end(&bed);
     mimo_comm_destroy(comm);
 }
@@ -350,12 +349,12 @@ static void lengths(void)
     fault_bed bed;
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
-    MPI_EXPECT_STATUS(create_packed(&bed, wrong ? other : right, NULL), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create with 6 positions in sequence 1 of 3 of dst, "
-                        "rank 0 called bridge create with 4 positions in sequence 1 of 3 of dst");
-    MPI_EXPECT_STATUS(create_packed(&bed, right, wrong ? other_padded : padded), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create with 12 positions in sequence 2 of 3 of dst, "
-                        "padded, rank 0 called bridge create with 8 positions in sequence 2");
+    MPI_FAILS(create_packed(&bed, wrong ? other : right, NULL), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create with 6 positions in sequence 1 of 3 of dst, "
+              "rank 0 called bridge create with 4 positions in sequence 1 of 3 of dst");
+    MPI_FAILS(create_packed(&bed, right, wrong ? other_padded : padded), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create with 12 positions in sequence 2 of 3 of dst, "
+              "padded, rank 0 called bridge create with 8 positions in sequence 2");
     MPI_EXPECT_OK(create_packed(&bed, right, padded));
     fault_bed_end(&bed);
 }
@@ -406,26 +405,25 @@ static void names(fault_bed *bed)
 {
     char first[100], second[100];
     bool wrong = bed->rank == WRONG;
-    MPI_EXPECT_STATUS(create_named(bed, wrong ? "sounds" : "images"), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 'sounds' create src tp=2,dp=2 dst tp=2,cp=2,dp=1, "
-                        "rank 0 called bridge 'images' create src");
-    MPI_EXPECT_STATUS(create_named(bed, wrong ? NULL : "images"), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1, rank 0");
-    MPI_EXPECT_STATUS(create_named(bed, wrong ? "" : "images"), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge: the name is empty");
+    MPI_FAILS(create_named(bed, wrong ? "sounds" : "images"), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 'sounds' create src tp=2,dp=2 dst tp=2,cp=2,dp=1, "
+              "rank 0 called bridge 'images' create src");
+    MPI_FAILS(create_named(bed, wrong ? NULL : "images"), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1, rank 0");
+    MPI_FAILS(create_named(bed, wrong ? "" : "images"), MIMO_ERR_ARGUMENT,
+              "rank 2: bridge: the name is empty");
     memset(first, 'x', sizeof first);
     first[99] = '\0';
     memcpy(second, first, sizeof second);
     second[98] = 'y';
-    MPI_EXPECT_STATUS(create_named(bed, wrong ? second : first), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("xxx...' create src tp=2,dp=2 dst");
+    MPI_FAILS(create_named(bed, wrong ? second : first), MIMO_ERR_MISMATCH,
+              "xxx...' create src tp=2,dp=2 dst");
     for (int i = 0; i < 98; i += 2)
         memcpy(&first[i], "\xc3\xa9", 2);
     first[98] = '\0';
     MPI_EXPECT_OK(create_named(bed, first));
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, NULL, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bridge '\xc3\xa9\xc3\xa9");
-    MPI_EXPECT_SENTENCE("\xc3\xa9...' forward of 1: to is NULL");
+    MPI_FAILS(mimo_bridge_forward(bed->bridge, NULL, NULL, 1, NULL), MIMO_ERR_ARGUMENT,
+              "bridge '\xc3\xa9\xc3\xa9", "\xc3\xa9...' forward of 1: to is NULL");
     mimo_bridge_destroy(bed->bridge);
     bed->bridge = NULL;
 }
@@ -438,22 +436,21 @@ MPI_TEST(mistakes, in_creation)
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
-    MPI_EXPECT_STATUS(create(&bed, wrong ? "tp=2,cp=1,dp=2" : grid, true, EXECUTOR_ROUTED),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=1,dp=2 with a "
-                        "partition over cp and sp, routed, rank 0 called bridge create");
-    MPI_EXPECT_STATUS(create(&bed, grid, !wrong, EXECUTOR_ROUTED), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
-                        "partition over cp, ");
-    MPI_EXPECT_STATUS(create(&bed, grid, true, wrong ? EXECUTOR_COLLECTIVE : EXECUTOR_ROUTED),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
-                        "partition over cp and sp, collective, rank 0 called bridge create src "
-                        "tp=2,dp=2 dst tp=2,cp=2,dp=1 with a partition over cp and sp, routed");
-    MPI_EXPECT_STATUS(wrong ? mimo_bridge_create(&bed.bridge, bed.comm, NULL)
-                            : create(&bed, grid, true, EXECUTOR_ROUTED),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge: desc is NULL");
+    MPI_FAILS(create(&bed, wrong ? "tp=2,cp=1,dp=2" : grid, true, EXECUTOR_ROUTED),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=1,dp=2 with a "
+              "partition over cp and sp, routed, rank 0 called bridge create");
+    MPI_FAILS(create(&bed, grid, !wrong, EXECUTOR_ROUTED), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
+              "partition over cp, ");
+    MPI_FAILS(create(&bed, grid, true, wrong ? EXECUTOR_COLLECTIVE : EXECUTOR_ROUTED),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
+              "partition over cp and sp, collective, rank 0 called bridge create src "
+              "tp=2,dp=2 dst tp=2,cp=2,dp=1 with a partition over cp and sp, routed");
+    MPI_FAILS(wrong ? mimo_bridge_create(&bed.bridge, bed.comm, NULL)
+                    : create(&bed, grid, true, EXECUTOR_ROUTED),
+              MIMO_ERR_ARGUMENT, "rank 2: bridge: desc is NULL");
     names(&bed);
     MPI_EXPECT_OK(create(&bed, grid, true, EXECUTOR_ROUTED));
     fault_bed_end(&bed);
@@ -464,12 +461,12 @@ static void mistakes_of_buffers(const fault_bed *bed)
     static char here[64];
     bool wrong = bed->rank == WRONG;
     mimo_buffer *buffer = NULL;
-    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, bed->comm, wrong ? -1 : 64), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: buffer create: -1 bytes");
-    MPI_EXPECT_STATUS(wrong ? mimo_buffer_borrow(&buffer, bed->comm, here, sizeof here)
-                            : mimo_buffer_create(&buffer, bed->comm, sizeof here),
-                      MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("rank 2: buffer borrow: host memory that is there already can't be");
+    MPI_FAILS(mimo_buffer_create(&buffer, bed->comm, wrong ? -1 : 64), MIMO_ERR_ARGUMENT,
+              "rank 2: buffer create: -1 bytes");
+    MPI_FAILS(wrong ? mimo_buffer_borrow(&buffer, bed->comm, here, sizeof here)
+                    : mimo_buffer_create(&buffer, bed->comm, sizeof here),
+              MIMO_ERR_UNSUPPORTED,
+              "rank 2: buffer borrow: host memory that is there already can't be");
     MPI_EXPECT(!buffer, "a buffer in spite of the errors");
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, bed->comm, wrong ? 0 : 64));
     MPI_EXPECT(mimo_buffer_size(buffer) == 64, "%lld bytes", (long long)mimo_buffer_size(buffer));
@@ -481,15 +478,15 @@ MPI_TEST(mistakes, in_other_objects)
     fault_bed bed;
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
-    MPI_EXPECT_STATUS(mimo_grid_connect(wrong ? bed.src : bed.dst, bed.comm), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called connect grid tp=2,dp=2 at offset 0, rank 0 called connect "
-                        "grid tp=2,cp=2,dp=1 at offset 0");
+    MPI_FAILS(mimo_grid_connect(wrong ? bed.src : bed.dst, bed.comm), MIMO_ERR_MISMATCH,
+              "rank 2 called connect grid tp=2,dp=2 at offset 0, rank 0 called connect "
+              "grid tp=2,cp=2,dp=1 at offset 0");
     MPI_EXPECT_OK(mimo_grid_connect(bed.dst, bed.comm));
     mistakes_of_buffers(&bed);
-    MPI_EXPECT_STATUS(fault_create_fastest(&bed, wrong ? 2 : 1), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create by measurement, rank 0 called bridge create");
-    MPI_EXPECT_STATUS(fault_create_fastest(&bed, wrong ? 0 : 1), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge sizes: batch 2, seq 8, hidden 0");
+    MPI_FAILS(fault_create_fastest(&bed, wrong ? 2 : 1), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge create by measurement, rank 0 called bridge create");
+    MPI_FAILS(fault_create_fastest(&bed, wrong ? 0 : 1), MIMO_ERR_ARGUMENT,
+              "rank 2: bridge sizes: batch 2, seq 8, hidden 0");
     MPI_EXPECT_OK(fault_create_fastest(&bed, 1));
     fault_bed_end(&bed);
 }

@@ -6,11 +6,9 @@
 
 #include "bridge/bridge_types.h"
 #include "comm/buffer_state.h"
-#include "fault_bed.h"
+#include "late_bed.h"
 #include "mpi_callers.h"
 #include "mpi_test.h"
-
-enum { LATE = 2 };
 
 /* What each test asks MPI for. */
 int mpi_test_level(void)
@@ -34,20 +32,6 @@ int mpi_test_level(void)
     abort();
 }
 
-static void begin(fault_bed *bed, executor_id executor)
-{
-    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
-    MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void end(fault_bed *bed)
-{
-    mimo_comm *comm = bed->comm;
-    fault_bed_end(bed);
-    mimo_comm_destroy(comm);
-}
-
 static void run(void *(*thread)(void *), void *of)
 {
     pthread_t started;
@@ -68,8 +52,8 @@ static void *call_all(void *of)
                    mimo_last_error());
         MPI_EXPECT_SENTENCE("MPI was initialised with MPI_THREAD_FUNNELED (level 1)");
     }
-    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
+    MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE,
+              "mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
     MPI_EXPECT_STATUS(mimo_comm_synchronize(bed->comm, NULL), MIMO_ERR_STATE);
     MPI_EXPECT_OK(mimo_comm_state(bed->comm));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, 0));
@@ -91,7 +75,7 @@ static void *destroy_some(void *of)
 MPI_TEST(threads, below_serialized)
 {
     fault_bed bed;
-    begin(&bed, EXECUTOR_ROUTED);
+    late_bed_open(&bed, EXECUTOR_ROUTED);
     run(call_all, &bed);
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
@@ -99,7 +83,7 @@ MPI_TEST(threads, below_serialized)
     run(destroy_some, &bed);
     MPI_EXPECT_OK(mimo_comm_barrier(bed.comm));
     MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 static void *use(void *of)
@@ -118,7 +102,7 @@ MPI_TEST(threads, take_turns)
 {
     enum { TURNS = 8 };
     fault_bed bed;
-    begin(&bed, EXECUTOR_ROUTED);
+    late_bed_open(&bed, EXECUTOR_ROUTED);
     mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.second);
     for (int turn = 0; turn < TURNS; turn++) {
         mimo_op *op = NULL;
@@ -131,7 +115,7 @@ MPI_TEST(threads, take_turns)
         MPI_EXPECT_OK(mimo_op_wait(&op));
         MPI_EXPECT(fault_wrong_shard(&bed, bed.second) == 0, "a wrong second shard");
     }
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 /* ------------------------------------- at the same time --------------------------------- */
@@ -180,7 +164,7 @@ MPI_TEST(threads, second_is_refused)
     fault_bed bed;
     pthread_t thread;
     mimo_buffer *buffer = NULL;
-    begin(&bed, EXECUTOR_ROUTED);
+    late_bed_open(&bed, EXECUTOR_ROUTED);
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, bed.comm, 8));
     char *met = buffer->data[LATE];
     MPI_Barrier(MPI_COMM_WORLD);
@@ -198,7 +182,7 @@ MPI_TEST(threads, second_is_refused)
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
     (void)use(&bed);
     mimo_buffer_destroy(buffer);
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 static void *many_sums(void *of)
@@ -327,15 +311,9 @@ static void *watch(void *of)
     while (!is_inside(bed->comm))
         sched_yield();
     MPI_EXPECT_OK(mimo_comm_abort(bed->comm, "the watchdog barks"));
-    MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), MIMO_ERR_ABORTED);
-    MPI_EXPECT_SENTENCE("the communicator was aborted here: the watchdog barks");
+    MPI_FAILS(mimo_comm_state(bed->comm), MIMO_ERR_ABORTED,
+              "the communicator was aborted here: the watchdog barks");
     return NULL;
-}
-
-/* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
-static bool waits(const fault_bed *bed, const fault_call *call)
-{
-    return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
 }
 
 /* One rank does not come. A thread of the last rank aborts the call in which all others wait. MPI
@@ -345,23 +323,23 @@ static void abort_one(const fault_call *call, executor_id executor)
     fault_bed bed;
     pthread_t watchdog;
     mimo_status status = MIMO_ERR_ABORTED;
-    begin(&bed, executor);
+    late_bed_open(&bed, executor);
     bool watched = bed.rank == FAULT_RANKS - 1;
     if (watched)
         MPI_EXPECT(pthread_create(&watchdog, NULL, watch, &bed) == 0, "no thread");
-    if (bed.rank != LATE && waits(&bed, call))
+    if (bed.rank != LATE && late_bed_waits(&bed, call))
         status = call->act(&bed);
     MPI_EXPECT(status == MIMO_ERR_ABORTED, "%s: %s (%s)", call->name, mimo_status_name(status),
                mimo_last_error());
     if (watched)
         MPI_EXPECT_SENTENCE("the communicator was aborted here: the watchdog barks");
-    else if (bed.rank != LATE && waits(&bed, call))
+    else if (bed.rank != LATE && late_bed_waits(&bed, call))
         MPI_EXPECT_SENTENCE("rank 3 aborted: the watchdog barks");
     if (watched)
         pthread_join(watchdog, NULL);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT(mpi_callers_wrong() == 0, "%s: %d calls of MPI", call->name, mpi_callers_wrong());
-    end(&bed);
+    late_bed_close(&bed);
 }
 
 MPI_TEST(threads, abort_of_any_call)
@@ -391,8 +369,8 @@ MPI_TEST(threads, abort_while_no_call_waits)
         run(abort_without_mpi, comm);
         MPI_EXPECT_STATUS(mimo_comm_state(comm), MIMO_ERR_ABORTED);
     }
-    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
-    MPI_EXPECT_SENTENCE(mpi_test_rank() == 0 ? "aborted here: enough" : "rank 0 aborted: enough");
+    MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED,
+              mpi_test_rank() == 0 ? "aborted here: enough" : "rank 0 aborted: enough");
     MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_comm_destroy(comm);

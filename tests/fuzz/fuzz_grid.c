@@ -61,12 +61,6 @@ static void walk_group(const mimo_grid *grid, const char *set, int64_t rank)
     free(ranks);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};

@@ -135,12 +135,6 @@ static size_t edit(uint8_t *bytes, size_t size, fuzz_input *input)
     return kept;
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t bytes[MOST_BYTES] = {0};

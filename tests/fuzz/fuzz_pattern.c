@@ -41,12 +41,6 @@ static void rename_both_ways(const mimo_pattern *pattern, const char *name, mimo
                 there.text, again.text);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};

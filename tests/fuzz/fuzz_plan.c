@@ -154,12 +154,6 @@ static void prove(const mimo_layout *src, const mimo_layout *dst)
     FUZZ_EXPECT(mimo_plan_check(src, dst) == MIMO_OK, "the plans are wrong");
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};

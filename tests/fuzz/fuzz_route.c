@@ -88,12 +88,6 @@ static void print(const mimo_routing *routing, int64_t rank)
     free(text);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static route_parts parts;

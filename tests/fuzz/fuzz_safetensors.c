@@ -100,12 +100,6 @@ static size_t write_header(char *header, fuzz_input *input, int *data_bytes)
     return used + (size_t)sprintf(header + used, "}");
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char header[MOST_HEADER];

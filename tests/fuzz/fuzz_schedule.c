@@ -59,12 +59,6 @@ static void cut(const mimo_schedule *schedule, const mimo_schedule_desc *desc)
     mimo_nodes_destroy(nodes);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};

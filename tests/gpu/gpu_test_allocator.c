@@ -149,9 +149,8 @@ MPI_TEST(allocator, without_memory)
         return;
     passage it = begin(comm, EXECUTOR_COLLECTIVE, MIMO_F32);
     seen.none = true;
-    MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
-                      MIMO_ERR_MEMORY);
-    MPI_EXPECT_SENTENCE("`reserve` gave no memory for");
+    MPI_FAILS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
+              MIMO_ERR_MEMORY, "`reserve` gave no memory for");
     seen.none = false;
     MPI_EXPECT_OK(move(&it));
     end(&it);
@@ -168,9 +167,8 @@ MPI_TEST(allocator, captured_too_early)
         return;
     passage it = begin(comm, EXECUTOR_COLLECTIVE, MIMO_F32);
     EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
-    MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
-                      MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("while a graph is captured");
+    MPI_FAILS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
+              MIMO_ERR_STATE, "while a graph is captured");
     EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
     MPI_EXPECT(seen.reserves == 0, "%d reserves in a capture", seen.reserves);
     if (graph)
@@ -185,8 +183,8 @@ MPI_TEST(allocator, half_given)
     mimo_comm *comm = NULL;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     desc.reserve = reserve;
-    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("`reserve` of the NCCL descriptor is given, and `release` is NULL");
+    MPI_FAILS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT,
+              "`reserve` of the NCCL descriptor is given, and `release` is NULL");
     desc.reserve = NULL;
     desc.release = release;
     MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);

@@ -486,8 +486,7 @@ MPI_TEST(batches, different_calls)
     it.route = routes[mpi_test_rank() == 0];
     MPI_EXPECT_OK(move_rows(&it));
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
-    MPI_EXPECT_STATUS(combine(&it), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("was not the same call there as here");
+    MPI_FAILS(combine(&it), MIMO_ERR_MISMATCH, "was not the same call there as here");
     MPI_EXPECT_STATUS(set(&it), MIMO_ERR_MISMATCH);
     it.route = routes[0];
     mimo_route_destroy(routes[1]);
@@ -506,19 +505,15 @@ MPI_TEST(batches, refused)
     prepare(&it, 1);
     MPI_EXPECT_STATUS(move_rows(&it), MIMO_ERR_STATE);
     MPI_EXPECT_OK(set(&it));
-    MPI_EXPECT_STATUS(
-        mimo_dispatch_rows(it.route, &plain.view, &it.tokens[ROWS].view, 1, test_stream()),
-        MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(
-        "which is in no buffer of the communicator that the dispatch was made from");
-    MPI_EXPECT_STATUS(
-        mimo_dispatch_combine(it.route, &wide_tokens.view, &wide.view, 1, test_stream()),
-        MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("tensor 0: partial sums of 128 bytes, room for 64 (row_bytes)");
+    MPI_FAILS(mimo_dispatch_rows(it.route, &plain.view, &it.tokens[ROWS].view, 1, test_stream()),
+              MIMO_ERR_ARGUMENT,
+              "which is in no buffer of the communicator that the dispatch was made from");
+    MPI_FAILS(mimo_dispatch_combine(it.route, &wide_tokens.view, &wide.view, 1, test_stream()),
+              MIMO_ERR_SHAPE, "tensor 0: partial sums of 128 bytes, room for 64 (row_bytes)");
     const mimo_tensor two[] = {it.tokens[ROWS].view, it.tokens[ROWS].view};
     const mimo_tensor tiles[] = {it.tiles[ROWS].view, plain.view};
-    MPI_EXPECT_STATUS(mimo_dispatch_rows(it.route, tiles, two, 2, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("2 tensors by token and 0 by pair, room for 1 of each (tensors)");
+    MPI_FAILS(mimo_dispatch_rows(it.route, tiles, two, 2, test_stream()), MIMO_ERR_SHAPE,
+              "2 tensors by token and 0 by pair, room for 1 of each (tensors)");
     MPI_EXPECT_OK(move_rows(&it));
     MPI_EXPECT_OK(combine(&it));
     expect_all(&it);

@@ -151,8 +151,7 @@ MPI_TEST(deadline, late_for_a_barrier)
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     if (mpi_test_rank() != LATE) {
-        MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
-        MPI_EXPECT_SENTENCE("barrier: given up after ");
+        MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT, "barrier: given up after ");
         expect_verdict(comm, " in it");
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
     }
@@ -181,8 +180,8 @@ MPI_TEST(deadline, late_for_data)
     mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
-        MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);
-        MPI_EXPECT_SENTENCE("the work on a stream: given up after ");
+        MPI_FAILS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT,
+                  "the work on a stream: given up after ");
         expect_verdict(comm, " for work on a stream");
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
@@ -260,8 +259,7 @@ MPI_TEST(deadline, abort_of_data)
     if (mpi_test_rank() != LATE)
         MPI_EXPECT_OK(add_up(comm, &tile));
     MPI_EXPECT_OK(mimo_comm_abort(comm, "enough"));
-    MPI_EXPECT_STATUS(mimo_comm_state(comm), MIMO_ERR_ABORTED);
-    MPI_EXPECT_SENTENCE("aborted here: enough");
+    MPI_FAILS(mimo_comm_state(comm), MIMO_ERR_ABORTED, "aborted here: enough");
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     expect_ended(comm, &tile, MIMO_ERR_ABORTED);
     mimo_comm_destroy(comm);
@@ -279,8 +277,7 @@ MPI_TEST(deadline, error_while_data_waits)
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
         lost = true;
-        MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_COMM);
-        MPI_EXPECT_SENTENCE(": remote process exited");
+        MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_COMM, ": remote process exited");
         lost = false;
         expect_ended(comm, &tile, MIMO_ERR_COMM);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
@@ -308,8 +305,7 @@ MPI_TEST(deadline, failed_on_one_rank)
     mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     fails = mpi_test_rank() == LATE;
     if (fails) {
-        MPI_EXPECT_STATUS(add_up(comm, &tile), MIMO_ERR_COMM);
-        MPI_EXPECT_SENTENCE("ncclAllReduce: ");
+        MPI_FAILS(add_up(comm, &tile), MIMO_ERR_COMM, "ncclAllReduce: ");
     } else {
         MPI_EXPECT_OK(add_up(comm, &tile));
         MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);

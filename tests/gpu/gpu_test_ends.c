@@ -151,8 +151,8 @@ static void one_abort(bool inside)
         MPI_EXPECT_OK(add_up(comm, &tile));
         pthread_create(&watchdog, NULL, inside ? abort_once_inside : abort_it, comm);
         if (inside) {
-            MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_ABORTED);
-            MPI_EXPECT_SENTENCE("aborted here: the watchdog barks");
+            MPI_FAILS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_ABORTED,
+                      "aborted here: the watchdog barks");
         }
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
         pthread_join(watchdog, NULL);

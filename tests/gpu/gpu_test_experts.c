@@ -8,7 +8,7 @@
 #include "comm/nccl/nccl_experts.h"
 #include "dispatch/route/virtual_ranks.h"
 #include "gpu_calls.h"
-#include "plain_route.h"
+#include "plain_routing.h"
 
 enum { MOST_RANKS = 8 };
 
@@ -157,18 +157,8 @@ static void set_capacities(reference *it, const plain_route *plain, uint64_t see
 
 static void make_reference(reference *it, const plain_route *plain, uint64_t seed)
 {
-    *it = (reference){.routing = MIMO_ROUTING_INIT};
-    for (int64_t rank = 0; rank < plain->ranks; rank++) {
-        it->descs[rank] = (mimo_route_desc)MIMO_ROUTE_DESC_INIT;
-        it->descs[rank].ids = plain->ids[rank];
-        it->descs[rank].tokens = plain->tokens[rank];
-    }
-    it->routing.experts = plain->experts;
-    it->routing.top_k = plain->top_k;
-    it->routing.etp = plain->etp;
-    it->routing.alignment = plain->alignment;
-    it->routing.ranks = it->descs;
-    it->routing.rank_count = plain->ranks;
+    *it = (reference){0};
+    it->routing = plain_routing(it->descs, plain, NULL);
     MPI_EXPECT_OK(mimo_virtual_ranks_read(&it->ranks, &it->routing, "test"));
     for (int64_t rank = 0; rank < plain->ranks; rank++)
         MPI_EXPECT_OK(mimo_virtual_ranks_route(&it->maps[rank], &it->ranks, rank));

@@ -57,19 +57,15 @@ MPI_TEST(nccl, wrong_creation)
     char words[64];
     snprintf(words, sizeof words, "rank %d: ", last);
     desc.device = rank == last ? 99 : device;
-    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(words);
-    MPI_EXPECT_SENTENCE("device 99 is not one of");
+    MPI_FAILS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT, words, "device 99 is not one of");
     desc = good;
-    MPI_EXPECT_STATUS(gpu_comm_create(&comm, rank == last ? NULL : &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("desc is NULL");
+    MPI_FAILS(gpu_comm_create(&comm, rank == last ? NULL : &desc), MIMO_ERR_ARGUMENT,
+              "desc is NULL");
     desc.max_ctas = rank == last ? -7 : MIMO_NCCL_DEFAULT;
-    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("max_ctas -7");
+    MPI_FAILS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT, "max_ctas -7");
     desc = good;
     desc.size = rank == last ? 3 : desc.size;
-    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT, words);
     if (last > 0) {
         desc = good;
         desc.min_ctas = rank == last ? 2 : 1;
@@ -88,8 +84,8 @@ MPI_TEST(nccl, wrong_creation)
         desc.device = rank < 2 ? 0 : device;
         /* Otherwise ranks may share a GPU, or lie on two pretended hosts. */
         if (!getenv("NCCL_MULTI_RANK_GPU_ENABLE") && !getenv("NCCL_HOSTID")) {
-            MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-            MPI_EXPECT_SENTENCE("ranks 0 and 1 both use GPU");
+            MPI_FAILS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT,
+                      "ranks 0 and 1 both use GPU");
         }
     }
     MPI_EXPECT(!comm, "a failed call made an object");
@@ -111,10 +107,8 @@ MPI_TEST(nccl, wrong_bootstrap)
     mimo_comm *comm = NULL;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&good, &world));
-    MPI_EXPECT_STATUS(mimo_comm_create_nccl(NULL, &good, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("out is NULL");
-    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, NULL, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bootstrap is NULL");
+    MPI_FAILS(mimo_comm_create_nccl(NULL, &good, &desc), MIMO_ERR_ARGUMENT, "out is NULL");
+    MPI_FAILS(mimo_comm_create_nccl(&comm, NULL, &desc), MIMO_ERR_ARGUMENT, "bootstrap is NULL");
     bad = good;
     bad.allgather = NULL;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
@@ -122,14 +116,12 @@ MPI_TEST(nccl, wrong_bootstrap)
     bad.rank = good.ranks;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     bad.rank = -1;
-    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank -1 of");
+    MPI_FAILS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT, "rank -1 of");
     bad.rank = bad.ranks = 0;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     bad = good;
     bad.allgather = refuses;
-    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_COMM);
-    MPI_EXPECT_SENTENCE("allgather gave 5");
+    MPI_FAILS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_COMM, "allgather gave 5");
     MPI_EXPECT(!comm, "a failed call made an object");
 }
 
@@ -374,8 +366,7 @@ MPI_TEST(nccl, sharing)
     MPI_EXPECT_STATUS(mimo_nccl_report_of(NULL, comm), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(mimo_comm_create_mpi(&other, MPI_COMM_WORLD, NULL));
-    MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, other), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("backend 'mpi'");
+    MPI_FAILS(mimo_nccl_report_of(&report, other), MIMO_ERR_ARGUMENT, "backend 'mpi'");
     mimo_comm_destroy(other);
 }
 
@@ -698,13 +689,11 @@ MPI_TEST(nccl, words_of_calls)
     mimo_bridge *bridge = bed.bridge;
     for (int turn = 0; bridge && turn < 2; turn++) {
         MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
-        MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, NULL, &to.view, 1, test_stream()),
-                          MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE("bridge 1 backward of 1: to is NULL");
-        MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, -turn, test_stream()),
-                          MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE(turn ? "bridge 1 forward of -1: -1 tensors"
-                                 : "bridge 1 forward of 0: 0 tensors");
+        MPI_FAILS(mimo_bridge_backward(bridge, NULL, &to.view, 1, test_stream()), MIMO_ERR_ARGUMENT,
+                  "bridge 1 backward of 1: to is NULL");
+        MPI_FAILS(mimo_bridge_forward(bridge, &to.view, &from.view, -turn, test_stream()),
+                  MIMO_ERR_ARGUMENT,
+                  turn ? "bridge 1 forward of -1: -1 tensors" : "bridge 1 forward of 0: 0 tensors");
     }
     test_tile_free(&from);
     test_tile_free(&to);

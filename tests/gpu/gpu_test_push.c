@@ -12,6 +12,7 @@
 #include "placed_rows.h"
 #include "test_memory.h"
 #include "same_bits.h"
+#include "core/checked.h"
 
 enum { MOST_COPIES = 64 };
 
@@ -158,11 +159,6 @@ static copies two_blocks(int64_t n, int64_t m, int64_t row_bytes, int64_t shift)
     return c;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 MPI_TEST(push, copies)
 {
     static const int64_t rows[] = {1,    2,    6,    16,   48,    80,    2048,  2064,
@@ -186,8 +182,8 @@ MPI_TEST(push, odd_counts)
     static const int64_t rows[] = {1, 3, 16, 48, 112, 2064};
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         const int64_t most = (16 << 20) / rows[r];
-        copies wide = two_blocks(3, least(100003, most / 3), rows[r], 0);
-        copies tall = two_blocks(least(50021, most / 7), 7, rows[r], 0);
+        copies wide = two_blocks(3, mimo_smaller(100003, most / 3), rows[r], 0);
+        copies tall = two_blocks(mimo_smaller(50021, most / 7), 7, rows[r], 0);
         copies lone = two_blocks(1, 2, rows[r], 0);
         run(&wide, 0);
         run(&tall, 0);

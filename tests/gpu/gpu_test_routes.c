@@ -128,8 +128,8 @@ MPI_TEST(routes, captured)
     int64_t ranks = mpi_test_size();
     EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, stream));
-    MPI_EXPECT_STATUS(mimo_route_read(&counts, it.route), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3': mimo_route_read waits for a stream that is being");
+    MPI_FAILS(mimo_route_read(&counts, it.route), MIMO_ERR_STATE,
+              "dispatch 'layer 3': mimo_route_read waits for a stream that is being");
     EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
     EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
     for (int turn = 0; turn < 3; turn++) {
@@ -252,9 +252,8 @@ MPI_TEST(routes, rows_told_by_a_read)
     it.desc.capacity = -1;
     for (int turn = 0; turn < 3; turn++) {
         MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
-        MPI_EXPECT_STATUS(mimo_dispatch_rows(it.route, &none, &none, 1, test_stream()),
-                          MIMO_ERR_STATE);
-        MPI_EXPECT_SENTENCE("has a capacity of -1, and only a read tells its rows");
+        MPI_FAILS(mimo_dispatch_rows(it.route, &none, &none, 1, test_stream()), MIMO_ERR_STATE,
+                  "has a capacity of -1, and only a read tells its rows");
         expect_rows(&it, rows, rows, 0);
         mimo_route_destroy(it.route);
         MPI_EXPECT_OK(mimo_route_create(&it.route, it.dispatch));
@@ -268,8 +267,7 @@ static void expect_no_dispatch(const mimo_dispatch_desc *desc, mimo_status statu
                                const char *words)
 {
     mimo_dispatch *dispatch = NULL;
-    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, mpi_test_comm(), desc), status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_dispatch_create(&dispatch, mpi_test_comm(), desc), status, words);
     mimo_dispatch_destroy(dispatch);
 }
 
@@ -298,12 +296,12 @@ MPI_TEST(routes, refused_sets)
     small it = open_small();
     mimo_route_desc wrong = it.desc;
     wrong.memory = MIMO_MEMORY_HOST;
-    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("route: the ids lie in host memory, and the communicator moves CUDA");
+    MPI_FAILS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_ARGUMENT,
+              "route: the ids lie in host memory, and the communicator moves CUDA");
     wrong = it.desc;
     wrong.tokens = 3;
-    MPI_EXPECT_STATUS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("route: 3 tokens, room for 2 (max_tokens)");
+    MPI_FAILS(mimo_route_set(it.route, &wrong, test_stream()), MIMO_ERR_SHAPE,
+              "route: 3 tokens, room for 2 (max_tokens)");
     MPI_EXPECT_OK(mimo_route_set(it.route, &it.desc, test_stream()));
     close_small(&it);
 }

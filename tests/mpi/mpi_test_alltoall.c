@@ -126,12 +126,6 @@ MPI_TEST(alltoall, split)
 
 enum { BYTES = 16 };
 
-#define WRONG_CALL(call, status, words)  \
-    do {                                 \
-        MPI_EXPECT_STATUS(call, status); \
-        MPI_EXPECT_SENTENCE(words);      \
-    } while (0)
-
 /* What the last rank passes wrongly. */
 static void wrong_arguments(mimo_comm *comm, char *to, char *from)
 {
@@ -146,17 +140,17 @@ static void wrong_arguments(mimo_comm *comm, char *to, char *from)
     snprintf(words, sizeof words, "%salltoall: to and from overlap: %d bytes at 0x", rank,
              (int)total);
     for (int i = 0; i < 3; i++)
-        WRONG_CALL(mimo_comm_alltoall(comm, wrong ? overlapping[i] : to, from, BYTES, stream),
-                   MIMO_ERR_ARGUMENT, words);
+        MPI_FAILS(mimo_comm_alltoall(comm, wrong ? overlapping[i] : to, from, BYTES, stream),
+                  MIMO_ERR_ARGUMENT, words);
     snprintf(words, sizeof words, "%salltoall: to is NULL, 16 bytes a rank", rank);
-    WRONG_CALL(mimo_comm_alltoall(comm, wrong ? NULL : to, from, BYTES, stream), MIMO_ERR_ARGUMENT,
-               words);
+    MPI_FAILS(mimo_comm_alltoall(comm, wrong ? NULL : to, from, BYTES, stream), MIMO_ERR_ARGUMENT,
+              words);
     snprintf(words, sizeof words, "%salltoall: from is NULL, 16 bytes a rank", rank);
-    WRONG_CALL(mimo_comm_alltoall(comm, to, wrong ? NULL : from, BYTES, stream), MIMO_ERR_ARGUMENT,
-               words);
+    MPI_FAILS(mimo_comm_alltoall(comm, to, wrong ? NULL : from, BYTES, stream), MIMO_ERR_ARGUMENT,
+              words);
     snprintf(words, sizeof words, "%salltoall: -1 bytes", rank);
-    WRONG_CALL(mimo_comm_alltoall(comm, to, from, wrong ? -1 : BYTES, stream), MIMO_ERR_ARGUMENT,
-               words);
+    MPI_FAILS(mimo_comm_alltoall(comm, to, from, wrong ? -1 : BYTES, stream), MIMO_ERR_ARGUMENT,
+              words);
 }
 
 /* What differs on the last of several ranks. */
@@ -169,16 +163,16 @@ static void wrong_calls(mimo_comm *comm, char *to, char *from)
              "rank %d called alltoall of 15 bytes a rank, rank 0 called alltoall of 16 bytes a "
              "rank",
              comm->size - 1);
-    WRONG_CALL(mimo_comm_alltoall(comm, to, from, wrong ? 15 : BYTES, stream), MIMO_ERR_MISMATCH,
-               words);
+    MPI_FAILS(mimo_comm_alltoall(comm, to, from, wrong ? 15 : BYTES, stream), MIMO_ERR_MISMATCH,
+              words);
     snprintf(words, sizeof words, "rank %d called allgather of 16 bytes a rank", comm->size - 1);
-    WRONG_CALL(wrong ? mimo_comm_allgather(comm, to, from, BYTES, stream)
-                     : mimo_comm_alltoall(comm, to, from, BYTES, stream),
-               MIMO_ERR_MISMATCH, words);
+    MPI_FAILS(wrong ? mimo_comm_allgather(comm, to, from, BYTES, stream)
+                    : mimo_comm_alltoall(comm, to, from, BYTES, stream),
+              MIMO_ERR_MISMATCH, words);
     snprintf(words, sizeof words, "rank %d: 9223372036854775807 * %d does not fit 64 bits",
              comm->size - 1, comm->size);
-    WRONG_CALL(mimo_comm_alltoall(comm, to, from, wrong ? INT64_MAX : BYTES, stream),
-               MIMO_ERR_OVERFLOW, words);
+    MPI_FAILS(mimo_comm_alltoall(comm, to, from, wrong ? INT64_MAX : BYTES, stream),
+              MIMO_ERR_OVERFLOW, words);
 }
 
 /* One rank's mistake is an error on every rank, and nothing is written. The communicator still

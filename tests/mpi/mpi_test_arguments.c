@@ -14,12 +14,7 @@
 /* Deprecated functions work as before. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-#define WRONG(call, status, words)       \
-    do {                                 \
-        MPI_EXPECT_STATUS(call, status); \
-        MPI_EXPECT_SENTENCE(words);      \
-    } while (0)
-#define ARGUMENT(call, words) WRONG(call, MIMO_ERR_ARGUMENT, words)
+#define ARGUMENT(call, words) MPI_FAILS(call, MIMO_ERR_ARGUMENT, words)
 
 /* --------------------------------------- communicators -------------------------------------- */
 
@@ -108,10 +103,10 @@ MPI_TEST(arguments, of_mpi_types)
     outer.n_outer = most + 1;
     inner.n_inner = most + 1;
     MPI_Datatype type = MPI_DATATYPE_NULL;
-    WRONG(mimo_mpi_rows_type(&type, &outer, 1), MIMO_ERR_OVERFLOW, "2147483648 x 1 rows");
-    WRONG(mimo_mpi_rows_type(&type, &inner, 1), MIMO_ERR_OVERFLOW, "2 x 2147483648 rows");
-    WRONG(mimo_mpi_bytes_type(&type, INT64_MAX), MIMO_ERR_OVERFLOW,
-          "9223372036854775807 bytes in one message");
+    MPI_FAILS(mimo_mpi_rows_type(&type, &outer, 1), MIMO_ERR_OVERFLOW, "2147483648 x 1 rows");
+    MPI_FAILS(mimo_mpi_rows_type(&type, &inner, 1), MIMO_ERR_OVERFLOW, "2 x 2147483648 rows");
+    MPI_FAILS(mimo_mpi_bytes_type(&type, INT64_MAX), MIMO_ERR_OVERFLOW,
+              "9223372036854775807 bytes in one message");
     MPI_EXPECT(type == MPI_DATATYPE_NULL, "a failed call made a type");
     MPI_EXPECT_OK(mimo_mpi_rows_type(&type, &right, 1));
     MPI_Type_free(&type);
@@ -213,8 +208,8 @@ static void creations(const pair *p)
     desc = p->desc;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     desc.src_partition = &p->rule;
-    WRONG(mimo_bridge_create(&none, comm, &desc), MIMO_ERR_UNSUPPORTED,
-          "a partition of the src tile is not supported by the collective executor");
+    MPI_FAILS(mimo_bridge_create(&none, comm, &desc), MIMO_ERR_UNSUPPORTED,
+              "a partition of the src tile is not supported by the collective executor");
     MPI_EXPECT(!none, "a failed call made a bridge");
 }
 
@@ -240,8 +235,8 @@ static void creation_of_too_many_ranks(void)
     pair p;
     mimo_bridge *none = NULL;
     pair_begin(&p, "dp=8", "dp=4");
-    WRONG(mimo_bridge_create(&none, mpi_test_comm(), &p.desc), MIMO_ERR_GRID,
-          "the src grid has ranks [0, 8), the communicator has 4 ranks");
+    MPI_FAILS(mimo_bridge_create(&none, mpi_test_comm(), &p.desc), MIMO_ERR_GRID,
+              "the src grid has ranks [0, 8), the communicator has 4 ranks");
     pair_end(&p, none);
 }
 
@@ -269,12 +264,12 @@ static void questions(const mimo_bridge *bridge)
     ARGUMENT(mimo_bridge_slot_samples(&a, &b, NULL, 4), "slot_samples: bridge is NULL");
     ARGUMENT(mimo_bridge_slot_samples(NULL, &b, bridge, 4), "slot_samples: start is NULL");
     ARGUMENT(mimo_bridge_slot_samples(&a, NULL, bridge, 4), "slot_samples: length is NULL");
-    WRONG(mimo_bridge_slot_samples(&a, &b, bridge, 4), MIMO_ERR_GRID, "the grids do not pair");
+    MPI_FAILS(mimo_bridge_slot_samples(&a, &b, bridge, 4), MIMO_ERR_GRID, "the grids do not pair");
     ARGUMENT(mimo_bridge_samples(&a, &b, NULL, MIMO_SRC, 4), "bridge_samples: bridge is NULL");
     ARGUMENT(mimo_bridge_samples(NULL, &b, bridge, MIMO_SRC, 4), "bridge_samples: first is NULL");
     ARGUMENT(mimo_bridge_samples(&a, NULL, bridge, MIMO_SRC, 4), "bridge_samples: count is NULL");
     ARGUMENT(mimo_bridge_samples(&a, &b, bridge, (mimo_side)7, 4), "samples: unknown side 7");
-    WRONG(mimo_bridge_samples(&a, &b, bridge, MIMO_DST, -4), MIMO_ERR_SHAPE, "a batch of -4");
+    MPI_FAILS(mimo_bridge_samples(&a, &b, bridge, MIMO_DST, -4), MIMO_ERR_SHAPE, "a batch of -4");
     ARGUMENT(mimo_bridge_spans(&a, NULL, 0, NULL), "mimo_bridge_spans: bridge is NULL");
     ARGUMENT(mimo_bridge_spans(NULL, NULL, 0, bridge), "mimo_bridge_spans: count is NULL");
     ARGUMENT(mimo_bridge_spans(&a, NULL, 1, bridge), "mimo_bridge_spans: spans is NULL");
@@ -303,8 +298,8 @@ static void updates(mimo_bridge *bridge)
     ARGUMENT(update(bridge, 4, &span, -1, true), "update: -1 spans");
     ARGUMENT(update(bridge, 4, NULL, 1, true), "update: 1 spans, NULL");
     ARGUMENT(update(bridge, 4, &span, 1, false), "1 spans, and the batch is not ragged");
-    WRONG(update(bridge, 4, &span, INT64_C(1) << 31, true), MIMO_ERR_OVERFLOW,
-          "update: 2147483648 spans of one rank");
+    MPI_FAILS(update(bridge, 4, &span, INT64_C(1) << 31, true), MIMO_ERR_OVERFLOW,
+              "update: 2147483648 spans of one rank");
 }
 
 /* Partitions with which a batch can't be ragged. */
@@ -322,8 +317,8 @@ static void ragged_updates(void)
         p.desc.src_partition = thd ? NULL : &p.rule;
         p.desc.partition = thd ? &packed : &p.rule;
         MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
-        WRONG(update(bridge, 4, NULL, 0, true), MIMO_ERR_UNSUPPORTED,
-              "a ragged batch takes no src partition and no thd partition");
+        MPI_FAILS(update(bridge, 4, NULL, 0, true), MIMO_ERR_UNSUPPORTED,
+                  "a ragged batch takes no src partition and no thd partition");
         pair_end(&p, bridge);
     }
 }
@@ -374,20 +369,20 @@ static mimo_tensor tile(const char *letters, int64_t size0, int64_t size1, int64
 /* Tiles of a routed bridge that splits sequences of 8 over two ranks. */
 static void tiles_of_a_cut(mimo_bridge *bridge)
 {
-    WRONG(move(bridge, false, tile("xbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
-          "dst tile is f32 xbh[4,2,3]; the bridge takes sbh, bsh, bh and th");
-    WRONG(move(bridge, false, tile("th", 8, 3, 1), tile("th", 8, 3, 1)), MIMO_ERR_SHAPE,
-          "with a partition a tile of the call must be sbh or bsh");
-    WRONG(move(bridge, false, tile("th", 7, 3, 1), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
-          "dst tile f32 th[7,3] is not a whole number of samples of 4 positions");
-    WRONG(move(bridge, false, tile("sbh", 3, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
-          "dst tile is f32 sbh[3,2,3]; sequences of 8 positions need s = 4");
-    WRONG(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 6, 1, 3)), MIMO_ERR_SHAPE,
-          "dst tile is f32 sbh[4,2,3]: 6 rows are not a multiple of 2*cp = 4");
+    MPI_FAILS(move(bridge, false, tile("xbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+              "dst tile is f32 xbh[4,2,3]; the bridge takes sbh, bsh, bh and th");
+    MPI_FAILS(move(bridge, false, tile("th", 8, 3, 1), tile("th", 8, 3, 1)), MIMO_ERR_SHAPE,
+              "with a partition a tile of the call must be sbh or bsh");
+    MPI_FAILS(move(bridge, false, tile("th", 7, 3, 1), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+              "dst tile f32 th[7,3] is not a whole number of samples of 4 positions");
+    MPI_FAILS(move(bridge, false, tile("sbh", 3, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+              "dst tile is f32 sbh[3,2,3]; sequences of 8 positions need s = 4");
+    MPI_FAILS(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 6, 1, 3)), MIMO_ERR_SHAPE,
+              "dst tile is f32 sbh[4,2,3]: 6 rows are not a multiple of 2*cp = 4");
     MPI_EXPECT_OK(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)));
     MPI_EXPECT_OK(update(bridge, 4, NULL, 0, true));
-    WRONG(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
-          "of a ragged batch they are th or bh, and sbh or bsh");
+    MPI_FAILS(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+              "of a ragged batch they are th or bh, and sbh or bsh");
 }
 
 /* Without a partition the ranks of cp hold contributions, which must be numbers: bytes can't be
@@ -400,8 +395,8 @@ static void tiles_that_are_summed(void)
     to.dtype = from.dtype = MIMO_F8;
     pair_begin(&p, "dp=4", "cp=2,dp=2");
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
-    WRONG(move(bridge, true, to, from), MIMO_ERR_UNSUPPORTED,
-          "f8 can be moved, not summed over 2 contributions");
+    MPI_FAILS(move(bridge, true, to, from), MIMO_ERR_UNSUPPORTED,
+              "f8 can be moved, not summed over 2 contributions");
     MPI_EXPECT_OK(move(bridge, false, from, to));
     pair_end(&p, bridge);
 }

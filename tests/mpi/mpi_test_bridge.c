@@ -1,4 +1,5 @@
-/* The bridge on real ranks, bit for bit against a loop over global elements. */
+/* A collective bridge on real ranks: what it says of itself, what it refuses, and in which order
+ * calls may end. What it moves is compared beside routed (mpi_test_routed.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,119 +10,21 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 #include "test_memory.h"
-#include "same_bits.h"
 
 /* Deprecated functions work as before. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-enum { HIDDEN = 3 };
-
-typedef struct tile_case {
+typedef struct bridge_case {
     grids grids;
-    const char *src_letters, *dst_letters;
-    bool partition, sp;
-    mimo_dtype dtype;
-    int64_t batch, seq;
+    bool partition;
     int64_t given; /* the batch of the descriptor; 0: none */
-} tile_case;
+} bridge_case;
 
-static test_tile new_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
-{
-    if (strcmp(letters, "sbh") == 0)
-        return test_tile_new(letters, dtype, seq, batch, HIDDEN);
-    if (strcmp(letters, "bsh") == 0)
-        return test_tile_new(letters, dtype, batch, seq, HIDDEN);
-    return test_tile_new(letters, dtype, batch * seq, HIDDEN, 1);
-}
-
-static int64_t row_of(const char *letters, int64_t seq, int64_t batch, int64_t b, int64_t s)
-{
-    return letters[0] == 's' ? s * batch + b : b * seq + s;
-}
-
-/* What one rank holds on a side: samples of its dp coordinate; all positions, or its shard. */
-typedef struct holding {
-    int64_t first, batch, rows;
-    bool shard, zero_padded;
-} holding;
-
-static holding holding_of(const tile_case *c, const char *spec, bool dst, int64_t rank)
-{
-    holding h = {0};
-    h.batch = c->batch / ref_size(spec, "dp");
-    h.first = ref_coord(spec, "dp", rank) * h.batch;
-    h.shard = dst && c->partition;
-    h.rows = c->seq;
-    if (h.shard)
-        h.rows /= ref_size(spec, "cp") * (c->sp ? ref_size(spec, "tp") : 1);
-    return h;
-}
-
-static bool owns_position(const char *spec, int64_t rank, int64_t seq, int64_t position)
-{
-    int64_t mine = seq / ref_size(spec, "cp");
-    for (int64_t i = 0; i < mine; i++)
-        if (ref_position(spec, rank, seq, false, i) == position)
-            return true;
-    return false;
-}
-
-typedef void (*visitor)(bit_report *report, int64_t at, void *element, const void *expected);
-
-static void store(bit_report *report, int64_t at, void *element, const void *expected)
-{
-    (void)at;
-    memcpy(element, expected, (size_t)report->element);
-}
-
-static void compare(bit_report *report, int64_t at, void *element, const void *expected)
-{
-    bits_note(report, at, element, expected);
-}
-
-/* Store or compare every element of a rank's tile. */
-static void visit(const tile_case *c, const char *spec, const holding *h, int64_t rank,
-                  const test_tile *tile, uint64_t seed, visitor at)
-{
-    int64_t bytes = (int64_t)mimo_dtype_size(c->dtype);
-    bit_report report = {.element = bytes, .columns = HIDDEN};
-    for (int64_t b = 0; b < h->batch; b++)
-        for (int64_t i = 0; i < h->rows; i++) {
-            int64_t s = h->shard ? ref_position(spec, rank, c->seq, c->sp, i) : i;
-            bool zero = h->zero_padded && !owns_position(spec, rank, c->seq, s);
-            int64_t row = row_of(tile->view.letters, h->rows, h->batch, b, i);
-            for (int64_t e = 0; e < HIDDEN; e++) {
-                unsigned char expected[8] = {0};
-                if (!zero)
-                    ref_store(expected, ref_word(seed, h->first + b, s, e), bytes);
-                at(&report, row * HIDDEN + e,
-                   (unsigned char *)tile->room.host + (row * HIDDEN + e) * bytes, expected);
-            }
-        }
-    MPI_EXPECT_BITS(report, "%s tile of %s -> %s, %s", tile->view.letters, c->grids.src,
-                    c->grids.dst, mimo_dtype_name(c->dtype));
-}
-
-static void fill(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
-                 uint64_t seed)
-{
-    visit(c, spec, h, mpi_test_rank(), tile, seed, store);
-    test_push(&tile->room);
-}
-
-static void check(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
-                  uint64_t seed)
-{
-    test_pull(&tile->room);
-    visit(c, spec, h, mpi_test_rank(), tile, seed, compare);
-}
-
-static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid **dst)
+static mimo_bridge *make_bridge(const bridge_case *c, mimo_grid **src, mimo_grid **dst)
 {
     mimo_bridge *bridge = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    rule.sp = c->sp;
     MPI_EXPECT_OK(mimo_grid_create_text(src, c->grids.src, 0));
     MPI_EXPECT_OK(mimo_grid_create_text(dst, c->grids.dst, 0));
     desc.src = *src;
@@ -141,113 +44,13 @@ static void drop_bridge(mimo_bridge *bridge, mimo_grid *src, mimo_grid *dst)
     mimo_grid_destroy(dst);
 }
 
-/* One transfer forward or backward: fill the source, move, compare the destination, and check that
- * the source is untouched. */
-static void check_one_way(const tile_case *c, mimo_bridge *bridge, bool backward)
-{
-    int64_t rank = mpi_test_rank();
-    uint64_t seed = backward ? 2 : 1;
-    holding src = holding_of(c, c->grids.src, false, rank);
-    holding dst = holding_of(c, c->grids.dst, true, rank);
-    dst.zero_padded = backward && !c->partition;
-    test_tile encoder = new_tile(c->src_letters, c->dtype, src.rows, src.batch);
-    test_tile language = new_tile(c->dst_letters, c->dtype, dst.rows, dst.batch);
-    if (backward) {
-        fill(c, c->grids.dst, &dst, &language, seed);
-        MPI_EXPECT_OK(
-            mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, test_stream()));
-    } else {
-        fill(c, c->grids.src, &src, &encoder, seed);
-        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &language.view, &encoder.view, 1, test_stream()));
-    }
-    check(c, c->grids.src, &src, &encoder, seed);
-    check(c, c->grids.dst, &dst, &language, seed);
-    test_tile_free(&encoder);
-    test_tile_free(&language);
-}
-
-static void check_case(const tile_case *c, mimo_bridge *bridge)
-{
-    if (!bridge)
-        return;
-    check_one_way(c, bridge, false);
-    check_one_way(c, bridge, false);
-    if (c->dtype != MIMO_F8 || ref_size(c->grids.dst, "cp") == 1)
-        check_one_way(c, bridge, true);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static tile_case case_of(grids pair)
-{
-    tile_case c = {.grids = pair, .src_letters = "sbh", .dst_letters = "sbh", .dtype = MIMO_F32};
-    c.batch = 2 * larger(ref_size(pair.src, "dp"), ref_size(pair.dst, "dp"));
-    c.seq = 2 * ref_size(pair.dst, "cp") * ref_size(pair.dst, "tp") * 3;
-    return c;
-}
-
-MPI_TEST(bridge, every_pair_and_order)
-{
-    static const char *letters[] = {"sbh", "bsh", "bh", "th"};
-    FOR_EACH_PAIR(p)
-    {
-        tile_case c = case_of(bridge_pairs[p]);
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int way = 0; way < 16; way++) {
-            c.src_letters = letters[way / 4];
-            c.dst_letters = letters[way % 4];
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
-MPI_TEST(bridge, with_a_partition)
-{
-    static const char *letters[] = {"sbh", "bsh", "th"};
-    FOR_EACH_PAIR(p)
-    for (int sp = 0; sp < 2; sp++) {
-        tile_case c = case_of(bridge_pairs[p]);
-        c.partition = true;
-        c.sp = sp;
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int way = 0; way < 6; way++) {
-            c.src_letters = letters[way / 2];
-            c.dst_letters = letters[way % 2];
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
-MPI_TEST(bridge, every_dtype)
-{
-    FOR_EACH_PAIR(p)
-    for (int partition = 0; partition < 2; partition++) {
-        tile_case c = case_of(bridge_pairs[p]);
-        c.partition = partition;
-        mimo_grid *src = NULL, *dst = NULL;
-        mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-        for (int dtype = MIMO_F32; dtype <= MIMO_F8; dtype++) {
-            c.dtype = (mimo_dtype)dtype;
-            check_case(&c, bridge);
-        }
-        drop_bridge(bridge, src, dst);
-    }
-}
-
 /* Slots, groups and samples of an example of docs/concepts.md, "The gather-narrow-sum method". */
 MPI_TEST(bridge, accessors)
 {
     static const int64_t group_of[8] = {0, 1, 0, 1, 4, 5, 4, 5};
     mimo_grid *src = NULL, *dst = NULL;
     int64_t ranks[2], slot, start, length, first, count, rank = mpi_test_rank();
-    tile_case fan_in = case_of((grids){"tp=2,dp=4", "tp=2,cp=2,dp=2"});
+    bridge_case fan_in = {.grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2"}};
     mimo_bridge *bridge = make_bridge(&fan_in, &src, &dst);
     mimo_pairing pairing = MIMO_PAIRING_INIT;
     MPI_EXPECT_OK(mimo_bridge_pairing(&pairing, bridge));
@@ -271,100 +74,12 @@ MPI_TEST(bridge, accessors)
     drop_bridge(bridge, src, dst);
 }
 
-/* Several operations in flight, ended in another order than begun, with different progress on each
- * rank. Each moves its own data. */
-MPI_TEST(bridge, several_in_flight)
-{
-    enum { FLIGHTS = 5 };
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
-    mimo_grid *src = NULL, *dst = NULL;
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    int64_t rank = mpi_test_rank();
-    holding from = holding_of(&c, c.grids.src, false, rank);
-    holding to = holding_of(&c, c.grids.dst, true, rank);
-    to.zero_padded = true;
-    test_tile encoder[FLIGHTS], language[FLIGHTS];
-    mimo_op *ops[FLIGHTS];
-    for (int i = 0; i < FLIGHTS; i++) {
-        bool backward = i % 2;
-        holding full = to;
-        full.zero_padded = backward;
-        encoder[i] = new_tile("sbh", c.dtype, from.rows, from.batch);
-        language[i] = new_tile("sbh", c.dtype, to.rows, to.batch);
-        if (backward) {
-            fill(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
-            MPI_EXPECT_OK(mimo_bridge_backward_start(&ops[i], bridge, &encoder[i].view,
-                                                     &language[i].view, 1, test_stream()));
-        } else {
-            fill(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
-            MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bridge, &language[i].view,
-                                                    &encoder[i].view, 1, test_stream()));
-        }
-        bool done;
-        for (int64_t tests = 0; tests < rank * 7; tests++)
-            MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        int which = (int)((i * 2 + rank) % FLIGHTS);
-        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
-        MPI_EXPECT(ops[which] == NULL, "the handle was kept");
-        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        holding full = to;
-        full.zero_padded = i % 2;
-        check(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
-        check(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
-        test_tile_free(&encoder[i]);
-        test_tile_free(&language[i]);
-    }
-    drop_bridge(bridge, src, dst);
-}
-
-/* Three tensors of one call, of different widths and dtypes, one of them empty. */
-MPI_TEST(bridge, many_tensors)
-{
-    mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    int rank = mpi_test_rank();
-    test_tile narrow = test_tile_new("th", MIMO_I64, 2, 1, 1);
-    test_tile wide = test_tile_new("th", MIMO_I64, 8, 1, 1);
-    test_tile rows = test_tile_new("bsh", MIMO_F64, 1, 2, 3);
-    test_tile all = test_tile_new("bsh", MIMO_F64, 4, 2, 3);
-    mimo_tensor none = mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 1, 0), no_rows = none;
-    none.memory = no_rows.memory = test_memory();
-    no_rows.shape[1] = 4;
-    for (int i = 0; i < 2; i++)
-        ((int64_t *)narrow.room.host)[i] = rank + 100 * i;
-    for (int i = 0; i < 6; i++)
-        ((double *)rows.room.host)[i] = rank * 10 + i;
-    test_push(&narrow.room);
-    test_push(&rows.room);
-    mimo_tensor from[] = {narrow.view, none, rows.view}, to[] = {wide.view, no_rows, all.view};
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to, from, 3, test_stream()));
-    test_pull(&wide.room);
-    test_pull(&all.room);
-    const int64_t *words = wide.room.host;
-    const double *numbers = all.room.host;
-    for (int r = 0; r < 4; r++) {
-        MPI_EXPECT(words[2 * r] == r && words[2 * r + 1] == r + 100, "rank %d's words", r);
-        for (int i = 0; i < 6; i++)
-            MPI_EXPECT(numbers[6 * r + i] == r * 10 + i, "rank %d, %d", r, i);
-    }
-    test_tile_free(&narrow);
-    test_tile_free(&wide);
-    test_tile_free(&rows);
-    test_tile_free(&all);
-    drop_bridge(bridge, src, dst);
-}
-
 /* A call that is wrong on one rank is an error on all ranks. Nothing moves, and the next call
  * works. */
 MPI_TEST(bridge, mistakes_of_one_rank)
 {
     mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     test_agree_on_data();
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
@@ -379,33 +94,30 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     test_push(&from);
     test_push(&to);
     bad.shape[0] = 7;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
-                      MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
-        "rank 3: bridge 1: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
-        "sbh[7,1,3] needs f32 sbh[7,2,3]");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
+              MIMO_ERR_SHAPE,
+              "rank 3: bridge 1: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
+              "sbh[7,1,3] needs f32 sbh[7,2,3]");
     bad = test_view(&from, MIMO_F32, rank == 2 ? "bsh" : "sbh", 2, 2, 3);
     mimo_tensor square = test_view(&to, MIMO_F32, "sbh", 2, 4, 3);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
+    MPI_FAILS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
     bad = source;
     bad.dtype = MIMO_I32;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
     bad.data = NULL;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
+              MIMO_ERR_ARGUMENT, "rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL");
     bad = source;
     bad.letters[0] = 'p';
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
     bad.data = (float *)to.place + 3;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("overlap");
+    MPI_FAILS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
+              MIMO_ERR_ARGUMENT, "overlap");
     bad = source;
     bad.memory = test_other_memory();
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
@@ -438,27 +150,26 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
 {
     mimo_grid *src = NULL, *dst = NULL;
     test_room a = test_room_new(64 * sizeof(float)), b = test_room_new(64 * sizeof(float));
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     c.partition = true;
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     mimo_tensor tile = test_view(&a, MIMO_F32, "sbh", 8, 1, 2);
     mimo_tensor flat = test_view(&b, MIMO_F32, "bh", 16, 2, 1);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
+    MPI_FAILS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE,
+              "dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
     MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &tile, &flat, 1, test_stream()), MIMO_ERR_SHAPE);
     mimo_tensor ragged = test_view(&a, MIMO_F32, "th", 9, 2, 1);
     mimo_tensor shard = test_view(&b, MIMO_F32, "sbh", 4, 2, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()),
-                      MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("f32 th[9,2] is not a whole number of samples of 8 positions");
+    MPI_FAILS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()), MIMO_ERR_SHAPE,
+              "f32 th[9,2] is not a whole number of samples of 8 positions");
     drop_bridge(bridge, src, dst);
 
-    tile_case out = case_of((grids){"tp=4,dp=1", "tp=1,cp=1,dp=4"});
+    bridge_case out = {.grids = {"tp=4,dp=1", "tp=1,cp=1,dp=4"}};
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor six = test_view(&a, MIMO_F32, "sbh", 4, 6, 2);
     mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("holds 6 samples, which fan-out by 4 does not divide");
+    MPI_FAILS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE,
+              "holds 6 samples, which fan-out by 4 does not divide");
     /* only the sizes that the letters name count; the last one here is the rank */
     mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
     mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
@@ -468,8 +179,8 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     out.given = 8;
     bridge = make_bridge(&out, &src, &dst);
     mimo_tensor few = test_view(&a, MIMO_F32, "sbh", 4, 4, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 8 samples");
+    MPI_FAILS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE,
+              "of a batch of 8 this rank holds 8 samples");
     /* flat on both sides: two rows for each of the 8 samples, and nothing says so */
     mimo_tensor rows = test_view(&a, MIMO_F32, "th", 16, 2, 1);
     mimo_tensor quarter = test_view(&b, MIMO_F32, "th", 4, 2, 1);
@@ -497,7 +208,7 @@ MPI_TEST(bridge, waits_in_any_order)
 {
     mimo_grid *src[2], *dst[2];
     mimo_bridge *bridge[2];
-    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
+    bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=4,dp=1"}};
     int rank = mpi_test_rank();
     for (int i = 0; i < 2; i++)
         bridge[i] = make_bridge(&c, &src[i], &dst[i]);
@@ -562,15 +273,12 @@ MPI_TEST(bridge, wrong_creation)
 {
     int rank = mpi_test_rank();
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    MPI_EXPECT_STATUS(
-        create_with("tp=1,dp=4", rank == 2 ? "tp=1,cp=4,dp=1" : "tp=1,cp=2,dp=2", 0, NULL),
-        MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=1,dp=4 dst tp=1,cp=4,dp=1");
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, rank == 3 ? &rule : NULL),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 3");
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID);
-    MPI_EXPECT_SENTENCE("[0, 3), the communicator has 4 ranks");
+    MPI_FAILS(create_with("tp=1,dp=4", rank == 2 ? "tp=1,cp=4,dp=1" : "tp=1,cp=2,dp=2", 0, NULL),
+              MIMO_ERR_MISMATCH, "rank 2 called bridge create src tp=1,dp=4 dst tp=1,cp=4,dp=1");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, rank == 3 ? &rule : NULL),
+              MIMO_ERR_MISMATCH, "rank 3");
+    MPI_FAILS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID,
+              "[0, 3), the communicator has 4 ranks");
     MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 1, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=1,cp=2,dp=2", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=2,dp=2", "dp=2,tp=2", 0, NULL), MIMO_ERR_GRID);
@@ -584,17 +292,17 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
     if (rank == 1)
         setenv("MIMO_CTAS", "4294967297", 1); /* would be 1 if it were cut to 32 bits */
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_CTAS=4294967297");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT,
+              "rank 1: environment MIMO_CTAS=4294967297");
     unsetenv("MIMO_CTAS");
     if (rank == 1)
         setenv("MIMO_STAGED", "2", 1);
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_STAGED=2 is neither 0 nor 1");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT,
+              "rank 1: environment MIMO_STAGED=2 is neither 0 nor 1");
     if (rank == 1)
         setenv("MIMO_STAGED", "0", 1);
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(", MIMO_STAGED=0, rank 0 called");
+    MPI_FAILS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_MISMATCH,
+              ", MIMO_STAGED=0, rank 0 called");
     unsetenv("MIMO_STAGED");
 }
 
@@ -705,8 +413,8 @@ MPI_TEST(bridge, dimensions_without_a_meaning)
             desc.dst = dst;
             if (collective > 0)
                 desc.executor.algorithm = MIMO_ALGORITHM_COLLECTIVE;
-            MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID);
-            MPI_EXPECT_SENTENCE(cases[i].words);
+            MPI_FAILS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID,
+                      cases[i].words);
             drop_bridge(bridge, src, dst);
         }
 }
@@ -756,7 +464,7 @@ MPI_TEST(bridge, replica_check)
     enum { TENSORS = 2, WIDTH = 1 << 12, LAST = 8 * WIDTH - 1 };
     setenv("MIMO_CHECK", "replicas", 1);
     mimo_grid *src = NULL, *dst = NULL;
-    tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
+    bridge_case c = {.grids = {"tp=2,dp=2", "tp=1,cp=4,dp=1"}};
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];
@@ -771,9 +479,8 @@ MPI_TEST(bridge, replica_check)
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()));
     ((float *)from[1].room.host)[LAST] = mpi_test_rank() == 3 ? 1.0f : 0.0f;
     test_push(&from[1].room);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("copies along tp of src: rank 3 from rank 2");
+    MPI_FAILS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
+              MIMO_ERR_MISMATCH, "copies along tp of src: rank 3 from rank 2");
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, from_views, to_views, TENSORS, test_stream()));
     for (int i = 0; i < TENSORS; i++) {
         test_tile_free(&from[i]);

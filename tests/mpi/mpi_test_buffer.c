@@ -54,9 +54,8 @@ MPI_TEST(buffer, memory_of_all)
 static void expect_refusal(int64_t bytes, const char *words)
 {
     mimo_buffer *buffer = NULL;
-    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, mpi_test_comm(), bytes), MIMO_ERR_MEMORY);
-    MPI_EXPECT_SENTENCE(words);
-    MPI_EXPECT_SENTENCE("of memory that the ranks of a host share");
+    MPI_FAILS(mimo_buffer_create(&buffer, mpi_test_comm(), bytes), MIMO_ERR_MEMORY, words,
+              "of memory that the ranks of a host share");
     MPI_EXPECT(!buffer, "a buffer in spite of the error");
 }
 

@@ -195,11 +195,9 @@ MPI_TEST(choice, mixed_tensors)
         mimo_status wanted = samples == 2 ? MIMO_OK : MIMO_ERR_SHAPE;
         const char *words = wanted == MIMO_OK ? "" : "tensor 1, src tile f32 th[6,3], is cut other";
         test_agree_on_data();
-        MPI_EXPECT_STATUS(forward_mixed(bridge, EXECUTOR_ROUTED, samples, by_routed), wanted);
-        MPI_EXPECT_SENTENCE(words);
-        MPI_EXPECT_STATUS(forward_mixed(bridge, EXECUTOR_COLLECTIVE, samples, by_collective),
-                          wanted);
-        MPI_EXPECT_SENTENCE(words);
+        MPI_FAILS(forward_mixed(bridge, EXECUTOR_ROUTED, samples, by_routed), wanted, words);
+        MPI_FAILS(forward_mixed(bridge, EXECUTOR_COLLECTIVE, samples, by_collective), wanted,
+                  words);
         for (int i = 0; i < 2; i++) {
             MPI_EXPECT(wanted != MIMO_OK ||
                            memcmp(by_routed[i].room.host, by_collective[i].room.host,
@@ -244,11 +242,10 @@ MPI_TEST(choice, what_is_accepted)
     mimo_bridge_destroy(bridge);
 
     c.desc.batch = 3;
-    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("a batch of 3, the sizes one of 8");
+    MPI_FAILS(create(&bridge, &c), MIMO_ERR_ARGUMENT, "a batch of 3, the sizes one of 8");
     c.desc.executor = executor_of(EXECUTOR_COLLECTIVE);
-    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("do not both divide a batch of 3");
+    MPI_FAILS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_SHAPE,
+              "do not both divide a batch of 3");
     c.desc.batch = mpi_test_rank() == 1 ? 8 : 4;
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH);
     c.desc.batch = -2;
@@ -257,8 +254,7 @@ MPI_TEST(choice, what_is_accepted)
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc));
     MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 6));
     MPI_EXPECT_OK(forward(bridge, &c, 2, 4));
-    MPI_EXPECT_STATUS(forward(bridge, &c, 3, 6), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("this rank holds 2 samples");
+    MPI_FAILS(forward(bridge, &c, 3, 6), MIMO_ERR_SHAPE, "this rank holds 2 samples");
     mimo_bridge_destroy(bridge);
     tear_down(&c);
 }
@@ -293,13 +289,12 @@ MPI_TEST(choice, what_is_pinned)
                                         "transport 1 is asked for with the collective algorithm"};
     for (int i = 0; i < 3; i++) {
         c.desc.backward_executor = wrong[i];
-        MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE(words[i]);
+        MPI_FAILS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT, words[i]);
     }
     c.desc.backward_executor =
         executor_of(mpi_test_rank() == 1 ? EXECUTOR_STAGED : EXECUTOR_ROUTED);
-    MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(", staged backward"); /* MIMO_CTAS may follow */
+    MPI_FAILS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH,
+              ", staged backward"); /* MIMO_CTAS may follow */
     MPI_EXPECT_SENTENCE(", rank 0 called bridge create");
     MPI_EXPECT(none == NULL, "a bridge of a creation that failed");
     tear_down(&c);
@@ -314,8 +309,7 @@ MPI_TEST(choice, wrong_sizes)
     c.sizes.hidden = mpi_test_rank() == 2 ? 25 : 24;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
     c.sizes.hidden = mpi_test_rank() == 1 ? 0 : 24;
-    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("hidden 0");
+    MPI_FAILS(create(&bridge, &c), MIMO_ERR_ARGUMENT, "hidden 0");
     c.sizes.hidden = INT64_MAX / 64;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_OVERFLOW);
     c.sizes.hidden = 24;
@@ -325,8 +319,8 @@ MPI_TEST(choice, wrong_sizes)
     c.sizes.dst_letters = mpi_test_rank() == 1 ? "bsh" : NULL;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
     c.sizes.dst_letters = "hsb";
-    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("letters 'hsb' of dst are neither sbh nor bsh");
+    MPI_FAILS(create(&bridge, &c), MIMO_ERR_ARGUMENT,
+              "letters 'hsb' of dst are neither sbh nor bsh");
     c.sizes.dst_letters = NULL;
     c.desc.executor = executor_of(EXECUTOR_P2P);
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
@@ -353,8 +347,7 @@ MPI_TEST(choice, grids_that_differ)
     tear_down(&c);
     set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", false);
     c.desc.dst = odd ? NULL : c.dst;
-    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("the dst grid is NULL");
+    MPI_FAILS(create(&bridge, &c), MIMO_ERR_ARGUMENT, "the dst grid is NULL");
     MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
     tear_down(&c);
 }

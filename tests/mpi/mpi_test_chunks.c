@@ -105,16 +105,13 @@ MPI_TEST(chunks, of_collective)
 BED_TEST(chunks, first_before_the_last_is_sent)
 {
     enum { LATE = 3, SEEN_TAG = 77 };
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=1", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_P2P,
-                  .buffer = buffer,
-                  .batch = 4,
-                  .seq = 16,
-                  .given = true,
-                  .chunks = 4};
+    bed_case c = bed_case_of(EXECUTOR_P2P, "dp=4", "cp=2,dp=1", "sbh", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 4;
+    c.seq = 16;
+    c.given = true;
+    c.chunks = 4;
     bridge_bed bed;
     int rank = mpi_test_rank(), seen = 1;
     mimo_op *op = NULL;
@@ -208,14 +205,13 @@ static void expect_wrong_waits(const bridge_bed *bed, const test_tile *to, const
     MPI_EXPECT_STATUS(mimo_op_wait_chunk(NULL, 0, test_stream()), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(
         mimo_bridge_forward_start(&op, bed->bridge, &to->view, &from->view, 1, test_stream()));
-    MPI_EXPECT_STATUS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("was not begun in chunks");
+    MPI_FAILS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_STATE, "was not begun in chunks");
     MPI_EXPECT_OK(mimo_op_wait(&op));
     MPI_EXPECT_OK(bed_start_chunked(&op, bed, false, to, from));
-    MPI_EXPECT_STATUS(mimo_op_wait_chunk(op, bed->c.chunks, test_stream()), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("there is no chunk 2 of 2");
-    MPI_EXPECT_STATUS(mimo_op_wait_chunk(op, -1, test_stream()), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("there is no chunk -1 of 2");
+    MPI_FAILS(mimo_op_wait_chunk(op, bed->c.chunks, test_stream()), MIMO_ERR_ARGUMENT,
+              "there is no chunk 2 of 2");
+    MPI_FAILS(mimo_op_wait_chunk(op, -1, test_stream()), MIMO_ERR_ARGUMENT,
+              "there is no chunk -1 of 2");
     MPI_EXPECT_OK(mimo_op_wait_chunk(op, 1, test_stream()));
     MPI_EXPECT_OK(mimo_op_wait(&op));
 }
@@ -236,9 +232,8 @@ static void expect_told_in_a_chunk(executor_id executor)
     move.chunks = 2;
     move.stream = test_side_stream();
     MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed.bridge, &move));
-    MPI_EXPECT_STATUS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 3: bridge ");
-    MPI_EXPECT_SENTENCE(" forward of 0 in 2 chunks: 0 tensors");
+    MPI_FAILS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT, "rank 3: bridge ",
+              " forward of 0 in 2 chunks: 0 tensors");
     MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
     test_tile_free(&from);
     test_tile_free(&to);
@@ -257,14 +252,12 @@ BED_TEST(chunks, mistakes_of_one_rank)
     c.chunks = 2;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
-    MPI_EXPECT_STATUS(forward_in(&bed, rank == 1 ? 0 : 2, &to, &from), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: bridge 1 forward of 1");
-    MPI_EXPECT_SENTENCE(": 0 chunks");
-    MPI_EXPECT_STATUS(forward_in(&bed, rank == 2 ? -7 : 2, &to, &from), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(": -7 chunks");
-    MPI_EXPECT_STATUS(forward_in(&bed, rank == 3 ? 5 : 2, &to, &from), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 3 called bridge 1 forward of 1 in 5 chunks");
-    MPI_EXPECT_SENTENCE("bridge 1 forward of 1 in 2 chunks");
+    MPI_FAILS(forward_in(&bed, rank == 1 ? 0 : 2, &to, &from), MIMO_ERR_ARGUMENT,
+              "rank 1: bridge 1 forward of 1", ": 0 chunks");
+    MPI_FAILS(forward_in(&bed, rank == 2 ? -7 : 2, &to, &from), MIMO_ERR_ARGUMENT, ": -7 chunks");
+    MPI_FAILS(forward_in(&bed, rank == 3 ? 5 : 2, &to, &from), MIMO_ERR_MISMATCH,
+              "rank 3 called bridge 1 forward of 1 in 5 chunks",
+              "bridge 1 forward of 1 in 2 chunks");
     MPI_EXPECT_STATUS(mimo_bridge_forward_start_chunked(NULL, bed.bridge, NULL), MIMO_ERR_ARGUMENT);
     mimo_move_desc move = MIMO_MOVE_DESC_INIT;
     move.size = rank == 2 ? 7 : sizeof move;
@@ -273,13 +266,12 @@ BED_TEST(chunks, mistakes_of_one_rank)
     move.n = 1;
     move.stream = test_side_stream();
     MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed.bridge, &move));
-    MPI_EXPECT_STATUS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: bridge 1: move: the descriptor's size is 7");
+    MPI_FAILS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT,
+              "rank 2: bridge 1: move: the descriptor's size is 7");
     MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
     move.size = sizeof move;
     MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed.bridge, rank == 1 ? NULL : &move));
-    MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: bridge 1: forward: desc is NULL");
+    MPI_FAILS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT, "rank 1: bridge 1: forward: desc is NULL");
     expect_wrong_waits(&bed, &to, &from);
     expect_told_in_a_chunk(EXECUTOR_P2P);
     expect_told_in_a_chunk(EXECUTOR_COLLECTIVE);

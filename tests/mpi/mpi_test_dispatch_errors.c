@@ -44,9 +44,8 @@ static void expect_refused(const mimo_dispatch_desc *desc, mimo_status status, c
 {
     mimo_dispatch *dispatch = NULL;
     mimo_dispatch_desc good = good_desc();
-    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, mpi_test_comm(), wrong() ? desc : &good),
-                      status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_dispatch_create(&dispatch, mpi_test_comm(), wrong() ? desc : &good), status,
+              words);
     MPI_EXPECT(!dispatch, "a refused creation gave a dispatch");
 }
 
@@ -83,11 +82,10 @@ MPI_TEST(dispatch_errors, of_creation)
     REFUSED_WITH(row_bytes, -1, MIMO_ERR_ARGUMENT, "dispatch: row_bytes -1, 0 tensors");
     REFUSED_WITH(tensors, -2, MIMO_ERR_ARGUMENT, "dispatch: row_bytes 0, -2 tensors");
     REFUSED_WITH(name, "", MIMO_ERR_ARGUMENT, "dispatch: the name is empty");
-    MPI_EXPECT_STATUS(mimo_dispatch_create(wrong() ? NULL : &dispatch, mpi_test_comm(), &good),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: dispatch: out is NULL");
-    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, NULL, &good), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("dispatch: comm is NULL");
+    MPI_FAILS(mimo_dispatch_create(wrong() ? NULL : &dispatch, mpi_test_comm(), &good),
+              MIMO_ERR_ARGUMENT, "rank 2: dispatch: out is NULL");
+    MPI_FAILS(mimo_dispatch_create(&dispatch, NULL, &good), MIMO_ERR_ARGUMENT,
+              "dispatch: comm is NULL");
 }
 
 /* As with tensors in CUDA memory: work is enqueued. */
@@ -100,9 +98,8 @@ MPI_TEST(dispatch_errors, of_devices)
     device = mimo_device_host;
     device.enqueues = true;
     comm->device = &device;
-    MPI_EXPECT_STATUS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE(
-        "dispatch: the communicator moves host memory, and no executor of a dispatch does");
+    MPI_FAILS(mimo_dispatch_create(&dispatch, comm, &good), MIMO_ERR_UNSUPPORTED,
+              "dispatch: the communicator moves host memory, and no executor of a dispatch does");
     mimo_comm_destroy(comm);
 }
 
@@ -157,8 +154,7 @@ static void expect_not_set(const error_bed *bed, const mimo_route_desc *desc, mi
 {
     mimo_route_desc good = good_choice();
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
-    MPI_EXPECT_STATUS(mimo_route_set(bed->route, wrong() ? desc : &good, NULL), status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_route_set(bed->route, wrong() ? desc : &good, NULL), status, words);
     MPI_EXPECT_OK(mimo_route_read(&counts, bed->route));
     MPI_EXPECT(counts.rows[0] == 8 && counts.rows[1] == 4, "the route did not stay");
 }
@@ -199,22 +195,18 @@ MPI_TEST(dispatch_errors, of_other_routes)
     static error_bed bed;
     mimo_route_desc choice = good_choice();
     begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    MPI_EXPECT_STATUS(mimo_route_set(wrong() ? bed.unset : bed.route, &choice, NULL),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' set of route 1");
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' set of route 2");
+    MPI_FAILS(mimo_route_set(wrong() ? bed.unset : bed.route, &choice, NULL), MIMO_ERR_MISMATCH,
+              "dispatch 'layer 3' set of route 1", "dispatch 'layer 3' set of route 2");
     MPI_EXPECT_OK(mimo_route_set(bed.unset, &choice, NULL));
     mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
     mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    MPI_EXPECT_STATUS(mimo_dispatch_rows(wrong() ? bed.unset : bed.route, &to, &from, 1, NULL),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 1");
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 2");
-    mimo_status status = wrong() ? mimo_dispatch_combine(bed.route, &from, &to, 1, NULL)
-                                 : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
-    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' rows of 1 by route 1");
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3' combine of 1 by route 1");
+    MPI_FAILS(mimo_dispatch_rows(wrong() ? bed.unset : bed.route, &to, &from, 1, NULL),
+              MIMO_ERR_MISMATCH, "dispatch 'layer 3' rows of 1 by route 1",
+              "dispatch 'layer 3' rows of 1 by route 2");
+    MPI_FAILS(wrong() ? mimo_dispatch_combine(bed.route, &from, &to, 1, NULL)
+                      : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL),
+              MIMO_ERR_MISMATCH, "dispatch 'layer 3' rows of 1 by route 1",
+              "dispatch 'layer 3' combine of 1 by route 1");
     MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
     end_bed(&bed);
 }
@@ -228,9 +220,9 @@ MPI_TEST(dispatch_errors, of_other_objects)
     begin_bed(&other, MIMO_TRANSPORT_AUTO);
     mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
     mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    MPI_EXPECT_STATUS(mimo_dispatch_rows(wrong() ? other.route : bed.route, &to, &from, 1, NULL),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' rows of 1 by route 1: f32 th[12,4]");
+    MPI_FAILS(mimo_dispatch_rows(wrong() ? other.route : bed.route, &to, &from, 1, NULL),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called dispatch 'layer 3' rows of 1 by route 1: f32 th[12,4]");
     mimo_status status = wrong() ? mimo_route_set(bed.route, &choice, NULL)
                                  : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
     MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
@@ -253,10 +245,9 @@ MPI_TEST(dispatch_errors, of_routes_that_one_rank_lacks)
     begin_bed(&bed, MIMO_TRANSPORT_AUTO);
     if (!wrong())
         MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
-    mimo_status status =
-        wrong() ? mimo_comm_barrier(mpi_test_comm()) : mimo_route_set(route, &choice, NULL);
-    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
-    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 3");
+    MPI_FAILS(wrong() ? mimo_comm_barrier(mpi_test_comm()) : mimo_route_set(route, &choice, NULL),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 3");
     mimo_route_destroy(route);
     MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
     MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
@@ -290,12 +281,12 @@ MPI_TEST(dispatch_errors, of_calls_in_flight)
     else
         MPI_EXPECT_OK(
             mimo_dispatch_rows_start(&third, other.route, &other_to, &other_from, 1, NULL));
-    MPI_EXPECT_STATUS(mimo_route_set(other.unset, &choice, NULL), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': route: token 2, choice 0: expert 4 of 4");
-    MPI_EXPECT_STATUS(mimo_op_wait(&third), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' combine of 1 by route 1");
-    MPI_EXPECT_STATUS(mimo_op_wait(&second), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': the expert side is f32 th[11,4]");
+    MPI_FAILS(mimo_route_set(other.unset, &choice, NULL), MIMO_ERR_SHAPE,
+              "rank 2: dispatch 'layer 3': route: token 2, choice 0: expert 4 of 4");
+    MPI_FAILS(mimo_op_wait(&third), MIMO_ERR_MISMATCH,
+              "rank 2 called dispatch 'layer 3' combine of 1 by route 1");
+    MPI_FAILS(mimo_op_wait(&second), MIMO_ERR_SHAPE,
+              "rank 2: dispatch 'layer 3': the expert side is f32 th[11,4]");
     MPI_EXPECT_OK(mimo_op_wait(&first));
     MPI_EXPECT_OK(mimo_dispatch_rows(other.route, &other_to, &other_from, 1, NULL));
     end_bed(&other);
@@ -336,9 +327,8 @@ static void expect_not_moved(error_bed *bed, const move_views *good, const move_
     for (int combines = 0; combines < 2; combines++) {
         memset(bed->tile, GUARD_POISON, sizeof bed->tile);
         memset(bed->tokens, GUARD_POISON, sizeof bed->tokens);
-        MPI_EXPECT_STATUS(move(bed, combines, wrong() ? bad : good), status);
-        MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3'");
-        MPI_EXPECT_SENTENCE(words);
+        MPI_FAILS(move(bed, combines, wrong() ? bad : good), status, "rank 2: dispatch 'layer 3'",
+                  words);
         MPI_EXPECT_BITS(bits_of_poison(bed->tile, 0, sizeof bed->tile), "the tile");
         MPI_EXPECT_BITS(bits_of_poison(bed->tokens, 0, sizeof bed->tokens), "the tokens");
     }
@@ -386,26 +376,25 @@ MPI_TEST(dispatch_errors, of_moves)
     move_views good = row_views(&bed), bad = good;
     mimo_route *set = bed.route;
     bed.route = bed.unset;
-    MPI_EXPECT_STATUS(move(&bed, false, &good), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3': route 2 was never set");
+    MPI_FAILS(move(&bed, false, &good), MIMO_ERR_STATE,
+              "dispatch 'layer 3': route 2 was never set");
     MPI_EXPECT_STATUS(move(&bed, true, &good), MIMO_ERR_STATE);
     bed.route = set;
     bad.tokens.dtype = bad.tile.dtype = MIMO_I32;
-    MPI_EXPECT_STATUS(move(&bed, true, &bad), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("combine of i32 th[3,4]: i32 can be moved, not summed");
+    MPI_FAILS(move(&bed, true, &bad), MIMO_ERR_UNSUPPORTED,
+              "combine of i32 th[3,4]: i32 can be moved, not summed");
     MPI_EXPECT_OK(move(&bed, false, &bad));
-    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("i32 th[12,4] from i32 th[3,4]");
+    MPI_FAILS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH,
+              "i32 th[12,4] from i32 th[3,4]");
     bad = good;
     bad.tokens.data = (char *)bad.tokens.data + 1;
     bad.tokens.shape[0] = wrong() ? TOKENS : good.tokens.shape[0];
     bad.tile.shape[1] = bad.tokens.shape[1] = good.tile.shape[1] = good.tokens.shape[1] = 3;
-    MPI_EXPECT_STATUS(move(&bed, true, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
+    MPI_FAILS(move(&bed, true, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT,
+              "f32 numbers have to lie at a multiple of 4 bytes");
     MPI_EXPECT_OK(move(&bed, false, wrong() ? &bad : &good));
-    MPI_EXPECT_STATUS(mimo_dispatch_rows(bed.route, NULL, &good.tokens, 1, NULL),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("to is NULL");
+    MPI_FAILS(mimo_dispatch_rows(bed.route, NULL, &good.tokens, 1, NULL), MIMO_ERR_ARGUMENT,
+              "to is NULL");
     end_bed(&bed);
 }
 
@@ -439,10 +428,10 @@ MPI_TEST(dispatch_errors, refused)
         MPI_EXPECT_SENTENCE(words[i / 3]);
     }
     MPI_EXPECT_OK(move(&bed, false, &good));
-    MPI_EXPECT_STATUS(mimo_dispatch_refuse(NULL, false, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("dispatch refuse: dispatch is NULL");
-    MPI_EXPECT_STATUS(mimo_dispatch_refuse_route(NULL, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("dispatch refuse route: dispatch is NULL");
+    MPI_FAILS(mimo_dispatch_refuse(NULL, false, MIMO_ERR_IO), MIMO_ERR_ARGUMENT,
+              "dispatch refuse: dispatch is NULL");
+    MPI_FAILS(mimo_dispatch_refuse_route(NULL, MIMO_ERR_IO), MIMO_ERR_ARGUMENT,
+              "dispatch refuse route: dispatch is NULL");
     end_bed(&bed);
 }
 
@@ -457,11 +446,7 @@ MPI_TEST(dispatch_errors, of_null)
     mimo_dispatch_counts report = MIMO_DISPATCH_COUNTS_INIT;
     begin_bed(&bed, MIMO_TRANSPORT_AUTO);
     move_views it = row_views(&bed);
-#define REFUSES(call, words)                        \
-    do {                                            \
-        MPI_EXPECT_STATUS(call, MIMO_ERR_ARGUMENT); \
-        MPI_EXPECT_SENTENCE(words);                 \
-    } while (0)
+#define REFUSES(call, words) MPI_FAILS(call, MIMO_ERR_ARGUMENT, words)
     REFUSES(mimo_route_create(NULL, bed.dispatch), "mimo_route_create: out is NULL");
     REFUSES(mimo_route_create(&bed.route, NULL), "mimo_route_create: dispatch is NULL");
     REFUSES(mimo_route_set(NULL, &choice, NULL), "mimo_route_set: route is NULL");
@@ -501,18 +486,16 @@ MPI_TEST(dispatch_errors, of_buffers)
     test_tile shared = test_shared_tile_new("th", MIMO_F32, 2 * TILE, WIDTH, 1);
     move_views good = row_views(&bed), bad = good;
     good.tile.data = shared.view.data;
-    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE(" of buffer ");
+    MPI_FAILS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH, " of buffer ");
     bad.tile.data = (float *)good.tile.data + WIDTH;
-    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("at byte ");
+    MPI_FAILS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_MISMATCH, "at byte ");
     MPI_EXPECT_OK(move(&bed, false, &good));
     MPI_EXPECT_OK(move(&bed, true, wrong() ? &bad : &good)); /* it only reads the tile */
     end_bed(&bed);
     begin_bed(&bed, MIMO_TRANSPORT_ZERO_COPY);
     bad.tile.data = bed.tile;
-    MPI_EXPECT_STATUS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("zero-copy: tensor 0, f32 th[12,4], is to be written at ");
+    MPI_FAILS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT,
+              "zero-copy: tensor 0, f32 th[12,4], is to be written at ");
     MPI_EXPECT_OK(move(&bed, false, &good));
     end_bed(&bed);
     test_tile_free(&shared);
@@ -692,13 +675,13 @@ MPI_TEST(dispatch_errors, of_routes_set_in_flight)
     start_set(&bed, 1, TILE, wrong() ? RANKS : -1);
     start_set(&bed, 2, wrong() ? 5 : TILE, -1);
     MPI_EXPECT_OK(mimo_route_set_start(&bed.ops[3], bed.routes[wrong() ? 0 : 3], &choice, NULL));
-    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[3]), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called dispatch 'layer 3' set of route 1, rank 0 called dispatch "
-                        "'layer 3' set of route 4");
-    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[2]), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("dispatch 'layer 3': rank 2 needs 12 rows for its experts, its tile has 5");
-    MPI_EXPECT_STATUS(mimo_op_wait(&bed.ops[1]), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 2: dispatch 'layer 3': route: token 2, choice 1: expert 4 of 4");
+    MPI_FAILS(mimo_op_wait(&bed.ops[3]), MIMO_ERR_MISMATCH,
+              "rank 2 called dispatch 'layer 3' set of route 1, rank 0 called dispatch "
+              "'layer 3' set of route 4");
+    MPI_FAILS(mimo_op_wait(&bed.ops[2]), MIMO_ERR_SHAPE,
+              "dispatch 'layer 3': rank 2 needs 12 rows for its experts, its tile has 5");
+    MPI_FAILS(mimo_op_wait(&bed.ops[1]), MIMO_ERR_SHAPE,
+              "rank 2: dispatch 'layer 3': route: token 2, choice 1: expert 4 of 4");
     MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
     expect_set(&bed, 2);
     for (int i = 1; i < SETS; i++)
@@ -727,15 +710,11 @@ MPI_TEST(dispatch_errors, of_routes_before_their_wait)
     start_set(&bed, 1, TILE, -1);
     while (!done && mpi_test_rank() % 2 == 0)
         MPI_EXPECT_OK(mimo_op_test(&done, bed.ops[1]));
-    MPI_EXPECT_STATUS(mimo_dispatch_rows(bed.routes[1], &to, &from, 1, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE(words);
-    MPI_EXPECT_STATUS(mimo_route_set(bed.routes[1], &choice, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_dispatch_rows(bed.routes[1], &to, &from, 1, NULL), MIMO_ERR_STATE, words);
+    MPI_FAILS(mimo_route_set(bed.routes[1], &choice, NULL), MIMO_ERR_STATE, words);
     MPI_EXPECT_OK(mimo_route_set_start(&again, bed.routes[1], &choice, NULL));
-    MPI_EXPECT_STATUS(mimo_op_wait(&again), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE(words);
-    MPI_EXPECT_STATUS(mimo_route_ends(&ends, bed.routes[1]), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_op_wait(&again), MIMO_ERR_STATE, words);
+    MPI_FAILS(mimo_route_ends(&ends, bed.routes[1]), MIMO_ERR_STATE, words);
     MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
     MPI_EXPECT_OK(mimo_op_wait(&bed.ops[1]));
     expect_set(&bed, 1);

@@ -170,8 +170,8 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         expect_samples(bridge, cuts[i]);
     device.records = always_records;
-    MPI_EXPECT_STATUS(forward_samples(bridge, cuts[0], unused), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("while a graph is captured: give the batch by mimo_bridge_update");
+    MPI_FAILS(forward_samples(bridge, cuts[0], unused), MIMO_ERR_STATE,
+              "while a graph is captured: give the batch by mimo_bridge_update");
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 10;
     MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));

@@ -21,7 +21,8 @@ static const topology topologies[] = {
     {1, 1, 1, 1, 1, 1}, {2, 1, 1, 2, 1, 1}, {2, 1, 1, 1, 1, 2}, {1, 1, 2, 1, 2, 1},
     {1, 2, 1, 1, 2, 1}, {1, 1, 4, 1, 2, 2}, {2, 2, 1, 1, 4, 1}, {2, 2, 1, 2, 2, 1},
     {1, 3, 2, 1, 3, 2}, {2, 2, 2, 2, 4, 1}, {2, 2, 2, 2, 2, 2}, {4, 1, 2, 1, 8, 1},
-    {4, 1, 2, 2, 1, 4}, {2, 2, 2, 4, 1, 2},
+    {4, 1, 2, 2, 1, 4}, {2, 2, 2, 4, 1, 2}, {2, 2, 2, 1, 1, 8}, {2, 2, 2, 1, 2, 4},
+    {2, 2, 2, 8, 1, 1},
 };
 
 static int ranks_of(const topology *g)
@@ -53,10 +54,12 @@ static const kind kinds[] = {
     {"fc2.bias", OF_EXPERT(b2), WIDTH, 1, WHOLE, "experts", "ep", ""},
     {"fc1.lora_A", OF_EXPERT(lora_a1), LOW, WIDTH, WHOLE, "experts", "ep", "etp"},
     {"fc1.lora_B", OF_EXPERT(lora_b1), INNER, LOW, ROWS, "experts", "etp,ep", ""},
-    {"fc2.lora_A", OF_EXPERT(lora_a2), LOW, INNER, COLUMNS, "experts", "etp,ep", ""},
+    {"fc2.lora_A", OF_EXPERT(lora_a2), LOW, INNER, COLUMNS, "experts", "ep,etp", ""},
     {"fc2.lora_B", OF_EXPERT(lora_b2), WIDTH, LOW, WHOLE, "experts", "ep", "etp"},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
+/* Beside them: its sum, over dp, is no sum of experts. */
+static const kind of_encoder = {.name = "encoder", .shard = "", .partial = ""};
 
 /* The part of the experts that a rank has: some of them, and some of their inner width. */
 typedef struct part {
@@ -358,9 +361,9 @@ static void expect_dense(const topology *g, const reference *ref)
 {
     static step it;
     static double got[KINDS][VALUES], wanted[VALUES];
-    mimo_gradient_bucket list[KINDS];
+    mimo_gradient_bucket list[KINDS + 1];
     part mine = part_of(g, mpi_test_rank());
-    double norm = -1, squares = 0;
+    double norm = -1, squares = pow(ranks_of(g) / (double)TOKENS, 2), encoder = 1;
     it = (step){.g = g};
     begin(&it);
     run(&it, &ref->layer);
@@ -369,8 +372,13 @@ static void expect_dense(const topology *g, const reference *ref)
         list[k] = bucket_of(&kinds[k], NULL, got[k]);
         list[k].count = mine.inside ? take(got[k], &kinds[k], &it.grad, &mine) : 0;
     }
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, KINDS, NULL));
-    MPI_EXPECT_OK(mimo_gradient_norm(&norm, it.gradient, list, KINDS, NULL));
+    list[KINDS] = bucket_of(&of_encoder, NULL, &encoder);
+    list[KINDS].module = MIMO_SRC;
+    list[KINDS].count = mine.inside;
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, KINDS + 1, NULL));
+    MPI_EXPECT_OK(mimo_gradient_norm(&norm, it.gradient, list, KINDS + 1, NULL));
+    MPI_EXPECT(!mine.inside || encoder == ranks_of(g) / (double)TOKENS, "the encoder has %g",
+               encoder);
     for (int k = 0; mine.inside && k < KINDS; k++) {
         take(wanted, &kinds[k], &ref->grad, &mine);
         expect_same(kinds[k].name, g, got[k], wanted, list[k].count, 1.0 / TOKENS);

@@ -435,9 +435,8 @@ MPI_TEST(gradient, buckets_of_whole_numbers)
     int64_t places = pair->side[MIMO_SRC].dp, sum = places * big + places * (places - 1) / 2;
     for (int64_t i = 0; i < 3; i++)
         MPI_EXPECT(here[i] == (i - 1) * sum, "%" PRId64 ", not %" PRId64, here[i], (i - 1) * sum);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
-                      MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("gradient bucket 'fixed': no norm of whole numbers");
+    MPI_FAILS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
+              MIMO_ERR_UNSUPPORTED, "gradient bucket 'fixed': no norm of whole numbers");
     test_room_free(&room);
     release(&it);
 }
@@ -464,10 +463,9 @@ MPI_TEST(gradient, odd_addresses)
     fill_buckets(&buckets, first_pair(), 3);
     buckets.list[5].grad = (char *)buckets.list[5].grad + (last ? 4 : 0);
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 3: gradient bucket 'llm.replicated': grad lies at 0x");
-    MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
+    MPI_FAILS(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()),
+              MIMO_ERR_ARGUMENT, "rank 3: gradient bucket 'llm.replicated': grad lies at 0x",
+              "f64 numbers have to lie at a multiple of 8 bytes");
     expect_unchanged(&buckets, &good, "a gradient was touched");
     MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_ARGUMENT);
@@ -537,8 +535,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         if (last) {                                    \
             change;                                    \
         }                                              \
-        MPI_EXPECT_STATUS(FINALIZE(), status);         \
-        MPI_EXPECT_SENTENCE(words);                    \
+        MPI_FAILS(FINALIZE(), status, words);          \
         expect_unchanged(&buckets, &good, "" #change); \
     } while (0)
 
@@ -584,16 +581,13 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     }
     expect_counts_compared(&it, pair, &buckets, &good);
     fill_buckets(&buckets, pair, 3);
-    MPI_EXPECT_STATUS(
-        mimo_gradient_finalize(it.gradient, buckets.list, last ? -1 : BUCKETS, test_stream()),
-        MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("-1 buckets");
+    MPI_FAILS(mimo_gradient_finalize(it.gradient, buckets.list, last ? -1 : BUCKETS, test_stream()),
+              MIMO_ERR_ARGUMENT, "-1 buckets");
     MPI_EXPECT_STATUS(
         mimo_gradient_norm(last ? NULL : &norm, it.gradient, buckets.list, BUCKETS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
-    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("-2 tokens");
+    MPI_FAILS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT, "-2 tokens");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX), MIMO_ERR_OVERFLOW);
     free_buckets(&buckets);
     free_buckets(&good);
@@ -611,8 +605,7 @@ MPI_TEST(gradient, elements_outside_the_grid)
     fill_buckets(&buckets, &pair, 3);
     if (mpi_test_rank() == 3)
         buckets.list[0].count = 2;
-    MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_GRID);
-    MPI_EXPECT_SENTENCE("rank 3 is outside the encoder grid and has 2 elements");
+    MPI_FAILS(FINALIZE(), MIMO_ERR_GRID, "rank 3 is outside the encoder grid and has 2 elements");
     expect_unchanged(&buckets, &good, "a gradient changed");
     free_buckets(&buckets);
     free_buckets(&good);
@@ -625,8 +618,7 @@ static void expect_creation(const char *src, const char *dst, mimo_status status
     mimo_gradient *gradient = NULL;
     MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status, words);
     MPI_EXPECT(!gradient, "a failed call made an object");
     mimo_grid_destroy(grid[0]);
     mimo_grid_destroy(grid[1]);
@@ -643,9 +635,8 @@ MPI_TEST(gradient, wrong_creation)
                     "the LLM grid tp=1,ep=2,dp=2 has ep = 2");
     expect_creation("pd=4", "tp=1,dp=4", MIMO_ERR_GRID, "the encoder grid pd=4 has pd = 4");
     expect_creation("tp=2,cp=2", "tp=1,dp=4", MIMO_ERR_UNSUPPORTED, "encoder grid has cp=2");
-    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), NULL, NULL),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("src grid is NULL");
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), NULL, NULL), MIMO_ERR_ARGUMENT,
+              "src grid is NULL");
     MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, NULL, NULL, NULL), MIMO_ERR_ARGUMENT);
     mimo_gradient_destroy(NULL);
     mimo_gradient_reset(NULL);
@@ -805,8 +796,8 @@ MPI_TEST(gradient, forgotten_reset)
     for (int micro = 0; micro < 2 && adds; micro++)
         MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 8));
     for (int again = 0; again < 2; again++) {
-        MPI_EXPECT_STATUS(mimo_gradient_count(&n, NULL, it.gradient), MIMO_ERR_STATE);
-        MPI_EXPECT_SENTENCE("of the 32 tokens of this rank, 16 are of a step that was finalized");
+        MPI_FAILS(mimo_gradient_count(&n, NULL, it.gradient), MIMO_ERR_STATE,
+                  "of the 32 tokens of this rank, 16 are of a step that was finalized");
     }
     MPI_EXPECT(n == -1, "a failed call wrote its output");
     mimo_gradient_reset(it.gradient);
@@ -835,8 +826,8 @@ MPI_TEST(gradient, finalized_twice)
     for (int i = 0; i < 3; i++) /* the last one has an equal name, in the other module */
         MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &list[i], 1, NULL));
     for (int again = 0; again < 2; again++) {
-        MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE);
-        MPI_EXPECT_SENTENCE("gradient bucket 'llm' was finalized twice since the count");
+        MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE,
+                  "gradient bucket 'llm' was finalized twice since the count");
     }
     MPI_EXPECT(grad[0] == 0.5f && grad[1] == 0.5f && grad[2] == 0.5f, "gradients %g %g %g", grad[0],
                grad[1], grad[2]);
@@ -889,10 +880,10 @@ MPI_TEST(gradient, prepared)
     comm->backend = backend;
     if (mpi_test_rank() == 1)
         list[1].name = NULL;
-    MPI_EXPECT_STATUS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: gradient bucket 1 has no name");
-    MPI_EXPECT_STATUS(mimo_gradient_prepare(NULL, list, 2), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("mimo_gradient_prepare: gradient is NULL");
+    MPI_FAILS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_ARGUMENT,
+              "rank 1: gradient bucket 1 has no name");
+    MPI_FAILS(mimo_gradient_prepare(NULL, list, 2), MIMO_ERR_ARGUMENT,
+              "mimo_gradient_prepare: gradient is NULL");
     release(&it);
 }
 
@@ -941,19 +932,19 @@ MPI_TEST(gradient, copies)
     MPI_EXPECT(n == 3 && loss == 10, "N is %" PRId64 ", the loss %g", n, loss);
     if (mpi_test_rank() == 1)
         MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 1));
-    MPI_EXPECT_STATUS(mimo_gradient_count(&n, &loss, it.gradient), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 1 added 2 tokens with a loss sum of 10, and rank 0 1 with 10. They "
-                        "differ along x alone");
+    MPI_FAILS(mimo_gradient_count(&n, &loss, it.gradient), MIMO_ERR_MISMATCH,
+              "rank 1 added 2 tokens with a loss sum of 10, and rank 0 1 with 10. They "
+              "differ along x alone");
     mimo_gradient_reset(it.gradient);
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
     MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
     list[1].count += mpi_test_rank() == 1;
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("3 elements on rank 1 and 2 on rank 0, and along x,dp ranks hold the same");
+    MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_MISMATCH,
+              "3 elements on rank 1 and 2 on rank 0, and along x,dp ranks hold the same");
     list[1].count = 2;
     list[1].shard = "x";
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_GRID);
-    MPI_EXPECT_SENTENCE("'llm': ranks along 'x' of the LLM grid x=2:copies,dp=2 hold copies");
+    MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_GRID,
+              "'llm': ranks along 'x' of the LLM grid x=2:copies,dp=2 hold copies");
     list[1].shard = "";
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 2, NULL));
     MPI_EXPECT(encoder[0] == 1 && llm[0] == 1 && llm[1] == 2, "gradients %g, %g %g", encoder[0],
@@ -1000,12 +991,12 @@ MPI_TEST(gradient, norm_of_stages)
     MPI_EXPECT_OK(norm_of_stages(&norm, "tp", ""));
     MPI_EXPECT(norm == 3, "norm %g of the first stage", norm);
     norm = -1;
-    MPI_EXPECT_STATUS(norm_of_stages(&norm, "tp", "replicas"), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("gradient bucket 'stage' has norm 4 on rank 2 and 3 on rank 0. They differ "
-                        "along pp alone");
+    MPI_FAILS(norm_of_stages(&norm, "tp", "replicas"), MIMO_ERR_MISMATCH,
+              "gradient bucket 'stage' has norm 4 on rank 2 and 3 on rank 0. They differ "
+              "along pp alone");
     MPI_EXPECT(norm == -1, "a failed call wrote its output");
-    MPI_EXPECT_STATUS(norm_of_stages(&norm, "pp", "replicas"), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("norm 0 on rank 1 and 3 on rank 0. They differ along tp alone");
+    MPI_FAILS(norm_of_stages(&norm, "pp", "replicas"), MIMO_ERR_MISMATCH,
+              "norm 0 on rank 1 and 3 on rank 0. They differ along tp alone");
 }
 
 /* Ranks that were started with other checks would wait for each other in the norm. */
@@ -1015,13 +1006,11 @@ MPI_TEST(gradient, other_checks)
     mimo_grid *grid[2] = {grid_of(&pair.side[0]), grid_of(&pair.side[1])};
     mimo_gradient *gradient = NULL;
     setenv("MIMO_CHECK", mpi_test_rank() == 2 ? "replicas" : "", 1);
-    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]),
-                      MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("MIMO_CHECK replicas");
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), MIMO_ERR_MISMATCH,
+              "MIMO_CHECK replicas");
     setenv("MIMO_CHECK", "everything", 1);
-    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("MIMO_CHECK");
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), MIMO_ERR_ARGUMENT,
+              "MIMO_CHECK");
     unsetenv("MIMO_CHECK");
     MPI_EXPECT(!gradient, "a failed call made an object");
     mimo_grid_destroy(grid[0]);

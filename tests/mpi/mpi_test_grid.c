@@ -119,8 +119,7 @@ MPI_TEST(grid, keys_ignore_the_written_order)
     snprintf(spec, sizeof spec, "tp=1,cp=1,dp=%d", mpi_test_size());
     mimo_grid *grid = connected(spec, 0);
     MPI_EXPECT_OK(mimo_grid_create_group(grid, "dp,tp"));
-    MPI_EXPECT_STATUS(mimo_grid_create_group(grid, "tp,dp"), MIMO_ERR_EXISTS);
-    MPI_EXPECT_SENTENCE("'tp,dp'");
+    MPI_FAILS(mimo_grid_create_group(grid, "tp,dp"), MIMO_ERR_EXISTS, "'tp,dp'");
     MPI_EXPECT_OK(mimo_grid_group(&one, grid, "dp,tp"));
     MPI_EXPECT_OK(mimo_grid_group(&other, grid, "tp,dp"));
     MPI_EXPECT(one && one == other, "%p and %p", (void *)one, (void *)other);
@@ -139,8 +138,7 @@ MPI_TEST(grid, states)
     char spec[64], words[64];
     snprintf(spec, sizeof spec, "dp=%d", size);
     mimo_grid *grid = parse(spec, 0), *large = parse(spec, 3);
-    MPI_EXPECT_STATUS(mimo_grid_create_group(grid, "dp"), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE(spec);
+    MPI_FAILS(mimo_grid_create_group(grid, "dp"), MIMO_ERR_STATE, spec);
     MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, "dp"), MIMO_ERR_STATE);
     MPI_EXPECT_STATUS(mimo_grid_connect(grid, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_grid_connect(NULL, comm), MIMO_ERR_ARGUMENT);
@@ -177,8 +175,7 @@ MPI_TEST(grid, ranks_that_disagree)
              "rank %d called connect grid tp=1,dp=1 at offset 0, rank 0 called connect grid %s",
              last, spec);
     MPI_EXPECT_SENTENCE(words);
-    MPI_EXPECT_STATUS(mimo_grid_connect(shifted, comm), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("offset 1");
+    MPI_FAILS(mimo_grid_connect(shifted, comm), MIMO_ERR_MISMATCH, "offset 1");
     MPI_EXPECT_STATUS(mimo_grid_connect(rank == last ? NULL : grid, comm), MIMO_ERR_ARGUMENT);
 
     MPI_EXPECT_OK(mimo_grid_connect(grid, comm));
@@ -207,12 +204,11 @@ MPI_TEST(grid, copies)
     mimo_grid *grid = parse("x=2,dp=1", 0);
     if (mpi_test_rank() == 1)
         MPI_EXPECT_OK(mimo_grid_set_copies(grid, "x"));
-    MPI_EXPECT_STATUS(mimo_grid_connect(grid, mpi_test_comm()), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 1 called connect grid x=2:copies,dp=1 at offset 0");
+    MPI_FAILS(mimo_grid_connect(grid, mpi_test_comm()), MIMO_ERR_MISMATCH,
+              "rank 1 called connect grid x=2:copies,dp=1 at offset 0");
     MPI_EXPECT_OK(mimo_grid_set_copies(grid, "x"));
     MPI_EXPECT_OK(mimo_grid_connect(grid, mpi_test_comm()));
-    MPI_EXPECT_STATUS(mimo_grid_set_copies(grid, ""), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("grid x=2:copies,dp=1 is connected");
+    MPI_FAILS(mimo_grid_set_copies(grid, ""), MIMO_ERR_STATE, "grid x=2:copies,dp=1 is connected");
     mimo_grid_destroy(grid);
 }
 
@@ -227,8 +223,7 @@ MPI_TEST(grid, views)
     mimo_grid *base = parse(spec, 0), *view = NULL, *late = NULL, *odd = NULL;
     MPI_EXPECT_OK(mimo_grid_create_view(&view, base, "experts", dims, 3));
     MPI_EXPECT_STATUS(mimo_grid_create_group(view, "dp"), MIMO_ERR_STATE);
-    MPI_EXPECT_STATUS(mimo_grid_connect(view, comm), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("'experts'");
+    MPI_FAILS(mimo_grid_connect(view, comm), MIMO_ERR_STATE, "'experts'");
     MPI_EXPECT_OK(mimo_grid_connect(base, comm));
     MPI_EXPECT(mimo_grid_comm(view) == comm, "a view has its base's communicator");
 
@@ -259,7 +254,7 @@ MPI_TEST(grid, views)
     int64_t here = mpi_test_rank() == 1 ? 2 * half : 1;
     mimo_dim uneven[] = {{"a", here}, {"b", 2 * half / here}};
     MPI_EXPECT_OK(mimo_grid_create_view(&odd, base, "odd", uneven, 2));
-    MPI_EXPECT_STATUS(mimo_grid_create_group(odd, "a"), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 1 called create_group 'a' of grid a=");
+    MPI_FAILS(mimo_grid_create_group(odd, "a"), MIMO_ERR_MISMATCH,
+              "rank 1 called create_group 'a' of grid a=");
     mimo_grid_destroy(base);
 }

@@ -300,10 +300,8 @@ static void wrong_tiles(const bridge_bed *bed)
     test_tile source = test_tile_new("th", MIMO_F32, lane_0 ? 4 : 2, 3, 1);
     test_tile target =
         (bed->c.buffer ? test_shared_tile_new : test_tile_new)("sbh", MIMO_F32, 2, 1, 3);
-    MPI_EXPECT_STATUS(
-        mimo_bridge_forward(bed->bridge, &target.view, &source.view, 1, test_stream()),
-        MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("src tile is f32 th[2,3]; the items of this rank's lane have 1 rows");
+    MPI_FAILS(mimo_bridge_forward(bed->bridge, &target.view, &source.view, 1, test_stream()),
+              MIMO_ERR_SHAPE, "src tile is f32 th[2,3]; the items of this rank's lane have 1 rows");
     test_tile_free(&source);
     test_tile_free(&target);
 }
@@ -328,18 +326,15 @@ static void wrong_on_the_other_side(const bridge_bed *its)
     it.items.dst_first = it.first;
     it.desc.span_count = 0;
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, &it.desc, 1));
-    MPI_EXPECT_STATUS(mimo_bridge_spans(&spans, NULL, 0, bed.bridge), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("spans: micro-batch 0 has dst tiles without positions");
+    MPI_FAILS(mimo_bridge_spans(&spans, NULL, 0, bed.bridge), MIMO_ERR_STATE,
+              "spans: micro-batch 0 has dst tiles without positions");
 }
 
 BED_TEST(items, that_are_wrong)
 {
-    bed_case c = {.src = {.grid = "tp=2,dp=2"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "th",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "cp=2,dp=2", "th", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
     bridge_bed bed;
     test_agree_on_data();
     bed_create(&bed, &c);

@@ -191,22 +191,16 @@ BED_TEST(micro_batches, in_flight)
 
 enum { WRONG = 2 };
 
-#define REFUSED(call, status, words)     \
-    do {                                 \
-        MPI_EXPECT_STATUS(call, status); \
-        MPI_EXPECT_SENTENCE(words);      \
-    } while (0)
-
 static void wrong_selections(micro_batches *it)
 {
     mimo_bridge *bridge = it->bed.bridge;
-    REFUSED(mimo_bridge_select(NULL, 0), MIMO_ERR_ARGUMENT, "bridge select: bridge is NULL");
-    REFUSED(mimo_bridge_select(bridge, 1), MIMO_ERR_ARGUMENT,
-            "bridge 1: select: no micro-batch 1 of 1");
+    MPI_FAILS(mimo_bridge_select(NULL, 0), MIMO_ERR_ARGUMENT, "bridge select: bridge is NULL");
+    MPI_FAILS(mimo_bridge_select(bridge, 1), MIMO_ERR_ARGUMENT,
+              "bridge 1: select: no micro-batch 1 of 1");
     MPI_EXPECT_OK(mimo_bridge_select(bridge, 0));
     MPI_EXPECT_OK(mimo_bridge_update(bridge, it->descs, COUNT));
-    REFUSED(mimo_bridge_select(bridge, -1), MIMO_ERR_ARGUMENT, "no micro-batch -1 of 6");
-    REFUSED(mimo_bridge_select(bridge, COUNT), MIMO_ERR_ARGUMENT, "no micro-batch 6 of 6");
+    MPI_FAILS(mimo_bridge_select(bridge, -1), MIMO_ERR_ARGUMENT, "no micro-batch -1 of 6");
+    MPI_FAILS(mimo_bridge_select(bridge, COUNT), MIMO_ERR_ARGUMENT, "no micro-batch 6 of 6");
 }
 
 /* One rank selects another micro-batch of the same tiles. */
@@ -219,8 +213,8 @@ static void other_selection(mimo_bridge *bridge)
     MPI_EXPECT_OK(mimo_bridge_select(bridge, rank == WRONG));
     test_tile from = test_tile_new("sbh", MIMO_F32, 8, 1, 3);
     test_tile to = test_tile_new("sbh", MIMO_F32, 8, 2, 3);
-    REFUSED(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()), MIMO_ERR_MISMATCH,
-            "rank 2 called bridge 1 forward of 1 in micro-batch 1");
+    MPI_FAILS(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()),
+              MIMO_ERR_MISMATCH, "rank 2 called bridge 1 forward of 1 in micro-batch 1");
     MPI_EXPECT_SENTENCE("rank 0 called bridge 1 forward of 1 in micro-batch 0");
     MPI_EXPECT_OK(mimo_bridge_select(bridge, 1));
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
@@ -236,12 +230,12 @@ static void wrong_elements(mimo_bridge *bridge)
     bool wrong = mpi_test_rank() == WRONG;
     for (int i = 0; i < 3; i++)
         good[i] = (mimo_batch_desc){sizeof *good, 4, false, NULL, 0, 1, 2, NULL};
-#define WITH(field, value, status, words)                               \
-    do {                                                                \
-        memcpy(descs, good, sizeof descs);                              \
-        if (wrong)                                                      \
-            descs[1].field = (value);                                   \
-        REFUSED(mimo_bridge_update(bridge, descs, 3), (status), words); \
+#define WITH(field, value, status, words)                                 \
+    do {                                                                  \
+        memcpy(descs, good, sizeof descs);                                \
+        if (wrong)                                                        \
+            descs[1].field = (value);                                     \
+        MPI_FAILS(mimo_bridge_update(bridge, descs, 3), (status), words); \
     } while (0)
     WITH(batch, -2, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: update, micro-batch 1: a batch of -2");
     WITH(size, 16, MIMO_ERR_ARGUMENT,
@@ -255,12 +249,12 @@ static void wrong_elements(mimo_bridge *bridge)
     good[1].spans = &span;
     WITH(span_count, 1, MIMO_ERR_SHAPE, "update, micro-batch 1: rank 2 gives sample 9 of 4");
 #undef WITH
-    REFUSED(mimo_bridge_update(bridge, good, wrong ? 2 : 3), MIMO_ERR_MISMATCH,
-            "rank 2 called bridge 1 update to 2 micro-batches");
-    REFUSED(mimo_bridge_update(bridge, wrong ? NULL : good, 3), MIMO_ERR_ARGUMENT,
-            "rank 2: bridge 1: update: 3 micro-batches, NULL");
-    REFUSED(mimo_bridge_update(bridge, good, wrong ? -1 : 3), MIMO_ERR_ARGUMENT,
-            "update: -1 micro-batches");
+    MPI_FAILS(mimo_bridge_update(bridge, good, wrong ? 2 : 3), MIMO_ERR_MISMATCH,
+              "rank 2 called bridge 1 update to 2 micro-batches");
+    MPI_FAILS(mimo_bridge_update(bridge, wrong ? NULL : good, 3), MIMO_ERR_ARGUMENT,
+              "rank 2: bridge 1: update: 3 micro-batches, NULL");
+    MPI_FAILS(mimo_bridge_update(bridge, good, wrong ? -1 : 3), MIMO_ERR_ARGUMENT,
+              "update: -1 micro-batches");
 }
 
 MPI_TEST(micro_batches, mistakes)
@@ -274,7 +268,7 @@ MPI_TEST(micro_batches, mistakes)
     bed_move(&it.at[4], false, 1); /* the last update and its selection are still in force */
     other_selection(it.bed.bridge);
     MPI_EXPECT_OK(mimo_bridge_update(it.bed.bridge, NULL, 0));
-    REFUSED(mimo_bridge_select(it.bed.bridge, 1), MIMO_ERR_ARGUMENT, "no micro-batch 1 of 1");
+    MPI_FAILS(mimo_bridge_select(it.bed.bridge, 1), MIMO_ERR_ARGUMENT, "no micro-batch 1 of 1");
     end(&it);
 }
 
@@ -286,13 +280,9 @@ MPI_TEST(micro_batches, older_descriptors)
         char bytes[2 * OLD];
         mimo_batch_desc first;
     } descs;
-    bed_case c = {.src = {.grid = "dp=2"},
-                  .dst = {.grid = "cp=2"},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .batch = 4,
-                  .seq = 2};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=2", "cp=2", "sbh", "sbh");
+    c.batch = 4;
+    c.seq = 2;
     bridge_bed bed;
     mimo_tensor tile;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;

@@ -136,25 +136,22 @@ MPI_TEST(partition, sp_errors)
     MPI_EXPECT_SENTENCE(words);
     MPI_EXPECT_SENTENCE("has 3 rows, it must have 2");
 
-    MPI_EXPECT_STATUS(ADJOINT(partition, odd ? NULL : &full, &shard), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("a view is NULL");
+    MPI_FAILS(ADJOINT(partition, odd ? NULL : &full, &shard), MIMO_ERR_ARGUMENT, "a view is NULL");
 
     if (test_memory() != MIMO_MEMORY_HOST) { /* a build without CUDA has no other memory */
         mimo_tensor host_full = full, host_shard = shard;
         host_full.memory = host_shard.memory = MIMO_MEMORY_HOST;
-        MPI_EXPECT_STATUS(ADJOINT(partition, &host_full, &host_shard), MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE("tensors in host memory, the tp communicator moves CUDA memory");
+        MPI_FAILS(ADJOINT(partition, &host_full, &host_shard), MIMO_ERR_ARGUMENT,
+                  "tensors in host memory, the tp communicator moves CUDA memory");
     }
 
     /* A correct call that differs from the others'. */
     mimo_tensor other_full = full, other_shard = shard;
     other_full.dtype = other_shard.dtype = odd ? MIMO_I32 : MIMO_F32;
-    MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("i32 sbh[2,3,3]");
+    MPI_FAILS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH, "i32 sbh[2,3,3]");
     other_full = full, other_shard = shard;
     other_full.shape[2] = other_shard.shape[2] = odd ? 2 : 3;
-    MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("f32 sbh[2,3,2]");
+    MPI_FAILS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH, "f32 sbh[2,3,2]");
     it.c = odd ? 0 : 1;
     other = partition_of(&it, cu, 0);
     MPI_EXPECT_STATUS(ADJOINT(other, &full, &shard), MIMO_ERR_MISMATCH);

@@ -242,13 +242,12 @@ MPI_TEST(prepare, mistakes)
     bool here = mpi_test_rank() == mpi_test_size() - 1;
     MPI_EXPECT_STATUS(mimo_bridge_prepare(NULL, false, &right), MIMO_ERR_ARGUMENT);
     test_agree_on_data();
-    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, here ? NULL : &right),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("desc is NULL");
+    MPI_FAILS(mimo_bridge_prepare(bed.bridge, false, here ? NULL : &right), MIMO_ERR_ARGUMENT,
+              "desc is NULL");
     mimo_move_desc wrong = right;
     wrong.n = here ? 0 : 1;
-    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("prepare of forward of 0: 0 tensors");
+    MPI_FAILS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_ARGUMENT,
+              "prepare of forward of 0: 0 tensors");
     wrong = right;
     wrong.chunks = 1 + here;
     MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_MISMATCH);
@@ -291,11 +290,8 @@ MPI_TEST(prepare, refused_update)
     static const char *const words[] = {": no spans", "refuse update: MIMO_OK is no error",
                                         "refuse update: 77 is no mimo_status"};
     for (int i = 0; i < 3; i++) {
-        MPI_EXPECT_STATUS(here ? refuse_update(&bed, wrong[i])
-                               : mimo_bridge_update(bed.bridge, &batch, 1),
-                          i == 0 ? MIMO_ERR_IO : MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE("rank 1: bridge ");
-        MPI_EXPECT_SENTENCE(words[i]);
+        MPI_FAILS(here ? refuse_update(&bed, wrong[i]) : mimo_bridge_update(bed.bridge, &batch, 1),
+                  i == 0 ? MIMO_ERR_IO : MIMO_ERR_ARGUMENT, "rank 1: bridge ", words[i]);
     }
     MPI_EXPECT_STATUS(mimo_bridge_refuse_update(NULL, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
     bed_move(&bed, false, 5);
@@ -311,23 +307,18 @@ MPI_TEST(prepare, refused)
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     const mimo_move_desc move = describe(&bed, &to, &from), back = describe(&bed, &from, &to);
     bool here = mpi_test_rank() == 1;
-    MPI_EXPECT_STATUS(here ? refuse(&bed, false, true, MIMO_ERR_IO)
-                           : mimo_bridge_prepare(bed.bridge, false, &move),
-                      MIMO_ERR_IO);
-    MPI_EXPECT_SENTENCE(": no tile");
+    MPI_FAILS(here ? refuse(&bed, false, true, MIMO_ERR_IO)
+                   : mimo_bridge_prepare(bed.bridge, false, &move),
+              MIMO_ERR_IO, ": no tile");
     test_agree_on_data();
-    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, MIMO_ERR_IO) : call(&bed, false, &move),
-                      MIMO_ERR_IO);
-    MPI_EXPECT_SENTENCE("rank 1: bridge ");
-    MPI_EXPECT_SENTENCE(": no tile");
+    MPI_FAILS(here ? refuse(&bed, false, false, MIMO_ERR_IO) : call(&bed, false, &move),
+              MIMO_ERR_IO, "rank 1: bridge ", ": no tile");
     MPI_EXPECT_STATUS(here ? refuse(&bed, true, false, MIMO_ERR_IO) : call(&bed, true, &back),
                       MIMO_ERR_IO);
-    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, MIMO_OK) : call(&bed, false, &move),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bridge refuse: MIMO_OK is no error");
-    MPI_EXPECT_STATUS(here ? refuse(&bed, false, false, (mimo_status)77) : call(&bed, false, &move),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bridge refuse: 77 is no mimo_status");
+    MPI_FAILS(here ? refuse(&bed, false, false, MIMO_OK) : call(&bed, false, &move),
+              MIMO_ERR_ARGUMENT, "bridge refuse: MIMO_OK is no error");
+    MPI_FAILS(here ? refuse(&bed, false, false, (mimo_status)77) : call(&bed, false, &move),
+              MIMO_ERR_ARGUMENT, "bridge refuse: 77 is no mimo_status");
     MPI_EXPECT_STATUS(mimo_bridge_refuse(NULL, false, false, MIMO_ERR_IO), MIMO_ERR_ARGUMENT);
     bed_fill(&bed, &from, false, 3);
     MPI_EXPECT_OK(call(&bed, false, &move));
@@ -347,8 +338,7 @@ MPI_TEST(prepare, beside_a_call)
     const mimo_move_desc move = describe(&bed, &to, &from);
     mimo_status status = mpi_test_rank() == 1 ? mimo_bridge_prepare(bed.bridge, false, &move)
                                               : call(&bed, false, &move);
-    MPI_EXPECT_STATUS(status, MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("prepare of forward");
+    MPI_FAILS(status, MIMO_ERR_MISMATCH, "prepare of forward");
     expect_poison(&to);
     test_tile_free(&from);
     test_tile_free(&to);
@@ -408,8 +398,8 @@ MPI_TEST(prepare, where_calls_enqueue)
         wrong.n = mpi_test_rank() == 1 ? 0 : 1;
         MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_ARGUMENT);
         device.records = always_records;
-        MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &right), MIMO_ERR_STATE);
-        MPI_EXPECT_SENTENCE("is being captured");
+        MPI_FAILS(mimo_bridge_prepare(bed.bridge, false, &right), MIMO_ERR_STATE,
+                  "is being captured");
         device.records = NULL;
         MPI_EXPECT_OK(mimo_bridge_prepare(bed.bridge, false, &right));
         MPI_EXPECT_OK(mimo_bridge_prepare(

@@ -142,15 +142,12 @@ static const phases_case phases_cases[] = {
 
 static bed_case bed_of(const phases_case *it, bool buffer)
 {
-    bed_case c = {.src = {.grid = it->src},
-                  .dst = {.grid = it->dst, .partition = it->cut},
-                  .src_letters = "sbh",
-                  .dst_letters = "bsh",
-                  .executor = EXECUTOR_P2P,
-                  .buffer = buffer,
-                  .sums = true,
-                  .batch = it->batch,
-                  .seq = it->seq};
+    bed_case c = bed_case_of(EXECUTOR_P2P, it->src, it->dst, "sbh", "bsh");
+    c.dst.partition = it->cut;
+    c.buffer = buffer;
+    c.sums = true;
+    c.batch = it->batch;
+    c.seq = it->seq;
     if (it->ragged) {
         c.src.kind = MIMO_RAGGED_PACKED;
         c.dst.kind = MIMO_RAGGED_PLACED;

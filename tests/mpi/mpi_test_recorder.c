@@ -239,8 +239,8 @@ MPI_TEST(recorder, wrong_ways_are_refused)
         mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
         desc.ring = list[i].ring;
         desc.ring_folder = list[i].folder;
-        MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &desc), MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE(list[i].words);
+        MPI_FAILS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &desc), MIMO_ERR_ARGUMENT,
+                  list[i].words);
     }
 }
 
@@ -249,10 +249,9 @@ MPI_TEST(recorder, verdicts)
     mimo_comm *comm = comm_with(MIMO_RING_MEMORY, NULL);
     mimo_verdict verdict = MIMO_VERDICT_INIT;
     verdict.rank_count = 7;
-    MPI_EXPECT_STATUS(mimo_comm_verdict(NULL, comm), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("mimo_comm_verdict: out is NULL");
-    MPI_EXPECT_STATUS(mimo_comm_verdict(&verdict, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("mimo_comm_verdict: comm is NULL");
+    MPI_FAILS(mimo_comm_verdict(NULL, comm), MIMO_ERR_ARGUMENT, "mimo_comm_verdict: out is NULL");
+    MPI_FAILS(mimo_comm_verdict(&verdict, NULL), MIMO_ERR_ARGUMENT,
+              "mimo_comm_verdict: comm is NULL");
     MPI_EXPECT(verdict.rank_count == 7, "a failed call wrote its output");
     MPI_Barrier(MPI_COMM_WORLD); /* nobody is inside of the library */
     MPI_EXPECT_OK(mimo_comm_verdict(&verdict, comm));

@@ -145,8 +145,12 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
             for (int tests = 0; tests < rank * 7; tests++)
                 MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
         }
-        for (int i = 0; i < FLIGHTS; i++)
-            MPI_EXPECT_OK(mimo_op_wait(&ops[(i * 2 + rank) % FLIGHTS]));
+        for (int i = 0; i < FLIGHTS; i++) {
+            mimo_op **op = &ops[(i * 2 + rank) % FLIGHTS];
+            MPI_EXPECT_OK(mimo_op_wait(op));
+            MPI_EXPECT(!*op, "the handle was kept");
+            MPI_EXPECT_OK(mimo_op_wait(op));
+        }
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
     }
@@ -160,6 +164,8 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
 BED_TEST(routed, several_in_flight)
 {
     fly(EXECUTOR_ROUTED, EXECUTOR_AUTO, buffer);
+    if (!buffer)
+        fly(EXECUTOR_COLLECTIVE, EXECUTOR_AUTO, false);
 }
 
 /* One bridge that moves forward by one executor and backward by another. */
@@ -173,42 +179,49 @@ BED_TEST(routed, two_executors)
 }
 
 /* Features, a wider level of other letters, an empty one and words of 8 bytes in one call. */
-BED_TEST(routed, many_tensors)
+static void move_many(executor_id executor, bool buffer, bool backward, int cut)
 {
     enum { TENSORS = 4 };
     static const mimo_dtype dtypes[TENSORS] = {MIMO_BF16, MIMO_F64, MIMO_F32, MIMO_I64};
     static const char *const letters[TENSORS][2] = {
         {"sbh", "sbh"}, {"bsh", "sbh"}, {"sbh", "bsh"}, {"bsh", "bsh"}};
+    bridge_bed beds[TENSORS];
+    test_tile from[TENSORS], to[TENSORS];
+    mimo_tensor from_views[TENSORS], to_views[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        bed_case c = paired_case(&(grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"}, cut);
+        c.executor = executor;
+        c.buffer = buffer;
+        c.dtype = dtypes[i];
+        c.src_letters = letters[i][0];
+        c.dst_letters = letters[i][1];
+        c.sums = i > 1;
+        bed_create(&beds[i], &c);
+        from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
+        to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
+        bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
+        from_views[i] = from[i].view;
+        to_views[i] = to[i].view;
+    }
+    from_views[2].shape[2] = to_views[2].shape[2] = 0;
+    MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        beds[0].bridge, to_views, from_views, TENSORS, test_stream()));
+    for (int i = 0; i < TENSORS; i++) {
+        if (i != 2)
+            bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+        bed_destroy(&beds[i]);
+    }
+}
+
+BED_TEST(routed, many_tensors)
+{
     for (int backward = 0; backward < 2; backward++)
         for (int cut = 0; cut < 2; cut++) {
-            bridge_bed beds[TENSORS];
-            test_tile from[TENSORS], to[TENSORS];
-            mimo_tensor from_views[TENSORS], to_views[TENSORS];
-            for (int i = 0; i < TENSORS; i++) {
-                bed_case c = paired_case(&(grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"}, cut);
-                c.executor = EXECUTOR_ROUTED;
-                c.buffer = buffer;
-                c.dtype = dtypes[i];
-                c.src_letters = letters[i][0];
-                c.dst_letters = letters[i][1];
-                c.sums = i > 1;
-                bed_create(&beds[i], &c);
-                from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
-                to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
-                bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
-                from_views[i] = from[i].view;
-                to_views[i] = to[i].view;
-            }
-            from_views[2].shape[2] = to_views[2].shape[2] = 0;
-            MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-                beds[0].bridge, to_views, from_views, TENSORS, test_stream()));
-            for (int i = 0; i < TENSORS; i++) {
-                if (i != 2)
-                    bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
-                test_tile_free(&from[i]);
-                test_tile_free(&to[i]);
-                bed_destroy(&beds[i]);
-            }
+            move_many(EXECUTOR_ROUTED, buffer, backward, cut);
+            if (!buffer)
+                move_many(EXECUTOR_COLLECTIVE, false, backward, cut);
         }
 }
 

@@ -313,13 +313,10 @@ static void check_sums(const char *dst, const test_tile *to, int64_t first, int6
 
 static void add_in_order(const char *src, const char *dst)
 {
-    bed_case c = {.src = {.grid = src},
-                  .dst = {.grid = dst, .all_stages = true},
-                  .src_letters = "bsh",
-                  .dst_letters = "bsh",
-                  .executor = EXECUTOR_P2P,
-                  .batch = ORDER_BATCH,
-                  .seq = ORDER_SEQ};
+    bed_case c = bed_case_of(EXECUTOR_P2P, src, dst, "bsh", "bsh");
+    c.dst.all_stages = true;
+    c.batch = ORDER_BATCH;
+    c.seq = ORDER_SEQ;
     bridge_bed bed;
     int64_t first = 0, rank = mpi_test_rank(), held = 0;
     int64_t samples = reference_samples(&c.src, ORDER_BATCH, ref_coord(src, "dp", rank), &first);
@@ -423,12 +420,11 @@ static void refuse_to_add(const bridge_bed *bed, bool odd_source)
     odd_tile to = odd_tile_new(bed, MIMO_SRC, false);
     test_tile target = bed_target_new(bed, MIMO_SRC);
     bed_fill(bed, &from.tile, true, 8);
-    MPI_EXPECT_STATUS(move_views(bed, true, last && !odd_source ? &to.view : &target.view,
-                                 last && odd_source ? &from.view : &from.tile.view),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 3: bridge ");
-    MPI_EXPECT_SENTENCE(odd_source ? ": dst tile f32" : ": src tile f32");
-    MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
+    MPI_FAILS(move_views(bed, true, last && !odd_source ? &to.view : &target.view,
+                         last && odd_source ? &from.view : &from.tile.view),
+              MIMO_ERR_ARGUMENT, "rank 3: bridge ",
+              odd_source ? ": dst tile f32" : ": src tile f32",
+              "f32 numbers have to lie at a multiple of 4 bytes");
     test_pull(&target.room);
     MPI_EXPECT_BITS(bits_of_poison(target.room.host, 0, target.room.bytes),
                     "written by a refused call");
@@ -577,8 +573,8 @@ static void update_in_flight(const bridge_bed *bed)
     if (rank == 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
-    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL, 0), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("rank 0: bridge 1: update: an operation is in flight");
+    MPI_FAILS(mimo_bridge_update(bed->bridge, NULL, 0), MIMO_ERR_STATE,
+              "rank 0: bridge 1: update: an operation is in flight");
     if (rank > 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
@@ -589,12 +585,9 @@ static void update_in_flight(const bridge_bed *bed)
 
 BED_TEST(routed_general, wrong_updates)
 {
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "th",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
     bridge_bed bed, seed;
     int rank = mpi_test_rank();
     const mimo_span one[] = {{1, 0, 2, 3}}, other[] = {{1, 0, 2, 2}}, none[] = {{4, 0, 0, 1}},
@@ -603,19 +596,18 @@ BED_TEST(routed_general, wrong_updates)
     bed_create(&bed, &c);
     if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends once enqueued */
         update_in_flight(&bed);
-    MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("ranks 0 and 2 give different spans of sample 1");
-    MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 3 ? none : one, 1), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 3 gives sample 4 of 4");
+    MPI_FAILS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH,
+              "ranks 0 and 2 give different spans of sample 1");
+    MPI_FAILS(update(bed.bridge, 4, rank == 3 ? none : one, 1), MIMO_ERR_SHAPE,
+              "rank 3 gives sample 4 of 4");
     MPI_EXPECT_STATUS(update(bed.bridge, rank == 3 ? 5 : 4, one, 1), MIMO_ERR_MISMATCH);
     MPI_EXPECT_STATUS(update(bed.bridge, -1, one, 1), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(update(bed.bridge, 4, late, 1));
-    MPI_EXPECT_STATUS(forward_rows(&bed, 3), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("3 rows at position 6 do not lie in 8 positions");
+    MPI_FAILS(forward_rows(&bed, 3), MIMO_ERR_SHAPE,
+              "3 rows at position 6 do not lie in 8 positions");
     MPI_EXPECT_OK(update(bed.bridge, 4, one, 1));
-    MPI_EXPECT_STATUS(forward_rows(&bed, 2), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
-        "rank 1: bridge 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
+    MPI_FAILS(forward_rows(&bed, 2), MIMO_ERR_SHAPE,
+              "rank 1: bridge 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
     MPI_EXPECT_OK(forward_rows(&bed, 3));
     c.executor = EXECUTOR_COLLECTIVE;
     c.buffer = false;
@@ -656,22 +648,18 @@ static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t ds
  * agreement. */
 BED_TEST(routed_general, batch_that_is_told)
 {
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "bsh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 7,
-                  .seq = 8};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "sbh", "bsh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 7;
+    c.seq = 8;
     bridge_bed bed;
     bed_create(&bed, &c);
     setenv("MIMO_AGREE", "0", 1);
-    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it: give the batch by mimo_bridge_update");
+    MPI_FAILS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE,
+              "MIMO_AGREE=0 forbids it: give the batch by mimo_bridge_update");
     setenv("MIMO_CHECK", "calls", 1); /* which agrees on all calls */
-    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it");
+    MPI_FAILS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE, "MIMO_AGREE=0 forbids it");
     unsetenv("MIMO_CHECK");
     MPI_EXPECT_OK(update(bed.bridge, 7, NULL, 0));
     bed_move(&bed, false, 1);
@@ -680,16 +668,15 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 1));
     test_agree_on_data();
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
-    MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 2 samples");
+    MPI_FAILS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE,
+              "of a batch of 8 this rank holds 2 samples");
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0));
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
     c.given = true;
     bed_create(&bed, &c);
     bed_move(&bed, false, 4);
-    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("of a batch of 7 this rank holds");
+    MPI_FAILS(forward_halves(&bed, 2, 4), MIMO_ERR_SHAPE, "of a batch of 7 this rank holds");
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
     MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* back to the descriptor's */
@@ -705,14 +692,11 @@ BED_TEST(routed_general, batches_that_change)
 {
     test_agree_on_data();
     static const int64_t batches[] = {4, 7, 4, 1, 7, 0, 4, 9};
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=2,dp=2", .partition = true},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 4,
-                  .seq = 8};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "sbh", "sbh");
+    c.dst.partition = true;
+    c.buffer = buffer;
+    c.batch = 4;
+    c.seq = 8;
     bridge_bed bed;
     bed_create(&bed, &c);
     for (size_t i = 0; bed.bridge && i < sizeof batches / sizeof batches[0]; i++) {
@@ -739,14 +723,10 @@ BED_TEST(routed_general, batches_that_change)
 BED_TEST(routed_general, cuts_that_change)
 {
     test_agree_on_data();
-    bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "dp=4"},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .batch = 8,
-                  .seq = 2};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "dp=4", "sbh", "sbh");
+    c.buffer = buffer;
+    c.batch = 8;
+    c.seq = 2;
     bridge_bed bed;
     bed_create(&bed, &c);
     for (uint64_t i = 0; bed.bridge && i < 12; i++) {
@@ -780,26 +760,22 @@ static mimo_status forward_uneven(const bridge_bed *bed, int64_t src_batch, int6
 BED_TEST(routed_general, sizes_that_do_not_fit)
 {
     test_agree_on_data();
-    bed_case c = {.src = {.grid = "tp=2,dp=2"},
-                  .dst = {.grid = "dp=2", .offset = 2},
-                  .src_letters = "sbh",
-                  .dst_letters = "sbh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "dp=2", "sbh", "sbh");
+    c.dst.offset = 2;
+    c.buffer = buffer;
     bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t dst = rank < 2 ? 0 : 2;
     bed_create(&bed, &c);
     MPI_EXPECT_OK(forward(&bed, 2, dst));
-    MPI_EXPECT_STATUS(forward(&bed, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 1 holds 3 samples and rank 0, at the same dp coordinate 0, holds 2");
-    MPI_EXPECT_STATUS(forward(&bed, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("hold 5 samples, the dst tiles 4");
-    MPI_EXPECT_STATUS(forward(&bed, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
-        "rank 0: bridge 1: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
-    MPI_EXPECT_STATUS(forward_uneven(&bed, 2, dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
+    MPI_FAILS(forward(&bed, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE,
+              "rank 1 holds 3 samples and rank 0, at the same dp coordinate 0, holds 2");
+    MPI_FAILS(forward(&bed, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE,
+              "hold 5 samples, the dst tiles 4");
+    MPI_FAILS(forward(&bed, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE,
+              "rank 0: bridge 1: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
+    MPI_FAILS(
+        forward_uneven(&bed, 2, dst), MIMO_ERR_SHAPE,
         "rank 0: bridge 1: tensor 1, src tile f32 sbh[2,2,3], is cut otherwise than tensor 0");
     MPI_EXPECT_OK(forward(&bed, rank < 2 ? 3 : 1, dst));
     bed_destroy(&bed);

@@ -100,15 +100,13 @@ static bridge_bed with_case(const bridge_bed *bed, const bed_case *c)
 /* One update gives rows for the flat calls of a bridge, and a batch for the others. */
 BED_TEST(rows, beside_samples)
 {
-    bed_case c = {.src = {.grid = "dp=4", .ragged = 3},
-                  .dst = {.grid = "cp=2,dp=2", .ragged = 4},
-                  .src_letters = "th",
-                  .dst_letters = "bh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .rows = true,
-                  .batch = 13,
-                  .seq = 1};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "bh");
+    c.src.ragged = 3;
+    c.dst.ragged = 4;
+    c.buffer = buffer;
+    c.rows = true;
+    c.batch = 13;
+    c.seq = 1;
     bridge_bed bed, shaped;
     bed_given given;
     bed_create(&bed, &c);
@@ -142,15 +140,13 @@ BED_TEST(rows, beside_samples)
 BED_TEST(rows, after_many_splits)
 {
     enum { SPLITS = 12 };
-    bed_case c = {.src = {.grid = "dp=4", .ragged = 3},
-                  .dst = {.grid = "cp=2,dp=2", .ragged = 4},
-                  .src_letters = "th",
-                  .dst_letters = "bh",
-                  .executor = EXECUTOR_ROUTED,
-                  .buffer = buffer,
-                  .rows = true,
-                  .batch = 13,
-                  .seq = 1};
+    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "bh");
+    c.src.ragged = 3;
+    c.dst.ragged = 4;
+    c.buffer = buffer;
+    c.rows = true;
+    c.batch = 13;
+    c.seq = 1;
     bridge_bed bed;
     test_agree_on_data();
     bed_create(&bed, &c);
@@ -246,8 +242,8 @@ MPI_TEST(rows, what_the_bridge_says)
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, bed.bridge, MIMO_DST, &sizes));
     MPI_EXPECT(tile.shape[0] == dst, "%d rows", (int)tile.shape[0]);
     sizes = flat_sizes(9, 3);
-    MPI_EXPECT_STATUS(mimo_bridge_tile(&tile, bed.bridge, MIMO_DST, &sizes), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("9 samples of 3 positions, and the ranks gave 36 rows");
+    MPI_FAILS(mimo_bridge_tile(&tile, bed.bridge, MIMO_DST, &sizes), MIMO_ERR_SHAPE,
+              "9 samples of 3 positions, and the ranks gave 36 rows");
     sizes.dst_letters = "sbh"; /* the call would count samples */
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, bed.bridge, MIMO_SRC, &sizes));
     MPI_EXPECT(tile.shape[0] == (rank == 0 ? 9 : 6), "%d rows", (int)tile.shape[0]);
@@ -261,8 +257,7 @@ enum { WRONG = 2 };
 static void refuse(mimo_bridge *bridge, int64_t src, int64_t dst, mimo_status status,
                    const char *words)
 {
-    MPI_EXPECT_STATUS(give(bridge, src, dst), status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(give(bridge, src, dst), status, words);
 }
 
 /* Of one rank, on 4: src copies 3 3 5 5, dst 0 8 on the last two. */
@@ -303,8 +298,7 @@ static void refuse_kinds(void)
     mimo_batch_desc ragged = MIMO_BATCH_DESC_INIT;
     c.buffer = false;
     bed_create(&bed, &c);
-    MPI_EXPECT_STATUS(give(bed.bridge, 1, 2), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("a bridge with a partition has none");
+    MPI_FAILS(give(bed.bridge, 1, 2), MIMO_ERR_UNSUPPORTED, "a bridge with a partition has none");
     ragged.batch = 4;
     ragged.ragged = true;
     ragged.src_rows = ragged.dst_rows = 1;
@@ -312,8 +306,8 @@ static void refuse_kinds(void)
     bed_destroy(&bed);
     c.dst.partition = false;
     bed_create(&bed, &c);
-    MPI_EXPECT_STATUS(mimo_bridge_update(bed.bridge, &ragged, 1), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("1 src rows are given, and the spans of a ragged batch say these");
+    MPI_FAILS(mimo_bridge_update(bed.bridge, &ragged, 1), MIMO_ERR_ARGUMENT,
+              "1 src rows are given, and the spans of a ragged batch say these");
     bed_destroy(&bed);
 }
 
@@ -332,16 +326,16 @@ MPI_TEST(rows, mistakes)
     bed_create(&bed, &c);
     MPI_EXPECT_OK(give(bed.bridge, src, dst));
     refuse_numbers(bed.bridge, src, dst);
-    MPI_EXPECT_STATUS(forward_flat(&bed, 4, dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("src tile is f32 th[4,3], and this rank gave the update 3 src rows");
-    MPI_EXPECT_STATUS(forward_flat(&bed, src, rank == WRONG ? 1 : dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE(
+    MPI_FAILS(forward_flat(&bed, 4, dst), MIMO_ERR_SHAPE,
+              "src tile is f32 th[4,3], and this rank gave the update 3 src rows");
+    MPI_FAILS(
+        forward_flat(&bed, src, rank == WRONG ? 1 : dst), MIMO_ERR_SHAPE,
         "rank 2: bridge 1: dst tile is f32 th[1,3], and this rank gave the update 0 dst rows");
     MPI_EXPECT_OK(forward_flat(&bed, src, dst));
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* nothing is given any more */
     MPI_EXPECT_OK(forward_flat(&bed, 4, rank < 2 ? 0 : 4));
-    MPI_EXPECT_STATUS(forward_flat(&bed, 4, rank < 2 ? 0 : 5), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("hold 8 rows, the dst tiles 10");
+    MPI_FAILS(forward_flat(&bed, 4, rank < 2 ? 0 : 5), MIMO_ERR_SHAPE,
+              "hold 8 rows, the dst tiles 10");
     bed_destroy(&bed);
     refuse_kinds();
 }

@@ -251,43 +251,37 @@ static mimo_status reduce(const mistake_bed *bed, void *to, const void *from, in
     return mimo_comm_reduce_scatter(bed->comm, to, from, count, dtype, MIMO_SUM, test_stream());
 }
 
-#define WRONG_CALL(call, status, words)  \
-    do {                                 \
-        MPI_EXPECT_STATUS(call, status); \
-        MPI_EXPECT_SENTENCE(words);      \
-    } while (0)
-
 static void wrong_reductions(const mistake_bed *bed)
 {
     bool wrong = bed->comm->rank == WRONG;
     char *to = bed->to.place, *from = bed->from.place;
-    WRONG_CALL(reduce(bed, wrong ? NULL : to, from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
-               "rank 2: reduce_scatter: to is NULL, count 4 a rank");
-    WRONG_CALL(reduce(bed, to, wrong ? NULL : from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
-               "rank 2: reduce_scatter: from is NULL, count 4 a rank");
-    WRONG_CALL(reduce(bed, to + wrong * 2, from, 3, MIMO_I32), MIMO_ERR_ARGUMENT,
-               "rank 2: reduce_scatter: to lies at 0x");
-    WRONG_CALL(reduce(bed, to, from + wrong * 2, 3, MIMO_I32), MIMO_ERR_ARGUMENT,
-               "rank 2: reduce_scatter: from lies at 0x");
+    MPI_FAILS(reduce(bed, wrong ? NULL : to, from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
+              "rank 2: reduce_scatter: to is NULL, count 4 a rank");
+    MPI_FAILS(reduce(bed, to, wrong ? NULL : from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
+              "rank 2: reduce_scatter: from is NULL, count 4 a rank");
+    MPI_FAILS(reduce(bed, to + wrong * 2, from, 3, MIMO_I32), MIMO_ERR_ARGUMENT,
+              "rank 2: reduce_scatter: to lies at 0x");
+    MPI_FAILS(reduce(bed, to, from + wrong * 2, 3, MIMO_I32), MIMO_ERR_ARGUMENT,
+              "rank 2: reduce_scatter: from lies at 0x");
     MPI_EXPECT_SENTENCE("i32 numbers have to lie at a multiple of 4 bytes");
-    WRONG_CALL(reduce(bed, wrong ? from + 4 : to, from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
-               "rank 2: reduce_scatter: the 16 bytes at 0x");
+    MPI_FAILS(reduce(bed, wrong ? from + 4 : to, from, 4, MIMO_I32), MIMO_ERR_ARGUMENT,
+              "rank 2: reduce_scatter: the 16 bytes at 0x");
     MPI_EXPECT_SENTENCE(" lie at byte 4 of the ");
     MPI_EXPECT_SENTENCE("this rank's place is byte 32");
-    WRONG_CALL(reduce(bed, to, from, wrong ? 3 : 4, MIMO_I32), MIMO_ERR_MISMATCH,
-               "rank 2 called reduce_scatter SUM i32[3] a rank, rank 0 called reduce_scatter SUM "
-               "i32[4] a rank");
-    WRONG_CALL(reduce(bed, to, from, 4, wrong ? MIMO_F32 : MIMO_I32), MIMO_ERR_MISMATCH,
-               "rank 2 called reduce_scatter SUM f32[4] a rank");
-    WRONG_CALL(mimo_comm_reduce_scatter(bed->comm, to, from, 4, MIMO_I32,
-                                        wrong ? MIMO_MAX : MIMO_SUM, test_stream()),
-               MIMO_ERR_MISMATCH, "rank 2 called reduce_scatter MAX i32[4] a rank");
-    WRONG_CALL(reduce(bed, to, from, 4, wrong ? MIMO_F8 : MIMO_I32), MIMO_ERR_UNSUPPORTED,
-               "rank 2: reduce_scatter: f8 can be moved, not combined (count 4)");
-    WRONG_CALL(reduce(bed, to, from, wrong ? INT64_MAX / 2 : 4, MIMO_I32), MIMO_ERR_OVERFLOW,
-               "rank 2: 4611686018427387903 * 4 does not fit 64 bits");
-    WRONG_CALL(reduce(bed, to, from, wrong ? INT64_MAX / 4 : 4, MIMO_I32), MIMO_ERR_OVERFLOW,
-               "rank 2: 9223372036854775804 * ");
+    MPI_FAILS(reduce(bed, to, from, wrong ? 3 : 4, MIMO_I32), MIMO_ERR_MISMATCH,
+              "rank 2 called reduce_scatter SUM i32[3] a rank, rank 0 called reduce_scatter SUM "
+              "i32[4] a rank");
+    MPI_FAILS(reduce(bed, to, from, 4, wrong ? MIMO_F32 : MIMO_I32), MIMO_ERR_MISMATCH,
+              "rank 2 called reduce_scatter SUM f32[4] a rank");
+    MPI_FAILS(mimo_comm_reduce_scatter(bed->comm, to, from, 4, MIMO_I32,
+                                       wrong ? MIMO_MAX : MIMO_SUM, test_stream()),
+              MIMO_ERR_MISMATCH, "rank 2 called reduce_scatter MAX i32[4] a rank");
+    MPI_FAILS(reduce(bed, to, from, 4, wrong ? MIMO_F8 : MIMO_I32), MIMO_ERR_UNSUPPORTED,
+              "rank 2: reduce_scatter: f8 can be moved, not combined (count 4)");
+    MPI_FAILS(reduce(bed, to, from, wrong ? INT64_MAX / 2 : 4, MIMO_I32), MIMO_ERR_OVERFLOW,
+              "rank 2: 4611686018427387903 * 4 does not fit 64 bits");
+    MPI_FAILS(reduce(bed, to, from, wrong ? INT64_MAX / 4 : 4, MIMO_I32), MIMO_ERR_OVERFLOW,
+              "rank 2: 9223372036854775804 * ");
 }
 
 /* One rank's mistake is an error on every rank, and nothing is written. The communicator still

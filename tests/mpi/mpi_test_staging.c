@@ -86,14 +86,11 @@ MPI_TEST(staging, as_announced)
     FOR_EACH_PAIR(i)
     {
         for (int k = 0; k < 12; k++) {
-            bed_case c = {.src = {.grid = bridge_pairs[i].src},
-                          .dst = {.grid = bridge_pairs[i].dst},
-                          .executor = executors[k % 2],
-                          .src_letters = k % 3 ? "sbh" : "bsh",
-                          .dst_letters = k % 5 ? "bsh" : "sbh",
-                          .batch = 24,
-                          .seq = 48,
-                          .hidden = 1 + k};
+            bed_case c = bed_case_of(executors[k % 2], bridge_pairs[i].src, bridge_pairs[i].dst,
+                                     k % 3 ? "sbh" : "bsh", k % 5 ? "bsh" : "sbh");
+            c.batch = 24;
+            c.seq = 48;
+            c.hidden = 1 + k;
             c.dst.partition = k / 2 % 3 > 0;
             c.dst.sp = k / 2 % 3 > 1;
             took += check(&c);
@@ -110,15 +107,12 @@ MPI_TEST(staging, wrong_questions)
     bridge_bed bed;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     bed_create(&bed, &bed_fan_in);
-    MPI_EXPECT_STATUS(mimo_bridge_staging(NULL, bed.bridge, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bytes is NULL");
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, NULL, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("bridge is NULL");
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("sizes is NULL");
+    MPI_FAILS(mimo_bridge_staging(NULL, bed.bridge, &sizes), MIMO_ERR_ARGUMENT, "bytes is NULL");
+    MPI_FAILS(mimo_bridge_staging(&bytes, NULL, &sizes), MIMO_ERR_ARGUMENT, "bridge is NULL");
+    MPI_FAILS(mimo_bridge_staging(&bytes, bed.bridge, NULL), MIMO_ERR_ARGUMENT, "sizes is NULL");
     sizes.hidden = -1;
-    MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rows of -1 elements");
+    MPI_FAILS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_ARGUMENT,
+              "rows of -1 elements");
     sizes.hidden = INT64_MAX / 8;
     sizes.batch = sizes.seq = 64;
     MPI_EXPECT_STATUS(mimo_bridge_staging(&bytes, bed.bridge, &sizes), MIMO_ERR_OVERFLOW);

@@ -4,12 +4,6 @@
 #include "executors.h"
 #include "mpi_test.h"
 
-#define REFUSED(call, status, words)     \
-    do {                                 \
-        MPI_EXPECT_STATUS(call, status); \
-        MPI_EXPECT_SENTENCE(words);      \
-    } while (0)
-
 /* A bridge between four samples and two cp halves of two samples. */
 typedef struct tiles_bed {
     mimo_grid *src, *dst;
@@ -61,7 +55,7 @@ static void expect_error(const tiles_bed *it, mimo_side side, mimo_status status
     mimo_tensor tile, before;
     memset(&tile, 7, sizeof tile);
     memcpy(&before, &tile, sizeof tile);
-    REFUSED(mimo_bridge_tile(&tile, it->bridge, side, &it->sizes), status, words);
+    MPI_FAILS(mimo_bridge_tile(&tile, it->bridge, side, &it->sizes), status, words);
     MPI_EXPECT_SENTENCE("bridge 'tiles'");
     MPI_EXPECT(memcmp(&before, &tile, sizeof tile) == 0, "%s: a failure wrote a tile", words);
 }
@@ -137,7 +131,7 @@ static void expect_spans(const tiles_bed *it, const mimo_span *spans, int64_t co
 static void expect_no_spans(const tiles_bed *it, const char *words)
 {
     int64_t found = -7;
-    REFUSED(mimo_bridge_spans(&found, NULL, 0, it->bridge), MIMO_ERR_STATE, words);
+    MPI_FAILS(mimo_bridge_spans(&found, NULL, 0, it->bridge), MIMO_ERR_STATE, words);
     MPI_EXPECT(found == -7, "a failure wrote %d", (int)found);
 }
 
@@ -197,9 +191,10 @@ MPI_TEST(tiles, refused)
     mimo_tensor tile;
     tiles_bed it = begin(EXECUTOR_ROUTED, &zigzag, 4);
     const mimo_bridge_sizes good = it.sizes;
-    REFUSED(mimo_bridge_tile(NULL, it.bridge, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "out is NULL");
-    REFUSED(mimo_bridge_tile(&tile, NULL, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "bridge is NULL");
-    REFUSED(mimo_bridge_tile(&tile, it.bridge, MIMO_SRC, NULL), MIMO_ERR_ARGUMENT, "sizes is NULL");
+    MPI_FAILS(mimo_bridge_tile(NULL, it.bridge, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "out is NULL");
+    MPI_FAILS(mimo_bridge_tile(&tile, NULL, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "bridge is NULL");
+    MPI_FAILS(mimo_bridge_tile(&tile, it.bridge, MIMO_SRC, NULL), MIMO_ERR_ARGUMENT,
+              "sizes is NULL");
     expect_error(&it, (mimo_side)2, MIMO_ERR_ARGUMENT, "unknown side 2");
     it.sizes.size = 3;
     expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "descriptor's size is 3");
@@ -291,8 +286,8 @@ static void expect_nowhere(const void *data, int64_t bytes)
 {
     const mimo_buffer *found = NULL;
     int64_t offset = -1;
-    REFUSED(mimo_buffer_find(&found, &offset, mpi_test_comm(), data, bytes), MIMO_ERR_NOT_FOUND,
-            "lie in no buffer");
+    MPI_FAILS(mimo_buffer_find(&found, &offset, mpi_test_comm(), data, bytes), MIMO_ERR_NOT_FOUND,
+              "lie in no buffer");
     MPI_EXPECT(!found && offset == -1, "a failure wrote its outputs");
 }
 
@@ -314,13 +309,14 @@ MPI_TEST(tiles, place_in_a_buffer)
     }
     expect_nowhere(&offset, sizeof offset);
     expect_nowhere(NULL, 0);
-    REFUSED(mimo_buffer_find(NULL, &offset, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
-            "out is NULL");
-    REFUSED(mimo_buffer_find(&found, NULL, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
-            "offset is NULL");
-    REFUSED(mimo_buffer_find(&found, &offset, NULL, &offset, 1), MIMO_ERR_ARGUMENT, "comm is NULL");
-    REFUSED(mimo_buffer_find(&found, &offset, mpi_test_comm(), &offset, -1), MIMO_ERR_ARGUMENT,
-            "-1 bytes");
+    MPI_FAILS(mimo_buffer_find(NULL, &offset, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
+              "out is NULL");
+    MPI_FAILS(mimo_buffer_find(&found, NULL, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
+              "offset is NULL");
+    MPI_FAILS(mimo_buffer_find(&found, &offset, NULL, &offset, 1), MIMO_ERR_ARGUMENT,
+              "comm is NULL");
+    MPI_FAILS(mimo_buffer_find(&found, &offset, mpi_test_comm(), &offset, -1), MIMO_ERR_ARGUMENT,
+              "-1 bytes");
     void *gone = mimo_buffer_data(buffers[0]);
     mimo_buffer_destroy(buffers[0]);
     expect_nowhere(gone, 1);

@@ -79,8 +79,8 @@ MPI_TEST(updates, compare_what_they_gather)
     batch.ragged = true;
     batch.batch = 4 + (mpi_test_rank() == 1);
     setenv("MIMO_AGREE", "0", 1);
-    MPI_EXPECT_STATUS(mimo_bridge_update(it->bed.bridge, &batch, 1), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("update: ranks 0 and 1 give other numbers");
+    MPI_FAILS(mimo_bridge_update(it->bed.bridge, &batch, 1), MIMO_ERR_MISMATCH,
+              "update: ranks 0 and 1 give other numbers");
     setenv("MIMO_AGREE", "1", 1);
     ragged_end(it);
 }
@@ -158,8 +158,7 @@ MPI_TEST(updates, of_two_bridges_at_once)
 /* What is wrong with one bridge leaves both as they were: calls go on by the last update. */
 static void expect_refused(ragged_pair *it, int count, mimo_status status, const char *words)
 {
-    MPI_EXPECT_STATUS(mimo_bridge_update_all(it->updates, count), status);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(mimo_bridge_update_all(it->updates, count), status, words);
     pair_move(it);
 }
 

@@ -761,8 +761,7 @@ MPI_TEST(nn, distributed_values)
             }
             MPI_EXPECT_STATUS(nn_params_distribute(&to, whole, root),
                               size > 1 ? MIMO_ERR_ARGUMENT : MIMO_OK);
-            MPI_EXPECT_STATUS(nn_params_distribute(&to, NULL, size), MIMO_ERR_ARGUMENT);
-            MPI_EXPECT_SENTENCE("root");
+            MPI_FAILS(nn_params_distribute(&to, NULL, size), MIMO_ERR_ARGUMENT, "root");
             nn_owners_release(&owners);
             nn_params_destroy(who.params);
         }
@@ -777,17 +776,13 @@ MPI_TEST(nn, refuses_on_all_ranks)
     nn_sequence sequence = {0};
     int64_t positions[2] = {2 * rank, rank == size - 1 ? -4 : 2 * rank + 1};
     nn_sequence_desc desc = {comm, true, 2, 1, positions, nn_test_runtime(), 0};
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("positions[1] is -4");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "positions[1] is -4");
     positions[1] = 2 * rank + 1;
     positions[0] = rank == 1 ? 0 : 2 * rank;
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("position 0 appears twice");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "position 0 appears twice");
     desc.positions = NULL;
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("no positions are given");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "no positions are given");
     nn_loss loss;
-    MPI_EXPECT_STATUS(nn_loss_init(&loss, nn_test_runtime(), comm, 2 * size + 1, 1),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("is not divisible by");
+    MPI_FAILS(nn_loss_init(&loss, nn_test_runtime(), comm, 2 * size + 1, 1), MIMO_ERR_ARGUMENT,
+              "is not divisible by");
 }

@@ -536,8 +536,7 @@ static void open_empty(layer_bed *it)
 static void expect_refused(layer_bed *it, const nn_moe_desc *desc, const char *words)
 {
     nn_moe layer = {0};
-    MPI_EXPECT_STATUS(nn_moe_init(&layer, it->params, it->tp, desc), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(words);
+    MPI_FAILS(nn_moe_init(&layer, it->params, it->tp, desc), MIMO_ERR_ARGUMENT, words);
 }
 
 /* On two ranks that each have half of the experts. */
@@ -551,9 +550,8 @@ MPI_TEST(nn_moe, refuses)
     nn_moe_desc desc = desc_of(&it, &mixture);
     expect_refused(&it, &desc, "moe: no dispatch");
     sizes.experts = EXPERTS, sizes.max_tokens = 1, sizes.hidden = H;
-    MPI_EXPECT_STATUS(nn_dispatch_create(&it.dispatch, nn_test_runtime(), NULL, &sizes),
-                      MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("no group of ranks");
+    MPI_FAILS(nn_dispatch_create(&it.dispatch, nn_test_runtime(), NULL, &sizes), MIMO_ERR_ARGUMENT,
+              "no group of ranks");
     MPI_EXPECT_OK(nn_dispatch_create(&it.dispatch, nn_test_runtime(), it.tp, &sizes));
     mixture = mixture_of(&it);
     expect_refused(&it, &desc, "the dispatch is rank 0 of 1 with etp=1, the store has rank 0 of");
@@ -584,8 +582,8 @@ MPI_TEST(nn_moe, rows_past_the_capacity)
     NN_TEST_PLACE(it.room, place(&it));
     nn_real *x = nn_test_room(TOKENS * H), *y = nn_test_room(TOKENS * H); /* all choose 0, 1, 2 */
     const nn_moe_input four = {x, 4, 1, NULL};
-    MPI_EXPECT_STATUS(nn_moe_forward(&it.moe, &it.saved[0], y, &four), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 0 needs 24 rows for its experts, its tile has 2");
+    MPI_FAILS(nn_moe_forward(&it.moe, &it.saved[0], y, &four), MIMO_ERR_SHAPE,
+              "rank 0 needs 24 rows for its experts, its tile has 2");
     MPI_EXPECT_STATUS(nn_moe_backward_input(&it.moe, &it.saved[0], x, y), MIMO_ERR_STATE);
     close_bed(&it);
 }

@@ -13,7 +13,6 @@
 #include "train/nn/params/nn_optimizer.h"
 #include "train/nn/params/nn_token_sums.h"
 #include "train/nn/params/nn_whole.h"
-#include "oracle_tiles.h"
 #include "test_memory.h"
 
 static nn_runtime runtime_of(nn_order order)
@@ -550,45 +549,40 @@ MPI_TEST(nn_order, overflow_of_one_rank)
     release_bed(&bed);
 }
 
-/* Backward of rows of -0 over two ranks, as the oracle calls it: what this rank gets is +0. */
+/* Backward of rows of -0 over two ranks: what this rank gets is +0. */
 static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
 {
     enum { TOKENS = 4, HIDDEN = 4, EACH = TOKENS * HIDDEN };
     nn_runtime runtime = make_runtime();
     mimo_grid *src = NULL, *dst = NULL;
-    mimo_op *op = NULL;
-    oracle_tiles tiles = {0};
-    oracle_topology topology = {.ranks.world = mpi_test_comm(), .runtime = &runtime};
+    mimo_bridge *bridge = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    nn_real rows[2 * EACH], got[EACH];
+    nn_real rows[2 * EACH], got[EACH], *to = NULL, *from = NULL;
     MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&dst, llm, 0));
     desc.src = src, desc.dst = dst;
     desc.executor.algorithm = algorithm;
-    MPI_EXPECT_OK(mimo_bridge_create(&topology.ranks.bridge, topology.ranks.world, &desc));
-    int64_t samples = 2 / mimo_grid_dim_size(dst, "dp");
-    oracle_tiles_desc sizes = {.tokens = TOKENS,
-                               .hidden = HIDDEN,
-                               .samples = {1, samples},
-                               .group = 1,
-                               .consumes = true,
-                               .tensors = 1};
-    MPI_EXPECT_OK(oracle_tiles_create(&tiles, &topology, &sizes));
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    int64_t samples = 2 / mimo_grid_dim_size(dst, "dp"), count = samples * EACH;
     /* Of a row, the cp rank that owns it has the gradient and the others have +0. */
     bool owns = mimo_grid_dim_size(dst, "cp") == 1 || mpi_test_rank() == 0;
-    for (int64_t i = 0; i < samples * EACH; i++)
+    for (int64_t i = 0; i < count; i++)
         rows[i] = owns ? -0.0f : 0;
-    MPI_EXPECT_OK(nn_runtime_write(&runtime, tiles.tile[MIMO_DST], rows,
-                                   samples * EACH * (int64_t)sizeof *rows));
-    MPI_EXPECT_OK(oracle_tiles_start(&op, &tiles, true));
-    MPI_EXPECT_OK(mimo_op_wait(&op));
-    MPI_EXPECT_OK(oracle_tiles_take_back(&tiles));
-    MPI_EXPECT_OK(nn_runtime_read(&runtime, got, tiles.tile[MIMO_SRC], sizeof got));
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &to, EACH, sizeof *to));
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &from, count, sizeof *from));
+    MPI_EXPECT_OK(nn_runtime_write(&runtime, from, rows, count * (int64_t)sizeof *rows));
+    mimo_tensor target = mimo_tensor_3d(to, NN_DTYPE, "sbh", TOKENS, 1, HIDDEN);
+    mimo_tensor source = mimo_tensor_3d(from, NN_DTYPE, "sbh", TOKENS, samples, HIDDEN);
+    target.memory = source.memory = runtime.memory;
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &target, &source, 1, runtime.stream));
+    MPI_EXPECT_OK(nn_plain_zeros(&runtime, to, EACH));
+    MPI_EXPECT_OK(nn_runtime_read(&runtime, got, to, sizeof got));
     for (int i = 0; i < EACH; i++)
         MPI_EXPECT(same(got[i], 0), "%s, algorithm %d, element %d is %a", llm, (int)algorithm, i,
                    (double)got[i]);
-    oracle_tiles_destroy(&tiles);
-    mimo_bridge_destroy(topology.ranks.bridge);
+    nn_runtime_free(&runtime, to);
+    nn_runtime_free(&runtime, from);
+    mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
     nn_runtime_release(&runtime);
@@ -658,17 +652,16 @@ MPI_TEST(nn_order, pairs_that_are_no_subtree)
                              .positions = contiguous,
                              .runtime = &runtime,
                              .pairs = 2};
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("the zigzag partition has");
-    MPI_EXPECT_SENTENCE("other partitions' pairs of chunks are no subtree of the sum");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED, "the zigzag partition has",
+              "other partitions' pairs of chunks are no subtree of the sum");
     desc.positions = swapped[mimo_comm_rank(comm)];
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("row 0 of cp rank 1 of 2 has position 4, the zigzag partition has 2");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED,
+              "row 0 of cp rank 1 of 2 has position 4, the zigzag partition has 2");
     desc.positions = zigzag[mimo_comm_rank(comm)];
     MPI_EXPECT_OK(nn_sequence_init(&sequence, &desc));
     nn_sequence_release(&sequence);
     desc.pairs = 1;
-    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("cp=2 is more than the 1 parts");
+    MPI_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED,
+              "cp=2 is more than the 1 parts");
     nn_runtime_release(&runtime);
 }

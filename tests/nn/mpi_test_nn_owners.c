@@ -223,14 +223,13 @@ MPI_TEST(nn_owners, refuses)
     nn_params_desc desc = store_of(&bed);
     desc.experts.ep_rank = 0; /* ranks 2 and 3 as well have the experts of 0 and 1 */
     bed.params = make_store(&desc);
-    MPI_EXPECT_STATUS(find_owners(&bed), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("export: llm.w0.experts.0 twice (ranks 0 and 2)");
+    MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH,
+              "export: llm.w0.experts.0 twice (ranks 0 and 2)");
     nn_params_destroy(bed.params);
     desc = store_of(&bed);
     desc.tp_rank = 1;
     bed.params = make_store(&desc);
-    MPI_EXPECT_STATUS(find_owners(&bed), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("export: llm.w1 twice (ranks 0 and 1)");
+    MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH, "export: llm.w1 twice (ranks 0 and 1)");
     close_bed(&bed);
 }
 
@@ -245,20 +244,18 @@ MPI_TEST(nn_owners, refuses_what_nobody_has)
     nn_params_desc desc = store_of(&bed);
     desc.experts = (nn_expert_place){0, 2, 0, 1}; /* as if ranks cut experts */
     bed.params = make_store(&desc);
-    MPI_EXPECT_STATUS(find_owners(&bed), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("export: no shard etp=1 of llm.w1.experts.0");
+    MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH, "export: no shard etp=1 of llm.w1.experts.0");
     nn_params_destroy(bed.params);
     desc.experts = (nn_expert_place){0, 1, 1, 2}; /* as if others had experts 0 to 3 */
     bed.params = make_store(&desc);
-    MPI_EXPECT_STATUS(find_owners(&bed), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("export: no rank has llm.w0.experts.0");
+    MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH, "export: no rank has llm.w0.experts.0");
     const nn_owners_desc without = {bed.params, mpi_test_comm(), bed.llm, NULL};
-    MPI_EXPECT_STATUS(nn_owners_init(&bed.owners, &without), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("owners of \"llm\": \"llm.w0.experts.0\" is an expert's");
+    MPI_FAILS(nn_owners_init(&bed.owners, &without), MIMO_ERR_ARGUMENT,
+              "owners of \"llm\": \"llm.w0.experts.0\" is an expert's");
     const nn_owners_desc gridless = {bed.params, mpi_test_comm(), NULL, NULL};
     if (mpi_test_size() > 1) {
-        MPI_EXPECT_STATUS(nn_owners_init(&bed.owners, &gridless), MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE("2 ranks without a grid");
+        MPI_FAILS(nn_owners_init(&bed.owners, &gridless), MIMO_ERR_ARGUMENT,
+                  "2 ranks without a grid");
     }
     close_bed(&bed);
 }

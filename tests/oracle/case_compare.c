@@ -10,6 +10,7 @@
 #include "oracle_candidate.h"
 #include "oracle_exchanges.h"
 #include "oracle_merge.h"
+#include "oracle_model.h"
 #include "ref_optimizer.h"
 
 /* Of several micro-batches, every tenth token has other experts forced on it than it chooses. */
@@ -219,6 +220,31 @@ static void expect_adamw(case_run *run, const synthetic_step *steps)
     ref_free(&rule.v);
 }
 
+/* Of the trainer's whole model, whose step is another one. */
+static void expect_model(case_run *run, const synthetic_step *step)
+{
+    const ref_sizes sizes = oracle_model_sizes(&run->candidate);
+    const oracle_case shape = oracle_model_case(&run->candidate);
+    oracle_comparison *to = run->comparison;
+    char name[64];
+    ref_result result;
+    ref_model *model = ref_model_create(&sizes);
+    ref_model_run(model, step->list, step->samples, &result);
+    const ref_table *grads = ref_model_grads(model);
+    for (int i = 0; i < grads->count; i++)
+        if (ref_model_trains(model, grads->list[i].name))
+            comparison_expect(to, PHASE_MODEL, "model gradient of ", &grads->list[i], NULL);
+    comparison_expect_scalar(to, PHASE_MODEL, "model loss", result.loss);
+    comparison_expect_scalar(to, PHASE_MODEL, "model tokens", (double)result.tokens);
+    comparison_expect_scalar(to, PHASE_MODEL, "model norm", ref_norm_of(grads));
+    for (int i = 0; i < ORACLE_EXCHANGES && shape.images == SYNTHETIC_FIRST; i++) {
+        snprintf(name, sizeof name, "model %s", oracle_exchange_names[i]);
+        comparison_expect_scalar(to, PHASE_MODEL, name, 1);
+    }
+    free_result(&result);
+    ref_model_destroy(model);
+}
+
 /* ----------------------------------------- candidate ----------------------------------------- */
 
 static mimo_status train(case_run *run, const synthetic_step *steps)
@@ -251,6 +277,23 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
     return oracle_merge_run(candidate, &steps[0], &run->capture);
 }
 
+/* An error of it leaves its phase without tensors, so that the phases before it still say where a
+ * bug is. */
+static void train_model(case_run *run)
+{
+    synthetic_step step;
+    const oracle_case shape = oracle_model_case(&run->candidate);
+    if (!oracle_model_exists(run->candidate.topology, &run->sizes))
+        return;
+    synthetic_create(&step, &run->sizes, &shape, 0);
+    if (run->lead)
+        expect_model(run, &step);
+    mimo_status status = oracle_model_run(&run->candidate, &step, &run->capture);
+    if (mimo_comm_agree(run->host, status) != MIMO_OK && run->lead)
+        fprintf(stderr, "mimo-oracle: the whole model: %s\n", mimo_last_error());
+    synthetic_destroy(&step);
+}
+
 /* Room for the choices of all steps; none without mixtures. */
 static mimo_status prepare_replay(case_run *run)
 {
@@ -276,6 +319,7 @@ static mimo_status run_steps(case_run *run, const oracle_topology *topology,
     }
     MIMO_TRY(oracle_replay_share(&run->replay, run->host));
     MIMO_TRY(train(run, steps));
+    train_model(run);
     MIMO_TRY(
         capture_collect(&run->candidate.sent, run->host, comparison_receive_sent, run->comparison));
     MIMO_TRY(capture_collect(&run->capture, run->host, comparison_receive, run->comparison));

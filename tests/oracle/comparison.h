@@ -38,9 +38,8 @@ typedef struct oracle_comparison {
 } oracle_comparison;
 
 /* Expect "PREFIX NAME" with these values (copied). With a base the error may be at most a hundredth
- * of the distance that the reference moved from it, so that a wrong step shows even where it is
- * short. Where f32 rounds by more than that hundredth the check would prove nothing, so it
- * fails. */
+ * of the distance that the reference moved from it. So a wrong step shows even where it is short.
+ * The check fails where f32 rounds by more than that hundredth: it would prove nothing. */
 void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
                        const ref_tensor *expected, const ref_tensor *base);
 /* Expect zeros of this shape: the gradient of an expert that no token with a label chose. */

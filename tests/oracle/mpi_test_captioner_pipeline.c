@@ -1,6 +1,7 @@
 /* The executor of schedules: it runs the list that is printed, and moves the right rows. With
  * stand-ins for the model, one rank a stage; then with the captioner's, whose gradients have the
  * same bits by every schedule. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,38 @@ mimo_status __wrap_stage_hops_send(stage_hops *hops, hop_way way, const nn_real 
     mimo_status status = __real_stage_hops_send(hops, way, rows);
     if (sends_left > 0 && --sends_left == 0)
         MPI_Send(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+    return status;
+}
+
+/* How often a rank asked whether all ranks are well. */
+static int64_t agreements;
+mimo_status __real_mimo_comm_agree(mimo_comm *comm, mimo_status status);
+mimo_status __wrap_mimo_comm_agree(mimo_comm *comm, mimo_status status);
+
+mimo_status __wrap_mimo_comm_agree(mimo_comm *comm, mimo_status status)
+{
+    agreements++;
+    return __real_mimo_comm_agree(comm, status);
+}
+
+/* Set by a test: what a bridge's backward brings is -0. */
+static bool brings_minus_zero;
+
+mimo_status __real_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move);
+mimo_status __wrap_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move);
+
+mimo_status __wrap_mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                      const mimo_move_desc *move)
+{
+    mimo_status status = __real_mimo_bridge_backward_start_chunked(out, bridge, move);
+    nn_real *rows = move->to->data;
+    if (!brings_minus_zero || status != MIMO_OK)
+        return status;
+    status = mimo_op_wait(out);
+    for (int64_t i = 0; i < move->to->shape[0] * move->to->shape[1]; i++)
+        rows[i] = -0.0f;
     return status;
 }
 
@@ -272,6 +305,31 @@ static uint64_t hash_of(const bridged_model *model)
     return encoder;
 }
 
+/* No rank waits for another one inside of a step: stages are at different micro-batches. So they
+ * agree on what a whole step reads, before its first forward. */
+static void check_agreements(step_trainer *trainer)
+{
+    step_result result;
+    if (trainer->model->desc.shards > 0) /* the fixed order agrees on its sums as well */
+        return;
+    agreements = 0;
+    MPI_EXPECT_OK(train_step(trainer, 1, &result)); /* the first one made what is kept */
+    MPI_EXPECT(agreements == 1, "%d agreements in a step of %d micro-batches", (int)agreements,
+               (int)trainer->pass.desc.micro_batches);
+}
+
+/* In the fixed order no -0 of a bridge reaches the encoder (nn_plain_zeros). Training makes none,
+ * so this bridge does. */
+static void check_zeros(const bridged_model *model)
+{
+    int64_t count = model->batch.pictures * model->desc.tokens * model->desc.hidden;
+    const nn_real *brought = model->images.places[0].src_tile;
+    MPI_EXPECT(count > 0, "the step had no rows");
+    for (int64_t i = 0; brings_minus_zero && i < count; i++)
+        MPI_EXPECT(brought[i] == 0 && !signbit(brought[i]), "element %d is %a", (int)i,
+                   (double)brought[i]);
+}
+
 static void take_step(step_left *out, const rank_topology *topology, const nn_runtime *runtime,
                       const schedule_choice *choice)
 {
@@ -279,19 +337,22 @@ static void take_step(step_left *out, const rank_topology *topology, const nn_ru
     step_trainer trainer = {0};
     step_result result = {0};
     batch_item items[SAMPLES];
+    bool fixed = runtime->order == NN_ORDER_FIXED;
     const model_desc desc = {.hidden = 16,
                              .heads = 8,
                              .encoder_layers = 1,
                              .llm_layers = 3,
-                             .side = SIDE,
+                             .tokens = caption_tokens(SIDE),
+                             .patch_values = PATCH_VALUES,
+                             .words = CAPTION_WORDS,
                              .seq = SEQ,
                              .micro_batch = EACH,
                              .micro_batches = (SAMPLES + EACH - 1) / EACH,
                              .schedule = *choice,
                              .seed = 3,
                              .runtime = runtime,
-                             .shards = 8,
-                             .pairs = 1,
+                             .shards = fixed ? 8 : 0,
+                             .pairs = fixed,
                              .bridge_dtype = MIMO_F32};
     const trainer_desc training = {
         .items = items, .samples = SAMPLES, .steps = 1, .global_batch = SAMPLES, .lr = 0.01};
@@ -303,12 +364,37 @@ static void take_step(step_left *out, const rank_topology *topology, const nn_ru
     expect_list_ran(&trainer.pass.pipeline, trainer.pass.schedule, topology->stage);
     check_memory(&trainer);
     check_waits(&trainer);
+    check_zeros(&model);
     *out = (step_left){hash_of(&model), result.loss};
+    check_agreements(&trainer);
     trainer_destroy(&trainer);
     model_destroy(&model);
 }
 
-/* Every stage steps, and the encoder's copies lie on all of them. */
+/* As many stages as there are ranks; the encoder's copies lie on all of them. */
+typedef struct stages_bed {
+    rank_topology topology;
+    nn_runtime runtime;
+} stages_bed;
+
+static void begin_stages(stages_bed *out, nn_order order)
+{
+    char encoder[32], llm[32];
+    const nn_runtime_desc runtime = {.memory = MIMO_MEMORY_HOST, .order = order};
+    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
+    snprintf(llm, sizeof llm, "tp=1,cp=1,dp=1,pp=%d", mpi_test_size());
+    const topology_desc grids = {.encoder = encoder, .llm = llm};
+    *out = (stages_bed){0};
+    MPI_EXPECT_OK(nn_runtime_init(&out->runtime, &runtime));
+    MPI_EXPECT_OK(topology_create(&out->topology, mpi_test_comm(), &grids));
+}
+
+static void end_stages(stages_bed *bed)
+{
+    topology_destroy(&bed->topology);
+    nn_runtime_release(&bed->runtime);
+}
+
 MPI_TEST(captioner_pipeline, bits_of_every_schedule)
 {
     static const schedule_choice choices[] = {
@@ -321,27 +407,41 @@ MPI_TEST(captioner_pipeline, bits_of_every_schedule)
         {.kind = MIMO_SCHEDULE_ZERO_BUBBLE, .group = 6},
         {.kind = MIMO_SCHEDULE_INTERLEAVED, .chunks = 2}, /* 6 micro-batches, of 2 or 3 stages */
     };
-    rank_topology topology = {0};
-    nn_runtime runtime = {0};
+    stages_bed bed;
     step_left first = {0}, other = {0};
-    char encoder[32], llm[32];
-    const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};
-    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mpi_test_size());
-    snprintf(llm, sizeof llm, "tp=1,cp=1,dp=1,pp=%d", mpi_test_size());
-    const topology_desc grids = {.encoder = encoder, .llm = llm};
-    MPI_EXPECT_OK(nn_runtime_init(&runtime, &order));
-    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
+    begin_stages(&bed, NN_ORDER_FIXED);
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         if (choices[i].chunks > 1 && (mpi_test_size() == 1 || mpi_test_size() > 3))
             continue;
-        take_step(&other, &topology, &runtime, &choices[i]);
+        take_step(&other, &bed.topology, &bed.runtime, &choices[i]);
         if (i == 0)
             first = other;
         MPI_EXPECT(other.hash == first.hash && other.loss == first.loss,
                    "choice %d has other bits: loss %a, not %a", (int)i, other.loss, first.loss);
     }
-    topology_destroy(&topology);
-    nn_runtime_release(&runtime);
+    end_stages(&bed);
+}
+
+MPI_TEST(captioner_pipeline, agreements_of_a_step)
+{
+    const schedule_choice choice = {.group = 1};
+    stages_bed bed;
+    step_left unused;
+    begin_stages(&bed, NN_ORDER_FAST);
+    take_step(&unused, &bed.topology, &bed.runtime, &choice);
+    end_stages(&bed);
+}
+
+MPI_TEST(captioner_pipeline, minus_zero_behind_the_bridge)
+{
+    const schedule_choice choice = {.group = 1};
+    stages_bed bed;
+    step_left unused;
+    begin_stages(&bed, NN_ORDER_FIXED);
+    brings_minus_zero = true;
+    take_step(&unused, &bed.topology, &bed.runtime, &choice);
+    brings_minus_zero = false;
+    end_stages(&bed);
 }
 
 /* A tp of the encoder that spans stages would make them wait for each other inside of a step. */

@@ -239,6 +239,9 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, EXPERTS_PAIRED, false},
     {"weight-of-last-dropped", "weights learn nothing from the last micro-batch", PHASE_GRADIENTS,
      STAGES_2_ZERO, false},
+    /* the whole model */
+    {"pictures-of-lane-0", "each lane of the encoder encodes the pictures of the first one",
+     PHASE_MODEL, FAN_IN, false},
     {NULL, NULL, PHASE_RUN, GRIDS(NULL, NULL, .sp = false), false},
 };
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 #include "train/nn/params/nn_initial.h"
@@ -111,11 +112,12 @@ static mimo_status create_llm(oracle_candidate *out)
     const layer_layout_desc layout = {.layers = out->sizes.llm_layers,
                                       .stages = out->topology->ranks.stages,
                                       .chunks = out->topology->schedule.chunks};
-    int64_t *states;
+    int64_t *states = NULL;
     MIMO_TRY(create_dispatch(out));
     MIMO_TRY(layer_layout_create(&out->layout, &layout));
-    MIMO_TRY(oracle_pass_states(&states, &out->train, out->topology));
-    mimo_status status = create_language(out, states);
+    mimo_status status = oracle_pass_states(&states, &out->train, out->topology);
+    if (status == MIMO_OK)
+        status = create_language(out, states);
     mimo_release(states);
     MIMO_TRY(status);
     MIMO_TRY(mimo_reserve(&out->texts, out->llm.states, sizeof *out->texts));
@@ -164,17 +166,12 @@ static mimo_status create_tiles(oracle_candidate *out)
     return MIMO_OK;
 }
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Elements of the largest parameter on this rank. */
 static int64_t largest_param(const oracle_candidate *candidate)
 {
     int64_t most = 0;
     for (int store = 0; store < ORACLE_STORES; store++)
-        most = largest(most, nn_params_largest(candidate->stores[store]));
+        most = mimo_larger(most, nn_params_largest(candidate->stores[store]));
     return most;
 }
 
@@ -183,16 +180,17 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     const ref_sizes *sizes = &out->sizes;
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
     int64_t positions = sizes->seq * (out->pictures + out->group * out->sentences);
-    int64_t tile = positions * largest(sizes->hidden, sizes->vocabulary);
+    int64_t tile = positions * mimo_larger(sizes->hidden, sizes->vocabulary);
     int64_t mixed = oracle_mixtures_elements(&out->llm), rows = oracle_mixtures_rows(&out->llm);
-    int64_t room = largest(largest(tile, patches), largest(mixed, 2 * largest_param(out)));
+    int64_t room =
+        mimo_larger(mimo_larger(tile, patches), mimo_larger(mixed, 2 * largest_param(out)));
     MIMO_TRY(nn_runtime_reserve(out->topology->runtime, &out->patches, out->places * patches,
                                 sizeof *out->patches));
     MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
     MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
     MIMO_TRY(mimo_reserve(&out->numbers, rows, sizeof *out->numbers));
     MIMO_TRY(create_tiles(out));
-    return mimo_reserve(&out->row_of, largest(rows, positions + 6 * sizes->vocabulary),
+    return mimo_reserve(&out->row_of, mimo_larger(rows, positions + 6 * sizes->vocabulary),
                         sizeof *out->row_of);
 }
 
@@ -240,14 +238,20 @@ static mimo_status make_twins(const oracle_candidate *candidate)
     return MIMO_OK;
 }
 
-mimo_status oracle_candidate_reset(oracle_candidate *candidate)
+mimo_status oracle_params_reset(const oracle_candidate *candidate,
+                                nn_params *const stores[ORACLE_STORES])
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
-        nn_params *params = candidate->stores[store];
-        MIMO_TRY(nn_params_reset(params));
-        for (int i = 0; i < nn_params_count(params); i++)
-            MIMO_TRY(reset_param(candidate, params, i));
+        MIMO_TRY(nn_params_reset(stores[store]));
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            MIMO_TRY(reset_param(candidate, stores[store], i));
     }
+    return MIMO_OK;
+}
+
+mimo_status oracle_candidate_reset(oracle_candidate *candidate)
+{
+    MIMO_TRY(oracle_params_reset(candidate, candidate->stores));
     return make_twins(candidate);
 }
 
@@ -271,19 +275,20 @@ static void capture_param(const oracle_candidate *candidate, oracle_capture *cap
     capture_add(capture, &block);
 }
 
-static void capture_params(const oracle_candidate *candidate, oracle_capture *capture,
+void oracle_params_capture(const oracle_candidate *candidate,
+                           nn_params *const stores[ORACLE_STORES], oracle_capture *capture,
                            const char *prefix, nn_part part)
 {
     for (int store = 0; store < ORACLE_STORES; store++)
-        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
-            if (nn_param_has(nn_params_at(candidate->stores[store], i), part))
-                capture_param(candidate, capture, prefix, candidate->stores[store], i, part);
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            if (nn_param_has(nn_params_at(stores[store], i), part))
+                capture_param(candidate, capture, prefix, stores[store], i, part);
 }
 
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix)
 {
-    capture_params(candidate, capture, prefix, NN_VALUE);
+    oracle_params_capture(candidate, candidate->stores, capture, prefix, NN_VALUE);
 }
 
 void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
@@ -298,7 +303,7 @@ void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix)
 {
-    capture_params(candidate, capture, prefix, NN_GRAD);
+    oracle_params_capture(candidate, candidate->stores, capture, prefix, NN_GRAD);
 }
 
 static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *params, int index,
@@ -451,19 +456,24 @@ static mimo_status train_on_others(oracle_candidate *candidate, const synthetic_
     return MIMO_OK;
 }
 
+mimo_status oracle_gradients_finish(oracle_step_result *result, const rank_topology *ranks,
+                                    nn_params *const stores[ORACLE_STORES])
+{
+    const nn_gradients gradients = {.gradient = ranks->gradient,
+                                    .world = ranks->world,
+                                    .n = ORACLE_STORES,
+                                    .stores = {stores[0], stores[1]},
+                                    .tp = {ranks->encoder_tp, ranks->llm_tp},
+                                    .pp = {NULL, ranks->llm_pp},
+                                    .experts = {NULL, ranks->experts.group}};
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, ranks->gradient));
+    return nn_gradients_finish(&result->norm, &gradients, result->tokens);
+}
+
 static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                           oracle_step_result *result)
 {
-    const oracle_topology *topology = candidate->topology;
-    const nn_gradients gradients = {.gradient = topology->ranks.gradient,
-                                    .world = topology->ranks.world,
-                                    .n = ORACLE_STORES,
-                                    .stores = {candidate->stores[0], candidate->stores[1]},
-                                    .tp = {topology->ranks.encoder_tp, topology->ranks.llm_tp},
-                                    .pp = {NULL, topology->ranks.llm_pp},
-                                    .experts = {NULL, topology->ranks.experts.group}};
-    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->ranks.gradient));
-    MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
+    MIMO_TRY(oracle_gradients_finish(result, &candidate->topology->ranks, candidate->stores));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);

@@ -70,11 +70,19 @@ void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool
 
 /* Set the parameters to the initial values of ref_model_create, from train/nn's own generator. */
 mimo_status oracle_candidate_reset(oracle_candidate *candidate);
+/* The same for other stores of a model of these sizes, without twins. */
+mimo_status oracle_params_reset(const oracle_candidate *candidate,
+                                nn_params *const stores[ORACLE_STORES]);
 
 typedef struct oracle_step_result {
     double loss, norm; /* mean over the tokens; over all gradients */
     int64_t tokens;
 } oracle_step_result;
+
+/* Add the gradients of both stores up over the ranks, and count what they are the mean of.
+ * Collective. */
+mimo_status oracle_gradients_finish(oracle_step_result *result, const rank_topology *ranks,
+                                    nn_params *const stores[ORACLE_STORES]);
 
 /* Forward, backward, finalize. Where `capture` is not NULL it gets every result, under the names of
  * the reference. Collective. */
@@ -92,6 +100,11 @@ void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle
                                        const char *prefix);
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix);
+
+/* Capture the values or gradients of stores of the candidate's sizes, under "PREFIX NAME". */
+void oracle_params_capture(const oracle_candidate *candidate,
+                           nn_params *const stores[ORACLE_STORES], oracle_capture *capture,
+                           const char *prefix, nn_part part);
 
 /* The rule of every AdamW step of the oracle's comparison. */
 extern const nn_adamw oracle_adamw;

@@ -1,5 +1,7 @@
 #include "oracle_exchanges.h"
 
+#include <stdio.h>
+
 #include "core/check.h"
 
 #include "oracle_mixtures.h"
@@ -142,19 +144,45 @@ static void capture_walk(const oracle_candidate *candidate, oracle_capture *capt
     capture_scalar(capture, oracle_walk_names[1], 1 + (double)(candidate->hops.calls - hops));
 }
 
-void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture)
+static void capture_counts(oracle_capture *capture, const char *prefix, const all_counts *formula,
+                           const all_counts *counted)
 {
-    const nn_params_counts *llm = nn_params_exchanged(candidate->llm.params);
-    all_counts formula = expected(candidate);
-    all_counts counted = {nn_params_exchanged(candidate->encoder.params)->tp, llm->tp, llm->cp,
-                          llm->experts, candidate->llm.loss.exchanged};
-    const nn_exchange_counts *want = &formula.encoder_tp, *got = &counted.encoder_tp;
+    char name[64];
+    const nn_exchange_counts *want = &formula->encoder_tp, *got = &counted->encoder_tp;
     for (int i = 0; i < ORACLE_EXCHANGES; i++) {
         int group = i / (2 * NN_EXCHANGE_KINDS), kind = i % NN_EXCHANGE_KINDS;
         bool bytes = i / NN_EXCHANGE_KINDS % 2 == 1;
         int64_t more = bytes ? got[group].bytes[kind] - want[group].bytes[kind]
                              : got[group].calls[kind] - want[group].calls[kind];
-        capture_scalar(capture, oracle_exchange_names[i], 1 + (double)more);
+        snprintf(name, sizeof name, "%s%s", prefix, oracle_exchange_names[i]);
+        capture_scalar(capture, name, 1 + (double)more);
     }
+}
+
+static all_counts counts_of(nn_params *encoder, const language_model *llm)
+{
+    const nn_params_counts *counted = nn_params_exchanged(llm->params);
+    return (all_counts){nn_params_exchanged(encoder)->tp, counted->tp, counted->cp,
+                        counted->experts, llm->loss.exchanged};
+}
+
+void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture)
+{
+    const all_counts formula = expected(candidate);
+    const all_counts counted = counts_of(candidate->encoder.params, &candidate->llm);
+    capture_counts(capture, "", &formula, &counted);
     capture_walk(candidate, capture);
+}
+
+/* An encoder of which nothing is trained has a forward alone. */
+void oracle_exchanges_capture_model(const oracle_candidate *candidate, const bridged_model *model,
+                                    oracle_capture *capture)
+{
+    all_counts formula = expected(candidate);
+    const all_counts counted = counts_of(model->encoder.params, &model->language);
+    if (!nn_params_trainable(model->encoder.params)) {
+        formula.encoder_tp.calls[NN_EXCHANGE_SUM] /= 2;
+        formula.encoder_tp.bytes[NN_EXCHANGE_SUM] /= 2;
+    }
+    capture_counts(capture, "model ", &formula, &counted);
 }

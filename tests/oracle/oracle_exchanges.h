@@ -3,6 +3,8 @@
 #ifndef ORACLE_ORACLE_EXCHANGES_H
 #define ORACLE_ORACLE_EXCHANGES_H
 
+#include "train/model/bridged_model.h"
+
 #include "oracle_candidate.h"
 
 enum { ORACLE_EXCHANGES = 2 * 5 * NN_EXCHANGE_KINDS };
@@ -18,5 +20,9 @@ void oracle_exchanges_reset(oracle_candidate *candidate);
 
 /* After a step: capture, under each of these names, 1 plus how far the count is off the formula. */
 void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture);
+
+/* The same of the trainer's whole model, each under "model NAME". */
+void oracle_exchanges_capture_model(const oracle_candidate *candidate, const bridged_model *model,
+                                    oracle_capture *capture);
 
 #endif

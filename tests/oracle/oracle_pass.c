@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "schedule/schedule_types.h"
 
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
                                int64_t micro_batches, bool backward, int64_t places)
@@ -20,10 +21,8 @@ mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology
 mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
                                const oracle_topology *topology)
 {
-    int64_t chunks = topology->schedule.chunks;
-    MIMO_TRY(mimo_reserve(states, chunks, sizeof **states));
-    pipeline_count_states(*states, chunks, pass->schedule, topology->ranks.stage);
-    return MIMO_OK;
+    MIMO_TRY(mimo_reserve(states, topology->schedule.chunks, sizeof **states));
+    return mimo_schedule_states(*states, pass->schedule, topology->ranks.stage);
 }
 
 mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology,

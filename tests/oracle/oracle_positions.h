@@ -24,8 +24,8 @@ mimo_status oracle_positions_create(oracle_positions *out, const oracle_topology
                                     const ref_sizes *sizes, const language_model *llm);
 void oracle_positions_destroy(oracle_positions *positions);
 
-/* From image rows [P, B, H], where the topology is sample-major [B, P, H], to the input of a state
- * that begins the model, whose sentences have these ids [B, S]. Local. */
+/* Put image rows into the input of a state that begins the model. They are [P, B, H], or [B, P, H]
+ * where the topology is sample-major. ids[B, S] are those of its sentences. Local. */
 mimo_status oracle_positions_put(const oracle_positions *positions, int64_t state,
                                  const nn_real *image_rows, const int64_t *ids);
 

@@ -7,7 +7,7 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
                   2, 4, 6 and 8
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
-       adapters   adapters on every linear layer, on 4 topologies
+       adapters   adapters on every linear layer, or on some, on 4 topologies; and on the head alone, on one
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
        experts    mixtures of experts on 8 topologies, on 3 with adapters and zero-copy
        every-experts    mixtures on 32: each cut alone, several together, edp > 1 with and without
@@ -529,7 +529,8 @@ def rows_of(part):
     if part == "eight":
         return in_turn(dealt_pairs(8, 0))
     if part == "adapters":
-        return in_turn(ADAPTED[::2], RANK) + in_turn(ADAPTED[1::2], FEW)
+        return (in_turn(ADAPTED[::2], RANK) + in_turn(ADAPTED[1::2], FEW)
+                + [Run(("tp=2,dp=2", "tp=2,cp=2,dp=1", False), "routed", adapters=f"{RANK}:head")])
     if part == "experts":
         return [Run(tuple(row[:3]), "zero-copy" if row[5] else "routed", adapters=row[5],
                     experts=tuple(row[3:5])) for row in MIXED_FEW]

@@ -77,6 +77,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
 {
     mimo_bridge_desc bridge;
     const topology_desc desc = describe(&bridge, spec);
+    out->spec = spec;
     out->host = host;
     out->runtime = &place->runtime;
     MIMO_TRY(topology_create(&out->ranks, place->world, &desc));

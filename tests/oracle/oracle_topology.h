@@ -23,6 +23,7 @@ typedef struct oracle_spec {
 } oracle_spec;
 
 typedef struct oracle_topology {
+    const oracle_spec *spec;   /* borrowed */
     rank_topology ranks;       /* its world has tensors in the memory of the computation */
     mimo_comm *host;           /* borrowed: all ranks, for host memory */
     const nn_runtime *runtime; /* borrowed: where the computation runs */

@@ -17,8 +17,8 @@ enum { ROUND = 5, UNIT = 8 };
 static const nn_adamw rule = {
     .lr = 0.003, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1, .clip = 0.2};
 
-/* How many ranks hold the same part of a grid's parameters, which is cut over the dimensions of
- * `cut` (ends with NULL), and whether this rank is the first of them. */
+/* A grid's parameters are cut over the dimensions of `cut` (ends with NULL). This says how many
+ * ranks hold the same part, and whether this rank is the first of them. */
 static mimo_status find_copies(int64_t *copies, bool *first, const oracle_topology *topology,
                                const mimo_grid *grid, const char *const *cut)
 {

@@ -27,7 +27,8 @@
     X(PHASE_EXCHANGES, "exchanges", 1e-12, "calls and bytes between ranks: those of the formula")  \
     X(PHASE_SCHEDULE, "schedule", 1e-12, "steps of the schedule, and hops between stages")         \
     X(PHASE_ADAPTER, "adapter", 1e-12, "adapters in their files, and as ranks get them back")      \
-    X(PHASE_MERGED, "merged", 1e-6, "logits of adapters merged into weights, and bits after that")
+    X(PHASE_MERGED, "merged", 1e-6, "logits of adapters merged into weights, and bits after that") \
+    X(PHASE_MODEL, "model", 1e-5, "the trainer's whole model: gradients, loss, exchanges")
 
 typedef enum oracle_phase {
 #define ORACLE_PHASE_ENUM(id, name, limit, meaning) id,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/check.h"
+#include "schedule/schedule_types.h"
 
 /* Each chunk adds 1 in forward, and STEP_BACK in backward; the last one doubles. */
 enum { STEP_BACK = 1000 };
@@ -142,7 +143,7 @@ mimo_status stand_in_create(stand_in_stages *out, mimo_comm *comm, const mimo_sc
                                   .ring = sizes->chunks > 1};
     MIMO_TRY(stage_hops_create(&out->hops, &hops));
     MIMO_TRY(mimo_schedule_create(&out->schedule, sizes));
-    pipeline_count_states(states, sizes->chunks, out->schedule, out->stage);
+    MIMO_TRY(mimo_schedule_states(states, out->schedule, out->stage));
     states[0] += spare;
     const pipeline_desc desc = {.world = comm,
                                 .schedule = out->schedule,

@@ -36,14 +36,16 @@ ref_sizes synthetic_sizes(int64_t ranks, uint64_t seed)
 void synthetic_cases(oracle_case cases[ORACLE_CASES], int64_t ranks)
 {
     int64_t unit = unit_of(ranks);
-    cases[0] = (oracle_case){"1 micro-batch", 1, 2 * unit, 2 * unit - 3, 1};
-    cases[1] = (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1, 2};
+    cases[0] = (oracle_case){"1 micro-batch", 1, 2 * unit, 2 * unit - 3, 1, SYNTHETIC_PARTED};
+    cases[1] =
+        (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1, 2, SYNTHETIC_PARTED};
 }
 
 oracle_case synthetic_fixed_case(int64_t micro_batches)
 {
     enum { SLOTS = 24, SAMPLES = 21 };
-    return (oracle_case){"same bits", micro_batches, SLOTS / micro_batches, SAMPLES, 1};
+    return (oracle_case){"same bits", micro_batches,   SLOTS / micro_batches, SAMPLES,
+                         1,           SYNTHETIC_PARTED};
 }
 
 /* The word of the sample at position s, of a name or elsewhere. */
@@ -52,10 +54,13 @@ static int64_t word(const ref_sizes *sizes, uint64_t key, int64_t s)
     return (int64_t)(ref_bits(key, s) % (uint64_t)(sizes->text_vocabulary - 2));
 }
 
-static void fill_ids(int64_t *ids, int64_t *first, const ref_sizes *sizes, uint64_t key)
+static void fill_ids(int64_t *ids, int64_t *first, const ref_sizes *sizes, synthetic_images where,
+                     uint64_t key)
 {
     int64_t s = 0, images = 0, end = sizes->text_vocabulary - 2, padding = end + 1;
     int64_t prompt = (int64_t)(ref_bits(key, -1) % 3), split = (int64_t)(ref_bits(key, -2) % 2);
+    prompt = where == SYNTHETIC_FIRST ? 0 : prompt;
+    split = where == SYNTHETIC_PARTED ? split : 0;
     for (; s < prompt; s++)
         ids[s] = word(sizes, key, s);
     for (; images < sizes->image_tokens; s++) {
@@ -72,13 +77,14 @@ static void fill_ids(int64_t *ids, int64_t *first, const ref_sizes *sizes, uint6
         ids[s] = padding;
 }
 
-static void fill_sample(synthetic_step *step, const ref_sizes *sizes, int64_t slot, uint64_t key)
+static void fill_sample(synthetic_step *step, const ref_sizes *sizes, synthetic_images where,
+                        int64_t slot, uint64_t key)
 {
     int64_t *ids = step->ids + slot * sizes->seq, *labels = step->labels + slot * sizes->seq;
     int64_t values = sizes->image_tokens * sizes->patch_values, first;
     for (int64_t i = 0; i < values; i++)
         step->patches[slot * values + i] = (float)ref_normal(key, 1000 + i);
-    fill_ids(ids, &first, sizes, key);
+    fill_ids(ids, &first, sizes, where, key);
     bool silent = slot >= step->samples || slot % 5 == 3;
     for (int64_t s = 0; s < sizes->seq; s++) {
         bool counts =
@@ -101,7 +107,7 @@ void synthetic_create(synthetic_step *out, const ref_sizes *sizes, const oracle_
     out->list = calloc((size_t)slots, sizeof *out->list);
     uint64_t data = ref_key(sizes->seed, shape->name);
     for (int64_t slot = 0; slot < slots; slot++)
-        fill_sample(out, sizes, slot, ref_bits(data, step * slots + slot));
+        fill_sample(out, sizes, shape->images, slot, ref_bits(data, step * slots + slot));
 }
 
 void synthetic_destroy(synthetic_step *step)

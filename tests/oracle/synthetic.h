@@ -3,14 +3,21 @@
  * seed alone, so they are the same on every rank and topology.
  *
  * A sentence is 0 to 2 words | image tokens, in some samples with a word among them | a name | END
- * | padding. A position counts where the next token belongs to the name or is END, unless a keyed
- * choice masks it. In one sample of five nothing counts. So masks and lengths differ from sample to
- * sample and from rank to rank.
+ * | padding. Other cases have no such word, or no words before the image tokens. A position counts
+ * where the next token belongs to the name or is END, unless a keyed choice masks it. In one sample
+ * of five nothing counts. So masks and lengths differ from sample to sample and from rank to rank.
  */
 #ifndef ORACLE_SYNTHETIC_H
 #define ORACLE_SYNTHETIC_H
 
 #include "ref_model.h"
+
+/* Where the image tokens of a sentence stand. */
+typedef enum synthetic_images {
+    SYNTHETIC_PARTED, /* behind some words, in some samples with a word among them */
+    SYNTHETIC_WHOLE,  /* behind some words */
+    SYNTHETIC_FIRST,
+} synthetic_images;
 
 /* One shape of a step. It has fewer samples than slots, so in the last micro-batch some ranks have
  * no samples. */
@@ -19,6 +26,7 @@ typedef struct oracle_case {
     int64_t micro_batches, micro_batch; /* micro_batch: slots over all ranks */
     int64_t samples;                    /* below micro_batches * micro_batch */
     int tensors;                        /* tensors of a bridge call: 1 or 2 */
+    synthetic_images images;
 } oracle_case;
 
 enum { ORACLE_CASES = 2 };

@@ -6,8 +6,8 @@
  * Experts are chosen by logit; of equals the lower id. Every n-th token may have others forced on
  * it: those that come next in that order.
  *
- * Balance: c E sum over experts of f p is added for each row, with f the expert's part of the
- * choices of all rows, and p its score as a part of all scores. f has no gradient. */
+ * Balance, for each row: c E sum over experts of f p. f is the expert's part of the choices of all
+ * rows, and has no gradient. p is its score as a part of all scores. */
 #ifndef REF_MOE_H
 #define REF_MOE_H
 

@@ -18,6 +18,16 @@ const bed_case bed_fan_in = {.src = {.grid = "dp=4"},
                              .batch = 4,
                              .seq = 8};
 
+bed_case bed_case_of(executor_id executor, const char *src, const char *dst,
+                     const char *src_letters, const char *dst_letters)
+{
+    return (bed_case){.src = {.grid = src},
+                      .dst = {.grid = dst},
+                      .src_letters = src_letters,
+                      .dst_letters = dst_letters,
+                      .executor = executor};
+}
+
 static void side_text(char *text, size_t room, const layout_case *side, const char *letters)
 {
     snprintf(text, room, "%s@%" PRId64 " %s%s%s%s%s%s", side->grid, side->offset, letters,

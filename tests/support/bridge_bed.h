@@ -35,6 +35,10 @@ typedef struct bed_case {
 /* On 4 ranks, in a buffer: each rank has a sample, and takes half of two samples. */
 extern const bed_case bed_fan_in;
 
+/* A case between tiles of these grids and letters. The rest of it is zero. */
+bed_case bed_case_of(executor_id executor, const char *src, const char *dst,
+                     const char *src_letters, const char *dst_letters);
+
 typedef struct bridge_bed {
     bed_case c;
     mimo_grid *src_grid, *dst_grid;

@@ -97,4 +97,14 @@ void mpi_test_look(void);
     MPI_EXPECT(strstr(mimo_last_error(), words), "sentence \"%s\" lacks \"%s\"", \
                mimo_last_error(), words)
 
+/* A row of a table of refusals: the call must fail with exactly this status, and its sentence must
+ * contain each of the words. FAILS of expect_failure.h is the same for tests without ranks. */
+#define MPI_FAILS(call, expected, ...)                                                  \
+    do {                                                                                \
+        const char *const mpi_words[] = {__VA_ARGS__};                                  \
+        MPI_EXPECT_STATUS(call, expected);                                              \
+        for (size_t mpi_i = 0; mpi_i < sizeof mpi_words / sizeof mpi_words[0]; mpi_i++) \
+            MPI_EXPECT_SENTENCE(mpi_words[mpi_i]);                                      \
+    } while (0)
+
 #endif

@@ -1,21 +1,12 @@
 """mimo-plan as a user runs it: the goldens, and bad input. Usage: test_mimo_plan.py MIMO_PLAN"""
 
 import json
-import subprocess
 import sys
 
-PROGRAM, VERSION = sys.argv[1:3]
-failures = []
+from planner import Planner
 
-
-def run(*arguments):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan {' '.join(arguments)}: {what}")
+PLAN, VERSION = Planner(sys.argv[1]), sys.argv[2]
+run, expect, expect_error = PLAN.run, PLAN.expect, PLAN.expect_error
 
 
 def expect_output(expected, *arguments):
@@ -36,17 +27,6 @@ def expect_groups(spec, offset, sets, expected):
     groups = json.loads(out)["groups"] if status == 0 else None
     wanted = [{"dims": dims, "ranks": ranks} for dims, ranks in expected]
     expect(groups == wanted, arguments, f"groups {groups} instead of {wanted}")
-
-
-def expect_error(words, *arguments):
-    """Status 2, nothing on stdout, one sentence on stderr that holds the words."""
-    status, out, err = run(*arguments)
-    expect(status == 2, arguments, f"status {status} instead of 2")
-    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
-    expect(err.startswith("mimo-plan: ") and err.endswith("\n") and err.count("\n") == 1,
-           arguments, f"stderr {err!r} is not one sentence")
-    for word in words:
-        expect(word in err, arguments, f"no {word!r} in {err!r}")
 
 
 def grid_goldens():
@@ -189,16 +169,9 @@ def bad_grids():
 
 
 def full_disk():
-    with open("/dev/full", "w", encoding="ascii") as full:
-        for arguments in (["env"], ["--help"]):
-            done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE,
-                                  text=True, timeout=60)
-            expect(done.returncode == 2 and "cannot write" in done.stderr, arguments,
-                   f"to a full disk: status {done.returncode}, stderr {done.stderr!r}")
+    for arguments in (["env"], ["--help"]):
+        PLAN.full_disk(*arguments)
 
 
-for check in (grid_goldens, grid_text, large_grid, environment, patterns, help_and_version, bad_usage,
-              bad_grids, full_disk):
-    check()
-print("\n".join(failures) if failures else "all as expected")
-sys.exit(1 if failures else 0)
+PLAN.end(grid_goldens, grid_text, large_grid, environment, patterns, help_and_version, bad_usage, bad_grids,
+         full_disk)

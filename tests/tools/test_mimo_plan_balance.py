@@ -3,39 +3,14 @@ Usage: test_mimo_plan_balance.py MIMO_PLAN DOCS"""
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-PROGRAM, DOCS = sys.argv[1:3]
-SVG = "{http://www.w3.org/2000/svg}"
-failures = []
+from planner import SVG, Planner
 
-
-def run(*arguments, text=""):
-    done = subprocess.run([PROGRAM, "balance", *arguments], capture_output=True, text=True, input=text,
-                          timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan balance {' '.join(arguments)}: {what}")
-
-
-def output(*arguments, text=""):
-    """What a call prints that must succeed."""
-    status, out, err = run(*arguments, text=text)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    return out
-
-
-def expect_error(sentence, *arguments, text=""):
-    status, out, err = run(*arguments, text=text)
-    expect(status == 2, arguments, f"status {status} instead of 2")
-    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
-    expect(err == f"mimo-plan: {sentence}\n", arguments, f"stderr {err!r} instead of {sentence!r}")
+PLAN, DOCS = Planner(sys.argv[1], "balance"), sys.argv[2]
+expect, output, expect_error = PLAN.expect, PLAN.output, PLAN.expect_error
 
 
 # Lane 0 has loaded 100 rows, lane 1 none.
@@ -114,11 +89,8 @@ def a_file():
 
 def documented():
     """docs/concepts.md shows what its command draws."""
-    items = os.path.join(DOCS, "balance.txt")
-    with open(os.path.join(DOCS, "concepts.md"), encoding="utf-8") as f:
-        expect("`mimo-plan balance --lanes 8 --hidden 1152 --svg docs/balance.txt`" in f.read(), [], "not in concepts.md")
-    with open(os.path.join(DOCS, "balance.svg"), encoding="utf-8") as f:
-        expect(f.read() == output("--lanes", "8", "--hidden", "1152", "--svg", items), [], "is not docs/balance.svg")
+    PLAN.documented(DOCS, "balance.svg", "--lanes 8 --hidden 1152 --svg docs/balance.txt", "--lanes", "8", "--hidden",
+                    "1152", "--svg", os.path.join(DOCS, "balance.txt"))
 
 
 def bad_input():
@@ -139,7 +111,4 @@ def bad_input():
                  "--hidden", "1", "-", text="4000000000\n")
 
 
-for check in (table_and_bars, without_homes, numbers, costs, options, picture, a_file, documented, bad_input):
-    check()
-print("\n".join(failures) or "mimo-plan balance is fine")
-sys.exit(bool(failures))
+PLAN.end(table_and_bars, without_homes, numbers, costs, options, picture, a_file, documented, bad_input)

@@ -4,28 +4,23 @@ that lists every row, and bad input. Usage: test_mimo_plan_bridge.py MIMO_PLAN""
 import json
 import math
 import random
-import subprocess
 import sys
 
-PROGRAM = sys.argv[1]
+from planner import Planner
+
+PLAN = Planner(sys.argv[1], "bridge")
+run, expect = PLAN.run, PLAN.expect
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8, "f8": 1}
-failures = []
-
-
-def run(*arguments):
-    done = subprocess.run([PROGRAM, "bridge", *arguments], capture_output=True, text=True,
-                          timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan bridge {' '.join(arguments)}: {what}")
 
 
 def arguments_of(src, dst, batch=8, seq=8, *more):
     return ["--src", src, "--dst", dst, "--batch", str(batch), "--seq", str(seq), "--hidden", "16",
             "--dtype", "bf16", *more]
+
+
+def expect_error(words, *arguments):
+    for form in ([], ["--json"]):
+        PLAN.expect_error(words, *arguments, *form)
 
 
 def answer(*arguments):
@@ -431,17 +426,6 @@ def text():
 
 # --------------------------------------------- errors ------------------------------------------
 
-def expect_error(words, *arguments):
-    """Status 2, nothing on stdout, one sentence on stderr that holds the words."""
-    for form in ([], ["--json"]):
-        status, out, err = run(*arguments, *form)
-        expect(status == 2 and out == "", arguments, f"status {status}, stdout {out!r}")
-        expect(err.startswith("mimo-plan: ") and err.endswith("\n") and err.count("\n") == 1,
-               arguments, f"stderr {err!r} is not one sentence")
-        for word in words:
-            expect(word in err, arguments, f"no {word!r} in {err!r}")
-
-
 def summary():
     """As many lines for 16,384 ranks as for 8, and the sums of the whole text."""
     small = arguments_of("tp=2,dp=4", "tp=2,cp=2,dp=2")
@@ -492,8 +476,5 @@ def bad_pairs():
         expect_error(words, *arguments_of(src, dst, *rest))
 
 
-for check in (worked_examples, random_pairs, large_numbers, large_grids, general_pairs, without_collective,
-              stand_ins, links, times, text, summary, bad_usage, bad_pairs):
-    check()
-print("\n".join(failures) if failures else "all as expected")
-sys.exit(1 if failures else 0)
+PLAN.end(worked_examples, random_pairs, large_numbers, large_grids, general_pairs, without_collective, stand_ins,
+         links, times, text, summary, bad_usage, bad_pairs)

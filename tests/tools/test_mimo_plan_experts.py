@@ -1,21 +1,12 @@
 """mimo-plan experts as a user runs it. Usage: test_mimo_plan_experts.py MIMO_PLAN"""
 
 import json
-import subprocess
 import sys
 
-PROGRAM = sys.argv[1]
-failures = []
+from planner import Planner
 
-
-def run(*arguments):
-    done = subprocess.run([PROGRAM, "experts", *arguments], capture_output=True, text=True, timeout=100)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan experts {' '.join(arguments)}: {what}")
+PLAN = Planner(sys.argv[1], "experts")
+run, expect = PLAN.run, PLAN.expect
 
 
 def arguments_of(llm, grid, /, *more, **changed):
@@ -35,10 +26,7 @@ def plan(*arguments):
 
 
 def expect_error(words, *arguments):
-    status, out, err = run(*arguments)
-    expect(status == 2 and out == "", arguments, f"status {status}, stdout {out!r}")
-    expect(err.startswith("mimo-plan: ") and err.count("\n") == 1 and words in err, arguments,
-           f"no {words!r} in {err!r}")
+    PLAN.expect_error([words], *arguments)
 
 
 def groups():
@@ -163,8 +151,4 @@ def mistakes():
     expect_error("experts", *arguments_of(grid[0], "etp=2,ep=2,edp=4"))
 
 
-for test in (groups, text, all_experts, sums_of_ranks, known_numbers, likely_experts, mistakes):
-    test()
-for failure in failures:
-    print(failure)
-sys.exit(1 if failures else 0)
+PLAN.end(groups, text, all_experts, sums_of_ranks, known_numbers, likely_experts, mistakes)

@@ -3,38 +3,13 @@ Usage: test_mimo_plan_nodes.py MIMO_PLAN DOCS"""
 
 import json
 import os
-import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
-PROGRAM, DOCS = sys.argv[1:3]
-SVG = "{http://www.w3.org/2000/svg}"
-failures = []
+from planner import SVG, Planner
 
-
-def run(*arguments):
-    done = subprocess.run([PROGRAM, "schedule", *arguments], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan schedule {' '.join(arguments)}: {what}")
-
-
-def output(*arguments):
-    """What a call prints that must succeed."""
-    status, out, err = run(*arguments)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    return out
-
-
-def expect_error(sentence, *arguments):
-    status, out, err = run(*arguments)
-    expect(status == 2, arguments, f"status {status} instead of 2")
-    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
-    expect(err == f"mimo-plan: {sentence}\n", arguments, f"stderr {err!r} instead of {sentence!r}")
-
+PLAN, DOCS = Planner(sys.argv[1], "schedule"), sys.argv[2]
+expect, output, expect_error = PLAN.expect, PLAN.output, PLAN.expect_error
 
 STEP = ["--nodes", "1,1"]
 PIPE = ["--pp", "2", "--micro-batches", "4", "--overlap", "--encoder-group", "0"]
@@ -133,12 +108,8 @@ def picture():
 
 def documented():
     """docs/concepts.md shows what its command draws."""
-    with open(os.path.join(DOCS, "concepts.md"), encoding="utf-8") as f:
-        page = f.read()
-    command = "--nodes 2,2 --svg".split()
-    expect(f"`mimo-plan schedule {' '.join(command)}`" in page, command, "is not in concepts.md")
-    with open(os.path.join(DOCS, "nodes.svg"), encoding="utf-8") as f:
-        expect(f.read() == output(*command), command, "is not docs/nodes.svg")
+    command = "--nodes 2,2 --svg"
+    PLAN.documented(DOCS, "nodes.svg", command, *command.split())
 
 
 def bad_usage():
@@ -174,7 +145,4 @@ def bad_nodes():
                  "--nodes", "[*E]|[*E]/*-/*-")
 
 
-for check in (one_step, whole_schedule, budgets, json_of_nodes, picture, documented, bad_usage, bad_nodes):
-    check()
-print("\n".join(failures) if failures else "all as expected")
-sys.exit(1 if failures else 0)
+PLAN.end(one_step, whole_schedule, budgets, json_of_nodes, picture, documented, bad_usage, bad_nodes)

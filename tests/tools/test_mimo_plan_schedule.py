@@ -3,40 +3,14 @@ input. Usage: test_mimo_plan_schedule.py MIMO_PLAN DOCS"""
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-PROGRAM, DOCS = sys.argv[1:3]
-SVG = "{http://www.w3.org/2000/svg}"
-failures = []
+from planner import SVG, Planner
 
-
-def run(*arguments, text=""):
-    done = subprocess.run([PROGRAM, "schedule", *arguments], capture_output=True, text=True, input=text,
-                          timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
-def expect(condition, arguments, what):
-    if not condition:
-        failures.append(f"mimo-plan schedule {' '.join(arguments)}: {what}")
-
-
-def output(*arguments, text="", said=""):
-    """What a call prints that must succeed, and says this on stderr."""
-    status, out, err = run(*arguments, text=text)
-    expect(status == 0 and err == said, arguments, f"status {status}, stderr {err!r}")
-    return out
-
-
-def expect_error(sentence, *arguments, text=""):
-    status, out, err = run(*arguments, text=text)
-    expect(status == 2, arguments, f"status {status} instead of 2")
-    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
-    expect(err == f"mimo-plan: {sentence}\n", arguments, f"stderr {err!r} instead of {sentence!r}")
-
+PLAN, DOCS = Planner(sys.argv[1], "schedule"), sys.argv[2]
+expect, output, expect_error = PLAN.expect, PLAN.output, PLAN.expect_error
 
 SMALL = ["--pp", "2", "--micro-batches", "4"]
 LARGE = ["--pp", "8", "--micro-batches", "32"]
@@ -119,12 +93,8 @@ def picture():
 
 def documented():
     """docs/concepts.md shows what its command draws, and times that the tool prints."""
-    with open(os.path.join(DOCS, "concepts.md"), encoding="utf-8") as f:
-        page = f.read()
-    command = "--pp 4 --micro-batches 8 --alive 6 --svg".split()
-    expect(f"`mimo-plan schedule {' '.join(command)}`" in page, command, "is not in concepts.md")
-    with open(os.path.join(DOCS, "schedule.svg"), encoding="utf-8") as f:
-        expect(f.read() == output(*command), command, "is not docs/schedule.svg")
+    command = "--pp 4 --micro-batches 8 --alive 6 --svg"
+    page = PLAN.documented(DOCS, "schedule.svg", command, *command.split())
     for row, alive in (("L = 4", 4), ("L = 5", 5), ("L = 6", 6), ("no limit", 0)):
         own = json.loads(output("--pp", "4", "--micro-batches", "8", "--alive", str(alive), "--json"))["this"]
         line = f"| {row} | {own['time']} | {own['encoder_alive']} |"
@@ -202,15 +172,8 @@ def bad_schedules():
 
 def full_disk():
     for more in ([], ["--json"], ["--svg"], ["--trace"], ["--print-csv"]):
-        with open("/dev/full", "w", encoding="ascii") as full:
-            done = subprocess.run([PROGRAM, "schedule", *LARGE, *more], stdout=full,
-                                  stderr=subprocess.PIPE, text=True, timeout=60)
-        expect(done.returncode == 2 and done.stderr.count("mimo-plan: ") >= 1, more,
-               f"to a full disk: status {done.returncode}, stderr {done.stderr!r}")
+        PLAN.full_disk(*LARGE, *more)
 
 
-for check in (lists_and_table, default_limit, costs, json_of_steps, picture, documented, trace, tables, bad_usage,
-              bad_schedules, full_disk):
-    check()
-print("\n".join(failures) if failures else "all as expected")
-sys.exit(1 if failures else 0)
+PLAN.end(lists_and_table, default_limit, costs, json_of_steps, picture, documented, trace, tables, bad_usage,
+         bad_schedules, full_disk)

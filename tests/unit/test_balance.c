@@ -8,6 +8,7 @@
 
 #include "balance_items.h"
 #include "expect_failure.h"
+#include "core/checked.h"
 
 enum { MOST_LANES = 512, MOST_AT_HOME = 16 };
 
@@ -174,11 +175,6 @@ Test(balance, rows_are_packed_where_cost_does_not_fit)
 
 /* ------------------------------------------- bounds ----------------------------------------- */
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int64_t longest_first_of(const mimo_balance_desc *desc)
 {
     int64_t load[MOST_LANES] = {0}, longest = 0;
@@ -192,7 +188,7 @@ static int64_t longest_first_of(const mimo_balance_desc *desc)
             if (load[l] < load[least])
                 least = l;
         load[least] += desc->cost[item];
-        longest = larger(longest, load[least]);
+        longest = mimo_larger(longest, load[least]);
         done[item] = true;
     }
     free(done);
@@ -236,7 +232,7 @@ Test(balance, random_items_keep_the_bounds)
         mimo_balance_report report = balanced(&desc);
         int64_t first = longest_first_of(&desc);
         cr_assert(report.longest >= report.bound, "seed %" PRId64, seed);
-        cr_assert(report.longest <= larger(first, with_slack(&desc, report.bound)),
+        cr_assert(report.longest <= mimo_larger(first, with_slack(&desc, report.bound)),
                   "seed %" PRId64 ": longest lane %" PRId64 ", longest-first %" PRId64
                   ", bound %" PRId64,
                   seed, report.longest, first, report.bound);
@@ -253,7 +249,7 @@ static int64_t best_of_all(const int64_t *cost)
         int64_t load[3] = {0};
         for (int i = 0, rest = code; i < 8; i++, rest /= 3)
             load[rest % 3] += cost[i];
-        int64_t longest = larger(load[0], larger(load[1], load[2]));
+        int64_t longest = mimo_larger(load[0], mimo_larger(load[1], load[2]));
         best = longest < best ? longest : best;
     }
     return best;
@@ -271,7 +267,7 @@ Test(balance, four_thirds_of_the_best)
                   report.longest, best);
         int64_t largest = 0;
         for (int i = 0; i < 8; i++)
-            largest = larger(largest, desc.cost[i]);
+            largest = mimo_larger(largest, desc.cost[i]);
         cr_assert(3 * report.longest <= report.cost + 2 * largest, "seed %" PRId64, seed);
     }
 }
@@ -286,7 +282,7 @@ static int64_t fewest_moved(const mimo_balance_desc *desc, int64_t longest)
             load[rest % 3] += desc->cost[i];
             moved += rest % 3 == desc->home[i] ? 0 : desc->rows[i];
         }
-        bool fits = larger(load[0], larger(load[1], load[2])) <= longest;
+        bool fits = mimo_larger(load[0], mimo_larger(load[1], load[2])) <= longest;
         best = fits && moved < best ? moved : best;
     }
     return best;
@@ -324,7 +320,7 @@ static int64_t best_cut(const mimo_balance_desc *desc)
             int64_t load = 0;
             for (int64_t begin = end; begin-- > 0;) {
                 load += desc->cost[begin];
-                int64_t longest = larger(load, best[begin]);
+                int64_t longest = mimo_larger(load, best[begin]);
                 best[end] = longest < best[end] ? longest : best[end];
             }
         }

@@ -10,7 +10,7 @@
 #include "comm/expert_token.h"
 #include "dispatch/route/virtual_ranks.h"
 #include "expect_failure.h"
-#include "plain_route.h"
+#include "plain_routing.h"
 
 /* -------------------------------------- symbolic sums --------------------------------------- */
 
@@ -96,19 +96,8 @@ typedef struct routed {
 
 static void route(routed *it, const plain_route *plain, int64_t rank)
 {
-    *it = (routed){.routing = MIMO_ROUTING_INIT};
-    for (int64_t r = 0; r < plain->ranks; r++) {
-        it->descs[r] = (mimo_route_desc)MIMO_ROUTE_DESC_INIT;
-        it->descs[r].ids = plain->ids[r];
-        it->descs[r].tokens = plain->tokens[r];
-        it->descs[r].capacity = -1;
-    }
-    it->routing.experts = plain->experts;
-    it->routing.top_k = plain->top_k;
-    it->routing.etp = plain->etp;
-    it->routing.alignment = plain->alignment;
-    it->routing.ranks = it->descs;
-    it->routing.rank_count = plain->ranks;
+    *it = (routed){0};
+    it->routing = plain_routing(it->descs, plain, NULL);
     cr_assert_eq(mimo_virtual_ranks_read(&it->ranks, &it->routing, "test"), MIMO_OK);
     cr_assert_eq(mimo_virtual_ranks_route(&it->map, &it->ranks, rank), MIMO_OK);
     it->shape = shape_of(&it->map.shape, 64);

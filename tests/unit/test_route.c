@@ -10,7 +10,7 @@
 #include "cases_ran.h"
 #include "dispatch/route/route_proof.h"
 #include "expect_failure.h"
-#include "plain_route.h"
+#include "plain_routing.h"
 
 /* ------------------------------------- a group of ranks ------------------------------------- */
 
@@ -24,20 +24,8 @@ typedef struct routed {
 
 static routed describe(const plain_route *plain, const int64_t *capacity)
 {
-    routed it = {.routing = MIMO_ROUTING_INIT};
-    it.descs = calloc((size_t)plain->ranks, sizeof *it.descs);
-    for (int64_t rank = 0; rank < plain->ranks; rank++) {
-        it.descs[rank] = (mimo_route_desc)MIMO_ROUTE_DESC_INIT;
-        it.descs[rank].ids = plain->ids[rank];
-        it.descs[rank].tokens = plain->tokens[rank];
-        it.descs[rank].capacity = capacity ? capacity[rank] : -1;
-    }
-    it.routing.experts = plain->experts;
-    it.routing.top_k = plain->top_k;
-    it.routing.etp = plain->etp;
-    it.routing.alignment = plain->alignment;
-    it.routing.ranks = it.descs;
-    it.routing.rank_count = plain->ranks;
+    routed it = {.descs = calloc((size_t)plain->ranks, sizeof *it.descs)};
+    it.routing = plain_routing(it.descs, plain, capacity);
     return it;
 }
 

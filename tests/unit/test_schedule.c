@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "expect_failure.h"
+#include "schedule/schedule_types.h"
 #include "schedule_bed.h"
 
 static void expect_lists(mimo_schedule_desc desc, const char *expected)
@@ -238,7 +239,11 @@ static void expect_memory(mimo_schedule_desc desc, const int64_t *chunks, const 
     mimo_schedule *schedule = made(desc);
     for (int64_t p = 0; p < desc.stages; p++) {
         mimo_schedule_memory memory = MIMO_SCHEDULE_MEMORY_INIT;
+        int64_t of_chunk[2] = {0}, most = states[p] > 0 ? states[p] : desc.chunks;
         cr_assert_eq(mimo_schedule_memory_of(&memory, schedule, p), MIMO_OK);
+        cr_assert_eq(mimo_schedule_states(of_chunk, schedule, p), MIMO_OK);
+        cr_assert_eq(of_chunk[0] + of_chunk[1], most, "stage %d: %d + %d states", (int)p,
+                     (int)of_chunk[0], (int)of_chunk[1]);
         cr_assert_eq(memory.chunks_alive, chunks[p], "stage %d: %d", (int)p,
                      (int)memory.chunks_alive);
         cr_assert_eq(memory.saved_states, states[p], "stage %d: %d states", (int)p,

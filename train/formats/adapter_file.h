@@ -5,8 +5,8 @@
  *   adapter_model.safetensors    "base_model.model." + name: both factors of each layer, F32
  *
  * No file system replaces two files at once. So the configuration has a hash of the tensors and is
- * put in its place after them. Where a process died in between, the reader sees that the old
- * configuration, with another alpha perhaps, is not that of the new tensors, and takes the new one
+ * put in its place after them. A process may die in between. Then the reader sees that the old
+ * configuration is not that of the new tensors; its alpha may be another one. It takes the new one
  * from where the writer left it (adapter_pair.h). The next writer puts it in its place. Other
  * programs read the old one until then.
  *

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "schedule/schedule_types.h"
 #include "train/model/layer_widths.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -14,10 +15,10 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
     CHECK(desc->heads % shards == 0, MIMO_ERR_SHAPE,
           "--same-bits with V %" PRId64 ": %" PRId64 " heads do not divide into %" PRId64 " parts",
           shards, desc->heads, shards);
-    CHECK(PADDED_VOCABULARY % shards == 0, MIMO_ERR_SHAPE,
-          "--same-bits with V %" PRId64 ": the vocabulary of %d does not divide into %" PRId64
-          " parts",
-          shards, PADDED_VOCABULARY, shards);
+    CHECK(desc->words.predicted % shards == 0, MIMO_ERR_SHAPE,
+          "--same-bits with V %" PRId64 ": the vocabulary of %" PRId64
+          " does not divide into %" PRId64 " parts",
+          shards, desc->words.predicted, shards);
     CHECK(desc->seq % chunks == 0, MIMO_ERR_SHAPE,
           "--same-bits with C %" PRId64 ": --seq %" PRId64 " is not a multiple of 2*C = %" PRId64,
           desc->pairs, desc->seq, chunks);
@@ -81,17 +82,15 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     CHECK(topology->stages > 1 || desc->schedule.chunks <= 1, MIMO_ERR_ARGUMENT,
           "--schedule interleaved:%" PRId64 " cuts stages, and --llm has none: give it pp",
           desc->schedule.chunks);
-    CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
-          "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side, PATCH);
     CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
           "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden, heads);
     CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
           "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
     CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
           "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
-    CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
-          "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
-          llm_tp);
+    CHECK(desc->words.predicted % llm_tp == 0, MIMO_ERR_SHAPE,
+          "the vocabulary of %" PRId64 " does not divide over the LLM's tp=%" PRId64,
+          desc->words.predicted, llm_tp);
     CHECK(!topology->sp || desc->seq / topology->llm_cp % llm_tp == 0, MIMO_ERR_SHAPE,
           "--sp: the %" PRId64 " positions of a cp rank do not divide over the LLM's tp=%" PRId64,
           desc->seq / topology->llm_cp, llm_tp);
@@ -119,7 +118,7 @@ static mimo_status count_needs(model_needs *out, const bridged_model *model)
     TRY(schedule_choose(&schedule, &sizes, &model->desc.schedule, &need));
     mimo_status status = memory_reserve(&out->states, sizes.chunks, sizeof *out->states);
     if (status == MIMO_OK)
-        pipeline_count_states(out->states, sizes.chunks, schedule, topology->stage);
+        status = mimo_schedule_states(out->states, schedule, topology->stage);
     out->places = sizes.encoder_alive;
     mimo_schedule_destroy(schedule);
     return status;
@@ -132,9 +131,9 @@ static mimo_status create_encoder(bridged_model *out, const model_needs *needs)
                             .runtime = desc->runtime,
                             .seed = desc->seed,
                             .states = needs->places,
-                            .tokens = out->batch.tokens,
+                            .tokens = desc->tokens,
                             .pictures = out->batch.pictures,
-                            .patch_values = PATCH_VALUES,
+                            .patch_values = desc->patch_values,
                             .hidden = desc->hidden,
                             .heads = desc->heads,
                             .layers = desc->encoder_layers,
@@ -173,8 +172,8 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .partition = topology->partition,
                               .sp = topology->sp,
                               .seed = desc->seed,
-                              .words = {TEXT_VOCABULARY, PADDED_VOCABULARY, TOKEN_IMAGE, TOKEN_PAD},
-                              .image_tokens = desc->most_images > 0 ? 0 : out->batch.tokens,
+                              .words = desc->words,
+                              .image_tokens = desc->most_images > 0 ? 0 : desc->tokens,
                               .seq = desc->seq,
                               .sentences = out->batch.sentences,
                               .hidden = desc->hidden,
@@ -323,8 +322,13 @@ mimo_status model_create(bridged_model *out, const rank_topology *topology, cons
         out->desc.schedule.chunks = 1;
     out->topology = topology;
     TRY(create_layout(out));
-    const batch_desc batch = {desc->side, desc->seq, desc->micro_batch, out->desc.schedule.group,
-                              desc->most_images};
+    const batch_desc batch = {.tokens = desc->tokens,
+                              .patch_values = desc->patch_values,
+                              .seq = desc->seq,
+                              .words = desc->words,
+                              .samples = desc->micro_batch,
+                              .group = out->desc.schedule.group,
+                              .most_images = desc->most_images};
     TRY(mimo_comm_agree(topology->world, batch_create(&out->batch, topology, &batch)));
     TRY(mimo_comm_agree(topology->world, create_dispatch(out)));
     TRY(mimo_comm_agree(topology->world, reserve_model(out)));

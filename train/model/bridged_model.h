@@ -16,7 +16,10 @@ typedef struct model_desc {
     int64_t hidden, heads; /* of both modules */
     int64_t encoder_layers, llm_layers;
     const char *llm_pattern; /* of the LLM's layers, which it counts; borrowed; NULL: the usual */
-    int64_t side, seq;       /* picture side in pixels; S */
+    int64_t tokens,
+        patch_values;      /* P image tokens of a picture, and values of each of its patches */
+    int64_t seq;           /* S */
+    language_words words;  /* that sentences are made of */
     int64_t micro_batch;   /* most samples of a micro-batch over all ranks; dp need not divide it */
     int64_t micro_batches; /* most micro-batches of a pass; 0 counts as 1 */
     int64_t most_images;   /* pictures of a sample; 0: each has one */

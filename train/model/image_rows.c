@@ -13,7 +13,7 @@ static const nn_runtime *runtime_of(const image_rows *rows)
 /* Rows of this rank's pictures. */
 static int64_t count_rows(const image_rows *rows, const image_place *place)
 {
-    return rows->desc.batch->tokens * place->deal->count;
+    return rows->desc.batch->desc.tokens * place->deal->count;
 }
 
 /* Rows of a micro-batch in the LLM's tile. */
@@ -33,9 +33,9 @@ static mimo_status reserve_place(image_place *place, const image_rows *rows)
 {
     const nn_runtime *runtime = rows->desc.runtime;
     bool half = rows->desc.dtype == MIMO_BF16;
-    int64_t most = rows->desc.batch->tokens * rows->desc.batch->pictures;
+    int64_t most = rows->desc.batch->desc.tokens * rows->desc.batch->pictures;
     int64_t hidden = rows->desc.hidden, src = most * hidden;
-    int64_t dst = is_first(rows) ? rows->desc.batch->group * part_rows(rows) * hidden : 0;
+    int64_t dst = is_first(rows) ? rows->desc.batch->desc.group * part_rows(rows) * hidden : 0;
     TRY(nn_runtime_reserve(runtime, &place->encoded, src, sizeof *place->encoded));
     TRY(nn_runtime_reserve(runtime, &place->src_tile, src, sizeof *place->src_tile));
     TRY(nn_runtime_reserve(runtime, &place->dst_tile, dst, sizeof *place->dst_tile));
@@ -100,7 +100,7 @@ static void view_tiles(const image_rows *rows, const image_place *place, int64_t
 {
     const micro_batch *batch = rows->desc.batch;
     bool half = rows->desc.dtype == MIMO_BF16;
-    int64_t samples = is_first(rows) ? batch->group * batch->sentences : 0;
+    int64_t samples = is_first(rows) ? batch->desc.group * batch->sentences : 0;
     *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
                           rows->desc.dtype, "th", src_rows, rows->desc.hidden);
     *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
@@ -125,7 +125,7 @@ static void describe_call(place_call *out, const image_rows *rows, bool backward
     out->move.to = backward ? &out->src : &out->dst;
     out->move.from = backward ? &out->dst : &out->src;
     out->move.n = 1;
-    out->move.chunks = backward ? 1 : (int)rows->desc.batch->group;
+    out->move.chunks = backward ? 1 : (int)rows->desc.batch->desc.group;
     out->move.stream = stage_lane_stream(rows->desc.lanes, LANE_BRIDGE);
 }
 
@@ -142,7 +142,7 @@ mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int
     const image_place *own = &rows->places[place];
     place_call call;
     describe_call(&call, rows, backward, own, count_rows(rows, own));
-    if (rows->desc.batch->most_images > 0)
+    if (rows->desc.batch->desc.most_images > 0)
         TRY(mimo_bridge_select(rows->desc.topology->bridge, (int)own->group));
     return start(out, rows, backward, &call);
 }
@@ -155,7 +155,8 @@ static mimo_status prepare(image_rows *rows, int64_t pictures)
     for (int backward = 0; backward < 2; backward++) {
         place_call call;
         mimo_op *op = NULL;
-        describe_call(&call, rows, backward, &rows->places[0], rows->desc.batch->tokens * pictures);
+        describe_call(&call, rows, backward, &rows->places[0],
+                      rows->desc.batch->desc.tokens * pictures);
         TRY(mimo_bridge_prepare(rows->desc.topology->bridge, backward, &call.move));
         if (!rows->warm)
             TRY(start(&op, rows, backward, &call));
@@ -168,11 +169,11 @@ static mimo_status prepare(image_rows *rows, int64_t pictures)
 /* Every sentence begins with its image rows, also that of a masked sample. All stages know that. */
 static mimo_status list_spans(mimo_span **out, const micro_batch *batch)
 {
-    int64_t count = batch->group * batch->sentences;
+    int64_t count = batch->desc.group * batch->sentences;
     TRY(memory_reserve(out, count, sizeof **out));
     for (int64_t i = 0; i < count; i++)
-        (*out)[i] = (mimo_span){.sample = batch->group * batch->first_sentence + i,
-                                .length = batch->tokens};
+        (*out)[i] = (mimo_span){.sample = batch->desc.group * batch->first_sentence + i,
+                                .length = batch->desc.tokens};
     return MIMO_OK;
 }
 
@@ -183,10 +184,10 @@ mimo_status image_rows_connect(image_rows *rows)
     mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
     mimo_span *spans = NULL;
     mimo_status status = mimo_comm_agree(topology->world, list_spans(&spans, batch));
-    desc.batch = batch->group * batch->total;
+    desc.batch = batch->desc.group * batch->total;
     desc.ragged = true;
     desc.spans = spans;
-    desc.span_count = batch->group * batch->sentences;
+    desc.span_count = batch->desc.group * batch->sentences;
     if (status == MIMO_OK)
         status = mimo_bridge_update(topology->bridge, &desc, 1);
     memory_release(spans);
@@ -249,7 +250,8 @@ static order_views view_orders(const image_rows *rows, nn_real *by_position, nn_
 static order_views encoder_orders(const image_rows *rows, const image_place *place)
 {
     const micro_batch *batch = rows->desc.batch;
-    return view_orders(rows, place->encoded, place->src_tile, place->deal->count, batch->tokens);
+    return view_orders(rows, place->encoded, place->src_tile, place->deal->count,
+                       batch->desc.tokens);
 }
 
 mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
@@ -310,7 +312,7 @@ mimo_status image_rows_give_none(const image_rows *rows, int64_t place, int64_t 
 {
     const image_place *own = &rows->places[place];
     int64_t each = part_rows(rows) * rows->desc.hidden;
-    int64_t first = i * each, count = (rows->desc.batch->group - i) * each;
+    int64_t first = i * each, count = (rows->desc.batch->desc.group - i) * each;
     if (count <= 0)
         return MIMO_OK;
     TRY(nn_runtime_zero(runtime_of(rows), own->dst_tile + first,

@@ -31,8 +31,8 @@ typedef struct layer_layout {
 
 /** Pure, local: the same answer on every rank. The caller zeroes *out before and calls
  *  layer_layout_release after, whatever the result. MIMO_ERR_ARGUMENT: the pattern breaks a rule
- *  (layer_pattern.h), has other layers than * and - or another number of blocks, does not divide
- *  over the stages, or gives them other chunks than the schedule has. */
+ *  (layer_pattern.h); it has other layers than * and -, or another number of blocks; it does not
+ *  divide over the stages; it gives them other chunks than the schedule has. */
 mimo_status layer_layout_create(layer_layout *out, const layer_layout_desc *desc);
 void layer_layout_release(layer_layout *layout);
 

@@ -9,28 +9,26 @@
 
 /* The samples of a micro-batch. */
 typedef struct part {
-    const batch_item *items;
-    int64_t count;
+    int64_t first, count;
 } part;
 
 static part part_at(const model_pass *pass, int64_t index)
 {
     int64_t most = pass->desc.samples, first = index * most;
-    int64_t left = first < pass->count ? pass->count - first : 0;
-    return (part){left > 0 ? pass->items + first : NULL, left < most ? left : most};
+    int64_t left = first < pass->samples->count ? pass->samples->count - first : 0;
+    return (part){first, left < most ? left : most};
 }
 
 /* The samples of all micro-batches of a group, in the group's order. */
 static void pick_group(const model_pass *pass, int64_t group)
 {
-    static const batch_item masked = {0};
     const micro_batch *batch = &pass->model->batch;
-    int64_t each = batch->sentences, lane = batch->group * each;
-    for (int64_t i = 0; i < batch->group * batch->total; i++) {
+    int64_t each = batch->sentences, lane = batch->desc.group * each;
+    for (int64_t i = 0; i < batch->desc.group * batch->total; i++) {
         int64_t in_group = i % lane / each, sample = i / lane * each + i % each;
         part own = part_at(pass, group * pass->sizes.encoder_group + in_group);
         bool there = in_group < pass->sizes.encoder_group && sample < own.count;
-        pass->picked[i] = there ? &own.items[sample] : &masked;
+        pass->picked[i] = there ? own.first + sample : -1;
     }
 }
 
@@ -38,8 +36,8 @@ static mimo_status deal_pictures(model_pass *pass)
 {
     for (int64_t g = 0; g < pass->groups; g++) {
         pick_group(pass, g);
-        TRY(picture_deal_make(&pass->deals[g], pass->picked));
-        TRY(picture_deal_load(&pass->deals[g]));
+        TRY(picture_deal_make(&pass->deals[g], pass->samples, pass->picked));
+        TRY(picture_deal_load(&pass->deals[g], pass->samples));
     }
     return MIMO_OK;
 }
@@ -51,7 +49,7 @@ static mimo_status read_samples(model_pass *pass)
     mimo_status status = deal_pictures(pass);
     for (int64_t i = 0; status == MIMO_OK && i < pass->desc.micro_batches; i++) {
         part own = part_at(pass, i);
-        batch_fill_sentences(&model->batch, own.items, own.count);
+        batch_fill_sentences(&model->batch, pass->samples, own.first, own.count);
         const language_sentences sentences = {model->batch.ids, model->batch.labels,
                                               model->batch.present};
         status = language_read(&model->language, &pass->texts[i], &sentences);
@@ -175,7 +173,7 @@ static mimo_status warm_up_encoder(model_pass *pass)
 {
     bridged_model *model = pass->model;
     nn_real *encoded = model->images.places[0].encoded;
-    bool several = model->batch.most_images > 0;
+    bool several = model->batch.desc.most_images > 0;
     for (int64_t n = 1; several && n <= model->batch.pictures; n++) {
         TRY(encoder_forward(&model->encoder, 0, encoded, pass->deals[0].patches, n));
         if (learns(pass))
@@ -245,7 +243,8 @@ static mimo_status reserve_all(model_pass *out)
           "a pass over %" PRId64 " micro-batches, and the model was made for %" PRId64,
           desc->micro_batches, model->desc.micro_batches);
     TRY(schedule_choose(&out->schedule, &out->sizes, &model->desc.schedule, &need));
-    TRY(memory_reserve(&out->picked, model->batch.group * model->batch.total, sizeof *out->picked));
+    TRY(memory_reserve(&out->picked, model->batch.desc.group * model->batch.total,
+                       sizeof *out->picked));
     TRY(create_deals(out));
     TRY(memory_reserve(&out->texts, desc->micro_batches, sizeof *out->texts));
     for (int64_t i = 0; i < desc->micro_batches; i++)
@@ -297,12 +296,11 @@ void model_pass_destroy(model_pass *pass)
     *pass = (model_pass){0};
 }
 
-mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count)
+mimo_status model_pass_run(model_pass *pass, const model_samples *samples)
 {
-    pass->items = items;
-    pass->count = count;
+    pass->samples = samples;
     TRY(read_samples(pass));
-    if (pass->model->batch.most_images > 0)
+    if (pass->model->batch.desc.most_images > 0)
         TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
     if (pass->model->lanes.apart && !pass->warm)
         TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));

@@ -24,10 +24,9 @@ typedef struct model_pass {
     language_text *texts; /* [micro_batches], all read before the first one goes forward */
     picture_deal *deals;  /* [groups], all dealt before the first one is encoded */
     int64_t groups;
-    const batch_item **picked; /* [G * total]: the samples of a group */
-    const batch_item *items;   /* of a run */
-    int64_t count;
-    bool warm; /* it has run, on a device */
+    int64_t *picked;              /* [G * total]: the samples of a group; -1: masked */
+    const model_samples *samples; /* of a run */
+    bool warm;                    /* it has run, on a device */
 } model_pass;
 
 /** Collective over the world. The model is borrowed, and has one pass at a time that runs. The
@@ -37,13 +36,13 @@ typedef struct model_pass {
 mimo_status model_pass_create(model_pass *out, bridged_model *model, const model_pass_desc *desc);
 void model_pass_destroy(model_pass *pass);
 
-/** Run the pass over items[count], count <= micro_batches * samples; what they do not fill is
+/** Run the pass over samples, at most micro_batches * desc.samples; what they do not fill is
  *  masked. Losses add up in language_losses; gradients in both stores. Where nothing of the encoder
  *  is trained, no gradient crosses the bridge. In stages on a device the first run takes twice as
  *  long, and both stores' gradients begin at zero. Collective over the world; the ranks agree once,
  *  when all texts are read and all pictures dealt, and where samples have several pictures, once
  *  more in the bridge's update. Errors: those of pipeline_run. */
-mimo_status model_pass_run(model_pass *pass, const batch_item *items, int64_t count);
+mimo_status model_pass_run(model_pass *pass, const model_samples *samples);
 
 /** What the deals of the last run gave the encoder's lanes. Local. */
 lane_rows model_pass_lanes(const model_pass *pass);

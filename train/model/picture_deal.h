@@ -25,18 +25,19 @@ typedef struct picture_deal_desc {
 /** Arrays without another size have one element for each picture of the group. */
 typedef struct picture_deal {
     picture_deal_desc desc;
-    const batch_item **own; /* [count] the turns whose pictures this rank encodes */
+    picture_number *own; /* [count] those that this rank encodes */
     int64_t count;
-    nn_real *patches;      /* [P, count, PATCH_VALUES] of these, where the model computes */
+    nn_real *patches;      /* [P, count, patch_values] of these, where the model computes */
     mimo_alignment *order; /* between their rows position after position, and picture after
                               picture; of no use where there are none */
     int64_t ordered;       /* pictures that `order` was made for */
 
     /* Where samples have several pictures: those of all lanes, in the order of the samples. */
     int64_t all;
-    const batch_item **turns;
-    mimo_item *items; /* their rows */
-    mimo_span *spans; /* where these go */
+    picture_number *pictures;
+    int64_t *positions; /* [most_images] room for those of one sample */
+    mimo_item *items;   /* their rows */
+    mimo_span *spans;   /* where these go */
     int64_t *rows, *home, *lane;
     mimo_item *dealt; /* the items lane after lane */
     int64_t *first;   /* [lanes + 1] where each lane's begin */
@@ -48,13 +49,14 @@ typedef struct picture_deal {
 mimo_status picture_deal_create(picture_deal *out, const picture_deal_desc *desc);
 void picture_deal_destroy(picture_deal *deal);
 
-/** Deal out the pictures of samples[G * total], in the order of the group. Local; the samples are
- *  borrowed until the group's backward is over. */
-mimo_status picture_deal_make(picture_deal *deal, const batch_item *const *samples);
+/** Deal out the pictures of picked[G * total], numbers of samples in the order of the group; -1:
+ *  masked. Local. */
+mimo_status picture_deal_make(picture_deal *deal, const model_samples *samples,
+                              const int64_t *picked);
 
 /** Bring this rank's pictures where the model computes. Local; the host may wait for the device, so
  *  before anything of a pass is under way. */
-mimo_status picture_deal_load(picture_deal *deal);
+mimo_status picture_deal_load(picture_deal *deal, const model_samples *samples);
 
 /** Rows of the encoder, over groups. Lanes wait for the longest one of each group. */
 typedef struct lane_rows {

@@ -3,49 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "schedule/schedule_types.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
 enum { FREE = -1 };
 
-/* FB is a forward, then a backward; every other step is itself. Returns their number. */
-static int split_step(mimo_schedule_step parts[2], const mimo_schedule_step *step)
-{
-    parts[0] = *step;
-    if (step->kind != MIMO_STEP_FB)
-        return 1;
-    parts[0] = (mimo_schedule_step){MIMO_STEP_F, step->index, step->chunk, 0, 0};
-    parts[1] = (mimo_schedule_step){MIMO_STEP_B, step->back, step->back_chunk, 0, 0};
-    return 2;
-}
-
-static bool is_llm(mimo_step_kind kind)
-{
-    return kind == MIMO_STEP_F || kind == MIMO_STEP_B || kind == MIMO_STEP_I || kind == MIMO_STEP_W;
-}
-
 /* --------------------------------------------- life ------------------------------------------- */
-
-void pipeline_count_states(int64_t *states, int64_t chunks, const mimo_schedule *schedule,
-                           int64_t stage)
-{
-    int64_t count;
-    const mimo_schedule_step *steps = mimo_schedule_steps(&count, schedule, stage);
-    for (int64_t c = 0; c < chunks; c++) {
-        int64_t held = 0;
-        states[c] = 1;
-        for (int64_t i = 0; i < count; i++) {
-            mimo_schedule_step parts[2];
-            int many = split_step(parts, &steps[i]);
-            for (int k = 0; k < many; k++) {
-                bool frees = parts[k].kind == MIMO_STEP_B || parts[k].kind == MIMO_STEP_W;
-                if (is_llm(parts[k].kind) && parts[k].chunk == c)
-                    held += parts[k].kind == MIMO_STEP_F ? 1 : -frees;
-                states[c] = held > states[c] ? held : states[c];
-            }
-        }
-    }
-}
 
 static bool goes_back(const stage_pipeline *own)
 {
@@ -270,7 +234,7 @@ static mimo_status mark_place(const stage_pipeline *own, const pipeline_task *ta
 static pipeline_task task_of(const stage_pipeline *own, const mimo_schedule_step *step)
 {
     const mimo_schedule_desc *sizes = &own->desc.sizes;
-    bool llm = is_llm(step->kind);
+    bool llm = mimo_step_of_llm(step->kind);
     int64_t size = sizes->encoder_group > 0 ? sizes->encoder_group : 1;
     int64_t group = llm ? step->index / size : step->index;
     return (pipeline_task){.kind = step->kind,
@@ -354,19 +318,19 @@ static mimo_status do_work(stage_pipeline *own, const pipeline_task *task)
     if (task->kind == MIMO_STEP_BB)
         return work->begin(&place->back, work->context, task);
     TRY(compute(own, task));
-    return is_llm(task->kind) ? pass_on(own, task) : MIMO_OK;
+    return mimo_step_of_llm(task->kind) ? pass_on(own, task) : MIMO_OK;
 }
 
 static mimo_status find_own(stage_pipeline *own, pipeline_task *task)
 {
-    if (!is_llm(task->kind))
+    if (!mimo_step_of_llm(task->kind))
         return find_place(own, task);
     return task->kind == MIMO_STEP_F ? take_state(own, task) : find_own_state(own, task);
 }
 
 static mimo_status leave(const stage_pipeline *own, const pipeline_task *task)
 {
-    if (is_llm(task->kind))
+    if (mimo_step_of_llm(task->kind))
         TRY(leave_state(own, task));
     else
         leave_place(own, task);
@@ -411,7 +375,7 @@ static mimo_status run_both(stage_pipeline *own, pipeline_task *tasks)
 static mimo_status run_pair(stage_pipeline *own, const mimo_schedule_step *step)
 {
     mimo_schedule_step parts[2];
-    split_step(parts, step);
+    mimo_step_parts(parts, step);
     pipeline_task tasks[2] = {task_of(own, &parts[0]), task_of(own, &parts[1])};
     mimo_status status = run_both(own, tasks);
     if (status != MIMO_OK)
@@ -428,13 +392,13 @@ static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
     int64_t stamp = 1 + 2 * own->done;
     if (step->kind == MIMO_STEP_FB && own->desc.work.compute_pair)
         return run_pair(own, step);
-    int count = split_step(parts, step);
+    int count = mimo_step_parts(parts, step);
     for (int i = 0; i < count; i++) {
         task = task_of(own, &parts[i]);
         mimo_status status = run_task(own, &task, i == 0 ? stamp : -1);
         if (status != MIMO_OK)
             return fail_prefix(status, "stage %" PRId64 ", %s %" PRId64 ": ", own->desc.stage,
-                               is_llm(task.kind) ? "micro-batch" : "group", task.index);
+                               mimo_step_of_llm(task.kind) ? "micro-batch" : "group", task.index);
     }
     own->ran[own->done++].step = *step;
     return step_clock_stamp(&own->clock, stamp + 1, lane_of(&task));

@@ -107,10 +107,6 @@ typedef struct stage_pipeline {
     step_clock clock;       /* stamp 0 is the beginning; step i has 1 + 2i and 2 + 2i */
 } stage_pipeline;
 
-/** The saved states that a list needs of each chunk, into states[chunks]: at least 1. Pure. */
-void pipeline_count_states(int64_t *states, int64_t chunks, const mimo_schedule *schedule,
-                           int64_t stage);
-
 /** Collective over the world: the ranks compare their schedules. The caller zeroes *out before and
  *  calls pipeline_destroy after, whatever the result. Errors: MIMO_ERR_MISMATCH (another schedule
  *  than rank 0 has), MIMO_ERR_MEMORY. */

@@ -1,11 +1,7 @@
 #include "train/pipeline/schedule_choice.h"
 
 #include "train/support/train_support.h"
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "core/checked.h"
 
 static mimo_schedule_desc sizes_of(const schedule_choice *choice, const schedule_need *need)
 {
@@ -14,7 +10,7 @@ static mimo_schedule_desc sizes_of(const schedule_choice *choice, const schedule
     desc.stages = need->stages;
     desc.chunks = choice->chunks > 0 ? choice->chunks : 1;
     desc.micro_batches = need->micro_batches;
-    desc.encoder_group = smaller(choice->group > 0 ? choice->group : 1, need->micro_batches);
+    desc.encoder_group = mimo_smaller(choice->group > 0 ? choice->group : 1, need->micro_batches);
     desc.encoder_frozen = need->frozen;
     desc.overlap = choice->overlap && need->backward;
     return desc;
@@ -48,7 +44,7 @@ mimo_status schedule_choose(mimo_schedule **out, mimo_schedule_desc *sizes,
     if (limit == ALIVE_NO_LIMIT || limit > groups)
         limit = groups;
     if (need->places > 0)
-        limit = smaller(limit, need->places);
+        limit = mimo_smaller(limit, need->places);
     desc.encoder_alive = limit;
     TRY(mimo_schedule_create(out, &desc));
     desc.costs = NULL;

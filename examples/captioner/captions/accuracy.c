@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "train/model/model_pass.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -25,7 +24,7 @@ static mimo_status reading_reserve(name_reading *out)
     const bridged_model *model = out->model;
     int64_t total = model->batch.total, rows = model->language.rows;
     int64_t ranks = mimo_comm_size(model->topology->world);
-    out->letters = model->batch.seq - model->batch.tokens + 1;
+    out->letters = model->batch.desc.seq - model->batch.desc.tokens + 1;
     TRY(memory_reserve(&out->predicted, rows, sizeof *out->predicted));
     TRY(memory_reserve(&out->losses, rows, sizeof *out->losses));
     TRY(memory_reserve(&out->wrong, total * out->letters, sizeof *out->wrong));
@@ -60,7 +59,7 @@ static mimo_status forward(name_reading *reading, const batch_item *items, int64
 {
     double loss_sum; /* nobody asks for that of all */
     int64_t tokens;
-    TRY(model_pass_run(&reading->pass, items, count));
+    TRY(caption_pass_run(&reading->pass, items, count));
     return language_losses(&reading->model->language, &loss_sum, &tokens);
 }
 
@@ -76,8 +75,8 @@ static void mark_wrong(name_reading *reading)
     for (int64_t s = 0; language->last && s < language->share; s++)
         for (int64_t b = 0; b < batch->sentences; b++) {
             int64_t row = s * batch->sentences + b, label = reading->pass.texts[0].labels[row];
-            int64_t letter = language->positions[s] + 1 - batch->tokens;
-            if (label != LABEL_IGNORED && label != reading->predicted[row])
+            int64_t letter = language->positions[s] + 1 - batch->desc.tokens;
+            if (label != NN_IGNORE && label != reading->predicted[row])
                 reading->wrong[(batch->first_sentence + b) * reading->letters + letter] = 1;
         }
 }

@@ -2,7 +2,7 @@
 #ifndef CAPTIONER_ACCURACY_H
 #define CAPTIONER_ACCURACY_H
 
-#include "train/model/bridged_model.h"
+#include "captioner/captions/caption_batch.h"
 
 /** Of some pictures: names that the model writes to the letter, and words. A word is right where
  *  each of its bytes, and what ends it, is the likeliest after the right ones before. */

@@ -1,6 +1,5 @@
 #include "captioner/captions/evaluate.h"
 
-#include "train/model/model_pass.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -25,7 +24,7 @@ static mimo_status add_losses(model_pass *pass, const batch_item *items, int64_t
             picked[i] = items[first + i];
             picked[i].picture = items[(first + i + rotation) % count].picture;
         }
-        TRY(model_pass_run(pass, picked, many));
+        TRY(caption_pass_run(pass, picked, many));
     }
     double loss_sum;
     int64_t tokens;

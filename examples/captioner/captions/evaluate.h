@@ -2,7 +2,7 @@
 #ifndef CAPTIONER_EVALUATE_H
 #define CAPTIONER_EVALUATE_H
 
-#include "train/model/bridged_model.h"
+#include "captioner/captions/caption_batch.h"
 
 /** The mean token loss over items[count], item i with the picture of item (i + rotation) mod count.
  *  Where the model looks at pictures, a rotation costs. Collective. */

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "train/model/model_pass.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "train/support/utf8.h"
@@ -63,7 +62,7 @@ static void read_predictions(name_drafts *draft)
         for (int64_t b = 0; b < batch->sentences; b++) {
             int64_t i = batch->first_sentence + b;
             if (i < draft->count &&
-                language->positions[s] == batch->tokens + draft->picked[i].length - 1)
+                language->positions[s] == batch->desc.tokens + draft->picked[i].length - 1)
                 draft->next[i] = (int32_t)draft->predicted[s * batch->sentences + b];
         }
 }
@@ -72,7 +71,7 @@ static void read_predictions(name_drafts *draft)
 static bool append(name_drafts *draft)
 {
     const micro_batch *batch = &draft->model->batch;
-    int64_t room = batch->seq - batch->tokens;
+    int64_t room = batch->desc.seq - batch->desc.tokens;
     int64_t longest = room < NAME_CAPACITY ? room : NAME_CAPACITY;
     bool open = false;
     for (int64_t i = 0; i < draft->count; i++) {
@@ -116,7 +115,7 @@ static mimo_status extend_all(name_drafts *draft)
     memset(draft->ended, 0, (size_t)draft->count * sizeof *draft->ended);
     while (open) {
         pick_beginnings(draft);
-        TRY(model_pass_run(&draft->pass, draft->picked, draft->count));
+        TRY(caption_pass_run(&draft->pass, draft->picked, draft->count));
         TRY(mimo_comm_agree(draft->model->topology->world, predict(draft)));
         read_predictions(draft);
         TRY(share_predictions(draft));

@@ -2,7 +2,7 @@
 #ifndef CAPTIONER_GENERATE_H
 #define CAPTIONER_GENERATE_H
 
-#include "train/model/bridged_model.h"
+#include "captioner/captions/caption_batch.h"
 
 /** A generated name is at most this long, in bytes. */
 enum { NAME_CAPACITY = 80 };

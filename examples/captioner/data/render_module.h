@@ -25,10 +25,10 @@ struct render_module {
      * cut short or no font; MIMO_ERR_UNSUPPORTED where it has no colour bitmaps. */
     mimo_status (*open)(struct render_font **out, const char *path, struct plugin_sentence *why);
 
-    /* Shape codes[count] to its one glyph and draw it on white, centred in a square and
-     * box-filtered down to size x size x 3 bytes of RGB, rows from the top. `size` is 1 to
-     * RENDER_LARGEST. The same input gives the same bytes on every machine: integer arithmetic
-     * throughout. MIMO_ERR_NOT_FOUND where the font has no glyph, or several, for the sequence. */
+    /* Shape codes[count] to its one glyph, and draw it on white in the middle of a square. rgb gets
+     * size x size x 3 bytes, box-filtered, rows from the top. `size` is 1 to RENDER_LARGEST. The
+     * same input gives the same bytes on every machine: integer arithmetic throughout.
+     * MIMO_ERR_NOT_FOUND where the font has no glyph, or several, for the sequence. */
     mimo_status (*draw)(struct render_font *font, const uint32_t *codes, int count, int size,
                         uint8_t *rgb, struct plugin_sentence *why);
 

@@ -1,6 +1,6 @@
 /* The model as it was when its held-out loss was lowest: all that steps change (model_state.h), in
- * host memory. So a run that has learned too much by heart ends with the very state of the step
- * where it was best, as if it had ended there, and goes on from it where it is resumed. */
+ * host memory. A run that has learned too much by heart ends with the state of that step, as if it
+ * had ended there. A resumed run goes on from it. */
 #ifndef CAPTIONER_BEST_STATE_H
 #define CAPTIONER_BEST_STATE_H
 

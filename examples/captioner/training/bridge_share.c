@@ -22,13 +22,13 @@ static mimo_status create_layout(mimo_layout **out, const rank_topology *topolog
     mimo_span *spans;
     rule.sp = topology->sp;
     desc.grid = llm ? topology->llm : topology->encoder;
-    desc.batch = batch->group * batch->total;
-    desc.seq = batch->seq;
+    desc.batch = batch->desc.group * batch->total;
+    desc.seq = batch->desc.seq;
     desc.partition = llm ? &rule : NULL;
     desc.ragged = llm ? MIMO_RAGGED_PLACED : MIMO_RAGGED_PACKED;
     TRY(memory_reserve(&spans, desc.batch, sizeof *spans));
     for (int64_t b = 0; b < desc.batch; b++)
-        spans[b] = (mimo_span){.sample = b, .length = batch->tokens};
+        spans[b] = (mimo_span){.sample = b, .length = batch->desc.tokens};
     desc.spans = spans;
     desc.span_count = desc.batch;
     mimo_status status = mimo_layout_create(out, &desc);
@@ -70,7 +70,8 @@ static mimo_status count_rows(row_counts *out, const bridged_model *model)
 static mimo_status print_rows(const model_pass *pass, FILE *stream)
 {
     const bridged_model *model = pass->model;
-    int64_t group = model->batch.group, calls = (model->desc.micro_batches + group - 1) / group;
+    int64_t group = model->batch.desc.group,
+            calls = (model->desc.micro_batches + group - 1) / group;
     double row = (double)model->desc.hidden * (model->desc.bridge_dtype == MIMO_BF16 ? 2 : 4);
     row_counts counts;
     TRY(count_rows(&counts, model));

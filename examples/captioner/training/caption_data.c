@@ -91,11 +91,11 @@ static mimo_status check_samples(const caption_data *data, const struct options 
     CHECK(data->training_count > 0 && data->held_out_count > 1, MIMO_ERR_SHAPE,
           "%" PRId64 " training and %" PRId64 " held-out samples are too few: at least 1 and 2",
           data->training_count, data->held_out_count);
-    int64_t side = options->image_size / PATCH, least = side * side + data->longest_name;
+    int64_t tokens = caption_tokens(options->image_size), least = tokens + data->longest_name;
     CHECK(options->seq >= least, MIMO_ERR_SHAPE,
           "--seq %" PRId64 " is too small: %" PRId64 " image tokens and the longest name, %" PRId64
           " bytes, need %" PRId64,
-          options->seq, side * side, data->longest_name, least);
+          options->seq, tokens, data->longest_name, least);
     return MIMO_OK;
 }
 

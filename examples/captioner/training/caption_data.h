@@ -5,7 +5,7 @@
 
 #include "captioner/data/sample_file.h"
 #include "captioner/data/sample_render.h"
-#include "train/model/batch.h"
+#include "captioner/captions/caption_batch.h"
 #include "captioner/training/options.h"
 
 typedef struct caption_data {

@@ -145,7 +145,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, state_choi
     add_number(facts, &n, "encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers);
     add_pattern(facts, &n, &trainer->model->layout);
     add_number(facts, &n, "llm_layers", "--llm-layers", (uint64_t)desc->llm_layers);
-    add_number(facts, &n, "image_size", "--image-size", (uint64_t)desc->side);
+    add_number(facts, &n, "image_size", "--image-size", (uint64_t)caption_side(desc->tokens));
     add_number(facts, &n, "seq", "--seq", (uint64_t)desc->seq);
     add_pair(facts, &n, "experts", "--experts", desc->experts, desc->top_k);
     add_number(facts, &n, "seed", "--seed", desc->seed);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "train/formats/adapter_config.h"
-#include "train/model/augment.h"
+#include "captioner/captions/augment.h"
 #include "train/support/train_support.h"
 #include "train/nn/ops/nn_order.h"
 #include "schedule/step_costs.h"

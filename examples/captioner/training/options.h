@@ -66,7 +66,7 @@ struct options {
     uint64_t seed;
     double lr;
     double decay;           /* of AdamW */
-    unsigned augment;       /* kinds of changes to training samples (model/augment.h) */
+    unsigned augment;       /* kinds of changes to training samples (captions/augment.h) */
     int64_t least_images;   /* pictures of a training sample */
     int64_t most_images;    /* 0: not given, each has one */
     bool balance;           /* any rank encodes any picture */

@@ -1,5 +1,6 @@
 #include "captioner/training/run_model.h"
 
+#include "captioner/captions/caption_batch.h"
 #include "train/support/train_support.h"
 
 /* `micro_batches` of a step: fewer than were asked for, where these would be empty. */
@@ -27,7 +28,9 @@ model_desc run_model_describe(const struct options *options)
                         .encoder_layers = options->encoder_layers,
                         .llm_layers = options->llm_layers,
                         .llm_pattern = options->llm_pattern,
-                        .side = options->image_size,
+                        .tokens = caption_tokens(options->image_size),
+                        .patch_values = PATCH_VALUES,
+                        .words = CAPTION_WORDS,
                         .seq = options->seq,
                         .micro_batch = most,
                         .micro_batches = count,

@@ -80,7 +80,7 @@ static void fill_numbers(int64_t *numbers, const model_pass *pass)
     numbers[SAVED_STATES] = language->states;
     for (int64_t i = 0; i < language->states; i++)
         numbers[SAVED_BYTES] += language->saved[i].room.bytes;
-    numbers[ENCODER_ALIVE] = encoder->states * pass->model->batch.group;
+    numbers[ENCODER_ALIVE] = encoder->states * pass->model->batch.desc.group;
     for (int64_t i = 0; i < encoder->states; i++)
         numbers[ENCODER_BYTES] += encoder->saved[i].room.bytes;
     numbers[WALKED] = pass->pipeline.walked / NANOSECONDS;

@@ -11,9 +11,9 @@
  * the rows that another lane encoded: "balance":{"loaded":1.6,"encoded":1,"moved":0.2}.
  *
  * Numbers have the digits that give the same double back; a loss that is not finite is written as
- * null, as JSON has it. With hashes a line also has those of the parameters after the step and of
- * the gradients that the step used, as text of 16 hexadecimal digits, and may have them of each
- * tensor. (A frozen one has no gradient: null.)
+ * null, as JSON has it. With hashes a line also has the hash of the parameters after the step, and
+ * that of the gradients that the step used. A hash is text of 16 hexadecimal digits. The line may
+ * have both hashes of each tensor. (A frozen one has no gradient: null.)
  *
  *   "params":"143c...","grads":"b196...","tensors":{"llm.head.bias":["e603...","0b5a..."],...}
  *

@@ -62,7 +62,7 @@ static mimo_status accumulate(step_trainer *trainer)
 {
     double loss_sum;
     int64_t tokens;
-    TRY(model_pass_run(&trainer->pass, trainer->gathered, trainer->desc.global_batch));
+    TRY(caption_pass_run(&trainer->pass, trainer->gathered, trainer->desc.global_batch));
     trainer->lanes = model_pass_lanes(&trainer->pass);
     TRY(language_losses(&trainer->model->language, &loss_sum, &tokens));
     return mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens);
@@ -90,11 +90,11 @@ static void gather_samples(step_trainer *trainer, int64_t step)
                                 .samples = desc->samples,
                                 .least = desc->least_images,
                                 .most = model->most_images,
-                                .side = model->side,
+                                .side = caption_side(model->tokens),
                                 .seq = model->seq,
                                 .augment = desc->augment,
                                 .seed = desc->seed};
-    batch_choose(trainer->chosen, count, step, desc->seed, desc->samples);
+    turn_samples(trainer->chosen, count, step, desc->seed, desc->samples);
     for (int64_t i = 0; i < count; i++)
         trainer->gathered[i] =
             turn_choose(&trainer->further[i * more], &choice, trainer->chosen[i], step * count + i);

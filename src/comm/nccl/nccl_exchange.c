@@ -255,11 +255,6 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_shared_comm *shared
     return mimo_packing_run(&receives->packing, comm->device, &unpacked, stream);
 }
 
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* NCCL connects two ranks when the first message between them is enqueued, with all channels that a
  * message of any size uses. */
 mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange, mimo_stream stream)
@@ -271,9 +266,9 @@ mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange,
     exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL, true};
     MIMO_TRY(mimo_nccl_check((nccl_comm *)comm, shared));
     MIMO_TRY(get_staging(&it.arriving, comm, &it, MIMO_STAGING_GATHERED,
-                         most(receives->bytes, receives->count)));
-    MIMO_TRY(
-        get_staging(&it.leaving, comm, &it, MIMO_STAGING_PACKED, most(sends->bytes, sends->count)));
+                         mimo_larger(receives->bytes, receives->count)));
+    MIMO_TRY(get_staging(&it.leaving, comm, &it, MIMO_STAGING_PACKED,
+                         mimo_larger(sends->bytes, sends->count)));
     return move_groups(&it);
 }
 

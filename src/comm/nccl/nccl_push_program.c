@@ -53,11 +53,6 @@ typedef struct builder {
     int64_t count, capacity;
 } builder;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Where row (0, 0) begins. */
 static mimo_place begin_of(const mimo_placed_rows *placed)
 {
@@ -132,7 +127,7 @@ static mimo_status append(builder *it, const draft *rows)
     int64_t row = it->bulk ? loops->row : loops->row >> width;
     int64_t segment_rows = row < unit ? unit / row : 1, chunks = (row + unit - 1) / unit;
     if (it->bulk)
-        segment_rows = least(segment_rows, MIMO_PUSH_SEGMENT_ROWS);
+        segment_rows = mimo_smaller(segment_rows, MIMO_PUSH_SEGMENT_ROWS);
     int64_t groups = (loops->n_inner + segment_rows - 1) / segment_rows;
     if (row > MOST_SEGMENTS || loops->n_inner > MOST_SEGMENTS ||
         chunks > MOST_SEGMENTS / groups / loops->n_outer)
@@ -251,8 +246,8 @@ static int64_t writers_of(const builder *it, int64_t all, int64_t multiprocessor
     if (copied == 0 || all == 1)
         return all;
     int64_t writers = mimo_link_workers(all, remote, local);
-    int64_t most = it->few ? all - 1 : least(all - 1, multiprocessors / 2);
-    return writers < 1 ? 1 : least(writers, most);
+    int64_t most = it->few ? all - 1 : mimo_smaller(all - 1, multiprocessors / 2);
+    return writers < 1 ? 1 : mimo_smaller(writers, most);
 }
 
 static int64_t all_bytes(const builder *it)
@@ -277,7 +272,7 @@ static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *multiproce
 static void choose_piece(builder *it, int64_t ctas)
 {
     int64_t share = all_bytes(it) / (ctas * PIECES_PER_CTA);
-    int64_t bulk = least(MIMO_PUSH_BULK, MOST_IN_FLIGHT / ctas);
+    int64_t bulk = mimo_smaller(MIMO_PUSH_BULK, MOST_IN_FLIGHT / ctas);
     int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? bulk : MIMO_PUSH_PIECE;
     int64_t bytes =
         it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << MIMO_WIDEST_WORD; /* of a piece of 1 */
@@ -301,13 +296,13 @@ static mimo_status assign_ctas(builder *it, mimo_push_program *out)
     mimo_push_block_list *remote = &it->head.list[MIMO_PUSH_REMOTE];
     mimo_push_block_list *local = &it->head.list[MIMO_PUSH_LOCAL];
     MIMO_TRY(choose_kernel(it, &most, &multiprocessors));
-    choose_piece(it, least(most, multiprocessors));
+    choose_piece(it, mimo_smaller(most, multiprocessors));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_REMOTE, 0, it->remote_drafts));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_LOCAL, it->remote_drafts, it->draft_count));
-    int64_t writers = least(writers_of(it, most, multiprocessors), remote->pieces);
+    int64_t writers = mimo_smaller(writers_of(it, most, multiprocessors), remote->pieces);
     if (it->head.targets > 0 && writers == 0)
         writers = 1; /* nothing to write, but DONE must be set */
-    int64_t copiers = least(most - writers, local->pieces);
+    int64_t copiers = mimo_smaller(most - writers, local->pieces);
     if (writers + copiers == 0 && it->head.sources > 0)
         copiers = 1; /* to set READY and wait */
     remote->ctas = (uint32_t)writers;

@@ -25,11 +25,6 @@ enum {
     MOST_COPYING = 6 << 20,
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ------------------------------------------ FIFOs ------------------------------------------- */
 
 /* As many entries as there is memory for; small ones where long ones would be few. */
@@ -43,7 +38,7 @@ mimo_fifo_layout mimo_fifo_layout_of(const mimo_buffer *fifos)
     int64_t each = bytes / count - returned;
     while (out.entry_bytes > LEAST_ENTRY && each / (out.entry_bytes + flag_bytes) < LEAST_ENTRIES)
         out.entry_bytes /= 2;
-    out.entries = (uint32_t)least(each / (out.entry_bytes + flag_bytes), INT32_MAX);
+    out.entries = (uint32_t)mimo_smaller(each / (out.entry_bytes + flag_bytes), INT32_MAX);
     int64_t flags = count * (out.entries * flag_bytes + returned);
     out.flags = (flags + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT * MIMO_BUFFER_ALIGNMENT;
     return out;
@@ -166,7 +161,7 @@ static void count_words(mimo_staged_program *out, const mimo_staged_rows *list)
 /* Both ends cut a message alike. */
 static uint32_t piece_of(int64_t bytes, int64_t most)
 {
-    int64_t piece = least(LEAST_PIECE, most);
+    int64_t piece = mimo_smaller(LEAST_PIECE, most);
     while (2 * piece <= most && PIECES * piece < bytes)
         piece *= 2;
     return (uint32_t)piece;
@@ -212,7 +207,7 @@ static int64_t count_rounds(mimo_staged_message *messages, int32_t count)
     uint32_t round = 0;
     for (int32_t l = 0; l < count; l++) {
         const uint32_t end = messages[count - 1 - l].pieces;
-        messages[l].begin = (uint32_t)least(begin, UINT32_MAX);
+        messages[l].begin = (uint32_t)mimo_smaller(begin, UINT32_MAX);
         messages[l].round = round;
         begin += (int64_t)(end - round) * (count - l);
         round = end;
@@ -259,7 +254,7 @@ static mimo_status append_copies(builder *it)
     head->from = no_rows(it);
     for (int64_t i = 0; i < all->copy_count; i++)
         MIMO_TRY(append_rows(it, &head->from, &from, &all->copies[i].from));
-    const uint32_t width = least(head->to.width, head->from.width);
+    const uint32_t width = mimo_smaller(head->to.width, head->from.width);
     head->to.width = head->from.width = width;
     count_words(it->out, &head->to);
     count_words(it->out, &head->from);
@@ -283,9 +278,9 @@ static bool suits_bulk(const builder *it)
 {
     const mimo_staged_program *out = it->out;
     const mimo_staged_head *head = &out->head;
-    uint32_t width = least(head->to.width, head->from.width);
+    uint32_t width = mimo_smaller(head->to.width, head->from.width);
     for (int32_t i = 0; i < out->message_count; i++)
-        width = least(width, out->messages[i].rows.width);
+        width = mimo_smaller(width, out->messages[i].rows.width);
     for (int32_t i = 0; i < out->block_count; i++)
         if ((int64_t)out->blocks[i].row_words << MIMO_WIDEST_WORD < LEAST_BULK_ROW)
             return false;
@@ -312,7 +307,7 @@ static void cut_copies(builder *it, bool bulk)
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high)
 {
-    return value < low ? low : least(value, high);
+    return value < low ? low : mimo_smaller(value, high);
 }
 
 /* Bytes decide, as for the kernels of zero-copy (nccl_push_program.c).
@@ -333,11 +328,11 @@ static void assign_workers(builder *it, int64_t workers, bool bulk)
     double in =
         (double)(it->bytes[MIMO_STAGED_RECEIVE] + it->bytes[MIMO_STAGED_STAY]) / MIMO_COPY_SPEED;
     int64_t senders = mimo_link_workers(workers, out, in);
-    senders = clamp(senders, sends > 0, least(sends, workers - (copies > 0)));
-    senders = least(senders < (sends > 0) ? 1 : senders, most_senders);
+    senders = clamp(senders, sends > 0, mimo_smaller(sends, workers - (copies > 0)));
+    senders = mimo_smaller(senders < (sends > 0) ? 1 : senders, most_senders);
     head->workers[MIMO_STAGED_SEND] = (uint32_t)senders;
-    head->workers[MIMO_STAGED_RECEIVE] =
-        (uint32_t)clamp(least(workers - senders, most_copiers), copies > 0, least(copies, workers));
+    head->workers[MIMO_STAGED_RECEIVE] = (uint32_t)clamp(
+        mimo_smaller(workers - senders, most_copiers), copies > 0, mimo_smaller(copies, workers));
 }
 
 /* Warps are spread over as many thread blocks as there may be. */

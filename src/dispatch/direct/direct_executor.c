@@ -14,18 +14,13 @@ static bool moves(const mimo_comm *comm)
 
 /* ------------------------------------- creation ------------------------------------- */
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Rows of f16 and bf16 are half as wide as their sums in f32. */
 static mimo_expert_sizes sizes_of(const mimo_dispatch *dispatch)
 {
     const mimo_dispatch_desc *desc = &dispatch->desc;
     int64_t row = desc->row_bytes > 0 ? desc->row_bytes : 2 * desc->hidden;
     int64_t sum = (desc->narrow_sums ? 2 : 4) * desc->hidden;
-    int64_t tensors = larger(desc->tensors, 1);
+    int64_t tensors = mimo_larger(desc->tensors, 1);
     return (mimo_expert_sizes){.ranks = dispatch->shape.ranks,
                                .etp = dispatch->shape.etp,
                                .experts = desc->experts,
@@ -34,7 +29,7 @@ static mimo_expert_sizes sizes_of(const mimo_dispatch *dispatch)
                                .max_tokens = desc->max_tokens,
                                .tensors = 2 * tensors,
                                .sums = tensors,
-                               .return_bytes = larger(row, sum),
+                               .return_bytes = mimo_larger(row, sum),
                                .flat_bytes = desc->buffers_only ? 0 : row};
 }
 

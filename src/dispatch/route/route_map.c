@@ -48,16 +48,11 @@ static void release_blocks(mimo_route_blocks *blocks)
     mimo_release(blocks->first);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static mimo_status reserve_work(struct mimo_route_work *work, const mimo_route_shape *shape,
                                 int64_t tokens, int64_t all_pairs)
 {
     int64_t pairs = tokens * shape->top_k;
-    int64_t leaves = tokens * least(shape->top_k, shape->ep) * shape->etp;
+    int64_t leaves = tokens * mimo_smaller(shape->top_k, shape->ep) * shape->etp;
     MIMO_TRY(mimo_reserve(&work->sorted, shape->top_k, sizeof *work->sorted));
     MIMO_TRY(mimo_reserve(&work->next, shape->experts, sizeof *work->next));
     MIMO_TRY(mimo_reserve(&work->cursor, shape->ep, sizeof *work->cursor));
@@ -114,7 +109,7 @@ mimo_status mimo_route_most_pairs(int64_t *pairs, const mimo_route_shape *shape,
 mimo_status mimo_route_map_reserve(mimo_route_map *map, const mimo_route_shape *shape, int64_t rank,
                                    int64_t max_tokens)
 {
-    int64_t pairs, choices = least(shape->top_k, shape->ep);
+    int64_t pairs, choices = mimo_smaller(shape->top_k, shape->ep);
     *map = (mimo_route_map){.shape = *shape, .rank = rank, .max_tokens = max_tokens};
     MIMO_TRY(mimo_route_most_pairs(&pairs, shape, max_tokens, "route"));
     MIMO_TRY(mimo_reserve(&map->work, 1, sizeof *map->work));

@@ -16,11 +16,6 @@ typedef struct route_proof {
 
 enum { UNMARKED = -1 };
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void clear(const route_proof *proof, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -234,8 +229,8 @@ static int64_t most_marks(const route_proof *proof)
     int64_t most = 0;
     for (int64_t rank = 0; rank < proof->ranks->shape.ranks; rank++) {
         const mimo_route_map *map = &proof->maps[rank];
-        most = largest(most, mimo_route_rows(map, rank));
-        most = largest(most, map->returned_pairs[map->shape.ranks]);
+        most = mimo_larger(most, mimo_route_rows(map, rank));
+        most = mimo_larger(most, map->returned_pairs[map->shape.ranks]);
     }
     return most;
 }

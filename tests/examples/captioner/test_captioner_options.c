@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "train/model/augment.h"
+#include "captioner/captions/augment.h"
 #include "captioner/training/options.h"
 #include "core/check.h"
 #include "schedule/step_costs.h"

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/checked.h"
 #include "train/nn/host/nn_host_ordered_kernels.h"
 #include "train/nn/ops/nn_fixed.h"
 
@@ -94,11 +95,6 @@ typedef struct block {
 typedef struct tile {
     int64_t row, rows, column, columns, width; /* width: whole vectors */
 } tile;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Rows [first, first + count) of x, or columns. */
 static nn_matrix rows_of(const nn_matrix *x, int64_t first, int64_t count)
@@ -193,7 +189,7 @@ static __attribute__((noinline)) void run_pieces(const job *j, const tile *t, fl
 {
     int64_t l = 0;
     do {
-        int64_t k = least(s->a.columns - l, MOST_K);
+        int64_t k = mimo_smaller(s->a.columns - l, MOST_K);
         nn_matrix a = rows_of(&s->a, t->row, t->rows), b = columns_of(&s->b, t->column, t->columns);
         a = columns_of(&a, l, k);
         b = rows_of(&b, l, k);
@@ -288,7 +284,7 @@ static void pack_block(const job *j, const block *b)
 {
     float *to = packed_b;
     for (int64_t at = 0; at < b->count; at += b->width) {
-        int64_t columns = least(b->width, b->count - at), width = whole_vectors(j, columns);
+        int64_t columns = mimo_smaller(b->width, b->count - at), width = whole_vectors(j, columns);
         for (int s = 0; s < j->count; s++) {
             nn_matrix from = columns_of(&j->segments[s].b, b->first + at, columns);
             pack_b(j, to, width, &from);
@@ -314,7 +310,7 @@ static void run_strip(const job *j, const block *b, tile t)
     }
     for (int64_t at = 0; at < b->count; at += b->width) {
         t.column = b->first + at;
-        t.columns = least(b->width, b->count - at);
+        t.columns = mimo_smaller(b->width, b->count - at);
         t.width = whole_vectors(j, t.columns);
         for (int s = 0; s < j->count; s++) {
             runs[s].b = packed_b + at * j->k + j->segments[s].before * t.width;
@@ -347,7 +343,7 @@ static void run_job(const job *j)
     int64_t panels = b.packed && j->k > 0 ? PACKED_B / (j->k * width) : 1;
     int64_t most = (panels > 0 ? panels : 1) * width;
     for (; b.first < j->columns; b.first += b.count) {
-        b.count = least(j->columns - b.first, j->k > 0 ? most : width);
+        b.count = mimo_smaller(j->columns - b.first, j->k > 0 ? most : width);
         run_block(j, &b);
     }
 }
@@ -407,7 +403,7 @@ static void store(job *j, const nn_product *p, int64_t matrix)
         for (int64_t l = 0; l < whole[s].a.columns; l += SHORT_K) {
             j->count = 0, j->k = 0;
             add_segment(j, &whole[s].a, &whole[s].b, whole[s].alpha,
-                        (nn_piece){l, least(SHORT_K, whole[s].a.columns - l)});
+                        (nn_piece){l, mimo_smaller(SHORT_K, whole[s].a.columns - l)});
             j->segments[0].begins = j->segments[0].ends = true;
             run_job(j);
             j->goes_on = true;

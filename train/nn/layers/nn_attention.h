@@ -8,8 +8,8 @@
  *
  * Under cp, one all-gather brings the keys and values of all cp ranks. The mask comes from global
  * positions. One all-reduce sums the gradients of keys and values over cp. In the fixed order the
- * gathered keys are put in the order of their positions, so that each row's sums run over all keys
- * in one order, and one reduce-scatter sums the gradients.
+ * gathered keys are put in the order of their positions: each row's sums run over all keys in one
+ * order. There one reduce-scatter sums the gradients.
  */
 #ifndef MIMO_NN_NN_ATTENTION_H
 #define MIMO_NN_NN_ATTENTION_H

@@ -58,11 +58,6 @@ static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const 
     return lora ? nn_lora_init(&linear->lora, made->params, &place, lora) : MIMO_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Expert `number`: one of this rank's, or one that is only listed. */
 static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts_desc *desc)
 {
@@ -79,8 +74,8 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
     MIMO_TRY(nn_join(part, name, "down"));
     linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std, !here};
     MIMO_TRY(add_linear(made, &expert->down, &down, desc->adapters));
-    made->up_rank = larger(made->up_rank, expert->up.lora.rank);
-    made->down_rank = larger(made->down_rank, expert->down.lora.rank);
+    made->up_rank = mimo_larger(made->up_rank, expert->up.lora.rank);
+    made->down_rank = mimo_larger(made->down_rank, expert->down.lora.rank);
     return MIMO_OK;
 }
 

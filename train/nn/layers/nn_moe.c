@@ -235,11 +235,6 @@ static int64_t rows_of_part(const nn_moe *layer, const nn_moe_saved *saved)
     return (saved->rows + ranks - 1) / ranks;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* This rank's tokens, numbered as the rows of all tp ranks together. */
 static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, const uint8_t *masked)
 {
@@ -249,8 +244,8 @@ static nn_row_range own_rows(const nn_moe *layer, const nn_moe_saved *saved, con
     nn_row_range own = {.first = rank * saved->rows, .count = saved->rows, .batch = saved->batch};
     if (layer->cut) {
         int64_t part = rows_of_part(layer, saved);
-        own.first = least(rank * part, saved->rows);
-        own.count = least(part, saved->rows - own.first);
+        own.first = mimo_smaller(rank * part, saved->rows);
+        own.count = mimo_smaller(part, saved->rows - own.first);
     }
     own.masked = masked ? masked + own.first : NULL;
     return own;

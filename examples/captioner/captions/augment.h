@@ -4,8 +4,8 @@
  * A change is a function of a key, and the key of the seed and the place of the sample in the whole
  * run. So every topology trains on the same pictures, and so does a run that is resumed.
  */
-#ifndef TRAIN_AUGMENT_H
-#define TRAIN_AUGMENT_H
+#ifndef CAPTIONER_AUGMENT_H
+#define CAPTIONER_AUGMENT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "train/model/augment.h"
+#include "captioner/captions/augment.h"
 
 #include <string.h>
 
