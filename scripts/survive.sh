@@ -15,4 +15,5 @@ install_packages test
 configure_and_build "$build" --werror
 
 use_local_mpi
-exec python3 "$root/tests/examples/captioner_survivors.py" mpirun "$build/examples/captioner/captioner" "${1:-100}" "${2:-1}"
+exec python3 "$root/tests/examples/captioner_survivors.py" mpirun "$build/examples/captioner/captioner" \
+    "${1:-100}" "${2:-1}"

@@ -17,7 +17,8 @@ from captioner_runs import Captioner
 from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
 
 STEPS = 12
-SAVES = [["--save-every=5"], ["--save-memory=3"], ["--save-every=4", "--save-memory=3"], ["--save-every=30", "--save-memory=2"]]
+SAVES = [["--save-every=5"], ["--save-memory=3"], ["--save-every=4", "--save-memory=3"],
+         ["--save-every=30", "--save-memory=2"]]
 
 
 def pause(rng, most):
@@ -121,8 +122,8 @@ def main():
         print(f"{int(count) - test.wrong} of {count} runs ended with the file of one that nothing happened to; "
               f"they went on after {dict(test.seen)}")
         if test.seconds:
-            print(f"a killed rank: the model was back {statistics.median(test.seconds):.1f} s after the deadline's end, "
-                  f"at most {max(test.seconds):.1f} s")
+            print(f"a killed rank: the model was back {statistics.median(test.seconds):.1f} s after the deadline's "
+                  f"end, at most {max(test.seconds):.1f} s")
         sys.exit(f"{test.wrong} runs failed" if test.wrong else 0)
 
 

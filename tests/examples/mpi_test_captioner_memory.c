@@ -87,6 +87,23 @@ static bool same_files(const char *one, const char *other)
     return system(text) == 0;
 }
 
+static bool has_slot(const memory_save *memory, int64_t generation, int64_t step)
+{
+    for (int i = 0; i < MEMORY_SLOTS; i++)
+        if (memory->slots[i].generation == generation && memory->slots[i].step == step)
+            return true;
+    return false;
+}
+
+/* The next state takes no room of the one that was found, which may be the only whole one. */
+static void keep_what_was_found(memory_save *memory, int64_t step)
+{
+    bool had = has_slot(memory, 0, step);
+    MPI_EXPECT_OK(memory_save_take(memory, step));
+    MPI_EXPECT(has_slot(memory, 1, step), "step %d was not kept again", (int)step);
+    MPI_EXPECT(has_slot(memory, 0, step) == had, "the state of step %d is gone", (int)step);
+}
+
 /* Those that are left, on their grids. The model has its initial values: nothing is right by
  * chance. */
 static void go_on(memory_bed *bed, const memory_case *at, mimo_comm *world)
@@ -105,6 +122,7 @@ static void go_on(memory_bed *bed, const memory_case *at, mimo_comm *world)
         if (mimo_comm_rank(world) == 0)
             MPI_EXPECT(same_files(bed->after, bed->before[found.step - 1]),
                        "%s of %s is another model", at->left, at->llm);
+        keep_what_was_found(&bed->memory, found.step);
     }
     memory_found_release(&found);
     memory_save_pause(&bed->memory);

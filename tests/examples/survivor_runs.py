@@ -33,8 +33,8 @@ SETTINGS = {
     "parts": Setting(8, ["--encoder=tp=2,dp=4", "--llm=tp=2,cp=2,dp=2"],
                      "7: ; 6: --encoder=tp=2,dp=3 --llm=tp=2,cp=1,dp=3 --micro-batches=4; 5:; 4:; 3:"),
     "stages": Setting(8, ["--encoder=tp=1,dp=8", "--llm=tp=1,cp=1,dp=4,pp=2", "--schedule=interleaved:2"],
-                      "7: ; 6: --encoder=tp=1,dp=6 --llm=tp=1,cp=1,dp=3,pp=2 --schedule=zero-bubble; 5: --micro-batches=1; "
-                      "4:; 3:"),
+                      "7: ; 6: --encoder=tp=1,dp=6 --llm=tp=1,cp=1,dp=3,pp=2 --schedule=zero-bubble; "
+                      "5: --micro-batches=1; 4:; 3:"),
     # Ranks r and r + 3 keep copies for each other, and no other rank has their parts of the LLM.
     "thirds": Setting(6, ["--encoder=tp=2,dp=3", "--llm=tp=2,cp=1,dp=1,pp=3"],
                       "5: ; 4: --encoder=tp=2,dp=2 --llm=tp=2,cp=1,dp=1,pp=2; 3:"),

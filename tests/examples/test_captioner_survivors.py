@@ -1,12 +1,14 @@
 """A captioner loses ranks, goes on without them in the same processes, and ends with the very file of a run that
 nothing happened to: what is in memory, what is in the checkpoint where both copies are lost, a rank that was stopped
-and wakes; and what it does where it can't go on. captioner_survivors.py has many of these."""
+and wakes; and what it does where it can't go on. captioner_survivors.py has many of these. All runs are under way at
+the same time: most of their time they wait for a deadline."""
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 from captioner_runs import Captioner, Checks
 from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
@@ -27,10 +29,13 @@ class Survivors(Checks):
         return run
 
     def ends_well(self, run, whole, statuses, went):
-        """Its file and all steps of its log are those of the whole run; what was said of each generation."""
+        """Its file and all steps of its log are those of the whole run. `went`: a pattern of the only generation's
+        line. On busy cores a run comes further before its rank is killed."""
         wrong = run.wrong(whole.save, statuses, run.end())
         self.expect(wrong is None, f"{wrong}\n{run.errors}{run.said}")
-        self.expect(WENT_ON.findall(run.errors) == went, f"not {went}: {run.errors}")
+        said = [line.group() for line in WENT_ON.finditer(run.errors)]
+        self.expect(len(said) == 1 and re.fullmatch(f"captioner: generation 1: {went}", said[0]) is not None,
+                    f"not {went}: {run.errors}")
         done = subprocess.run([self.diff, whole.log, run.log], capture_output=True, text=True, check=False)
         self.expect(done.returncode == 0 and f"equal: steps 1 to {STEPS} ({STEPS})" in done.stdout,
                     f"another log:\n{done.stdout}{done.stderr}")
@@ -39,7 +44,7 @@ class Survivors(Checks):
         run = Run(self.captioner, "died", setting, STEPS, setting.survive, "--save-memory=3")
         run.wait_for_step(5)
         run.signal(0)
-        self.ends_well(run, whole, [0] * 5 + [137], [("1", "5", "3", "which is in memory")])
+        self.ends_well(run, whole, [0] * 5 + [137], "5 ranks go on from step [369], which is in memory")
         self.expect("captioner: of 6 ranks 5 are left, without 0\n" in run.errors, run.errors)
 
     def both_copies_die(self, setting, whole):
@@ -48,18 +53,18 @@ class Survivors(Checks):
         run.wait_for("the save", lambda: run.lines() >= 5)
         for rank in (1, 4):
             run.signal(rank)
-        self.ends_well(run, whole, [0] * 4 + [137] * 2, [("1", "4", "4", f"which is in {run.save}")])
+        self.ends_well(run, whole, [0] * 4 + [137] * 2, f"4 ranks go on from step ([468]|10), which is in {run.save}")
 
     def stopped(self, setting, whole):
         """It wakes when the others have gone on."""
-        run = Run(self.captioner, "stopped", setting, STEPS, setting.survive, "--save-every=4")
+        run = Run(self.captioner, "stopped", setting, STEPS, setting.survive, f"--save-every={STEPS}")
         run.wait_for_step(2)
         run.signal(0, signal.SIGSTOP)
         run.wait_for_recovery()
         run.signal(0, signal.SIGCONT)
-        self.ends_well(run, whole, [0] * 5 + [1], [("1", "5", "0", "as nothing was saved yet")])
-        words = "captioner: mimo_comm_survivors: ranks 1, 2, 3, 4, 5 went on without this one, rank 0, as generation 1\n"
-        self.expect(words in run.errors, f"the stopped rank says nothing: {run.errors}")
+        self.ends_well(run, whole, [0] * 5 + [1], "5 ranks go on from step 0, as nothing was saved yet")
+        words = "captioner: mimo_comm_survivors: ranks 1, 2, 3, 4, 5 went on without this one, rank 0, as generation 1"
+        self.expect(f"{words}\n" in run.errors, f"the stopped rank says nothing: {run.errors}")
 
     def no_grids(self, setting):
         """The checkpoint stays, for --resume."""
@@ -79,19 +84,19 @@ class Survivors(Checks):
             run.signal(rank)
         ended = run.end()
         self.expect(ended == [1] * 3 + [137] * 3, f"{ended}\n{run.errors}")
-        said = re.findall(r"^captioner: .*[1-3] of 6 ranks are left .* at least 4 have to be.* The model after step \d+ is in "
-                          r"\S+few\.st, for --resume$", run.errors, re.M)
+        said = re.findall(r"^captioner: .*[1-3] of 6 ranks are left .* at least 4 have to be.* The model after step "
+                          r"\d+ is in \S+few\.st, for --resume$", run.errors, re.M)
         self.expect(len(said) == 3, run.errors)
 
     def refused_at_once(self):
         """Before anything is made; test_captioner_survival.c has all texts."""
         grids = ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3", "--save-memory=1"]
-        os.environ["MIMO_DEADLINE_MS"] = "0"
-        for flags, words in ((["--survive"], "--survive needs a deadline"),
-                             (["--survive=2: --encoder=dp=3"], "--survive, 2 ranks: --encoder dp=3 is a grid of 3")):
-            said = self.captioner.refused(*grids, *flags, ranks=3)
+        for deadline, flags, words in ((0, "--survive", "--survive needs a deadline"),
+                                       (DEADLINE_MS, "--survive=2: --encoder=dp=3",
+                                        "--survive, 2 ranks: --encoder dp=3 is a grid of 3")):
+            os.environ["MIMO_DEADLINE_MS"] = str(deadline)
+            said = self.captioner.refused(*grids, flags, ranks=3)
             self.expect(words in said, f"not refused with {words}: {said}")
-            os.environ["MIMO_DEADLINE_MS"] = str(DEADLINE_MS)
 
 
 def main():
@@ -101,11 +106,11 @@ def main():
         test.captioner.prepare(16, one_in=60)
         setting = SETTINGS["thirds"]
         whole = test.whole(setting)
-        test.rank_0_dies(setting, whole)
-        test.both_copies_die(setting, whole)
-        test.stopped(setting, whole)
-        test.no_grids(setting)
-        test.too_few(setting)
+        with ThreadPoolExecutor() as pool:
+            runs = [pool.submit(lose, setting, whole) for lose in (test.stopped, test.rank_0_dies, test.both_copies_die)]
+            runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.too_few)]
+        for run in runs:
+            run.result()
         test.refused_at_once()
         sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
 

@@ -212,7 +212,10 @@ static mimo_status go_on(generations *all)
     snprintf(why, sizeof why, "%s", mimo_last_error());
     all->run->lost = true;
     mimo_status status = next_ranks(all, why);
-    return status == MIMO_OK ? prepare(all, size) : end_here(all, status);
+    if (status != MIMO_OK)
+        return end_here(all, status);
+    status = prepare(all, size);
+    return status == MIMO_OK || is_lost(all, status) ? status : end_here(all, status);
 }
 
 /* Open MPI's mpirun tells its processes whether it lets them live when one of them dies. Another

@@ -110,10 +110,9 @@ static mimo_status read_samples(caption_data *out, const char *path, const struc
 mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options)
 {
     char *path = NULL;
-    /* Rendering takes longer than any deadline. */
-    bool rendered = !options->survive || !options->samples;
     file_wait wait;
-    TRY(file_wait_begin(&wait, world, rendered ? FILE_WAIT_LONG : FILE_WAIT_SHORT, "samples"));
+    TRY(file_wait_begin(&wait, world, options->survive ? FILE_WAIT_SHORT : FILE_WAIT_LONG,
+                        "samples"));
     mimo_status status = find_file(&path, &wait, options);
     if (status == MIMO_OK) {
         status = read_samples(out, path, options);

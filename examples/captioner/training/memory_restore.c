@@ -244,7 +244,15 @@ static mimo_status restore(restoring *to)
     return mimo_comm_agree(to->save->world, status);
 }
 
-mimo_status memory_save_restore(const memory_save *save, const memory_found *found)
+/* The next take writes over a slot without a step. What was found is all that is whole. */
+static void forget_others(memory_save *save, const memory_slot *found)
+{
+    for (int i = 0; i < MEMORY_SLOTS; i++)
+        if (&save->slots[i] != found)
+            save->slots[i].step = -1;
+}
+
+mimo_status memory_save_restore(memory_save *save, const memory_found *found)
 {
     restoring to = {.save = save,
                     .found = found,
@@ -256,7 +264,9 @@ mimo_status memory_save_restore(const memory_save *save, const memory_found *fou
     memory_release(to.slices);
     memory_release(to.whole);
     memory_release(to.local);
-    if (status == MIMO_OK)
-        model_state_set_steps(save->model, found->step);
-    return status;
+    if (status != MIMO_OK)
+        return status;
+    model_state_set_steps(save->model, found->step);
+    forget_others(save, to.slot);
+    return MIMO_OK;
 }

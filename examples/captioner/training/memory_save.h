@@ -72,8 +72,9 @@ typedef struct memory_found {
 mimo_status memory_save_find(memory_found *out, const memory_save *save);
 void memory_found_release(memory_found *found);
 
-/** Put the model back to it. Collective. MIMO_ERR_MEMORY, MIMO_ERR_COMM and the errors of
+/** Put the model back to it. The other slot is then the older one, also where it was newer: a state
+ *  with lost parts. Collective. MIMO_ERR_MEMORY, MIMO_ERR_COMM and the errors of
  *  nn_params_write. */
-mimo_status memory_save_restore(const memory_save *save, const memory_found *found);
+mimo_status memory_save_restore(memory_save *save, const memory_found *found);
 
 #endif
