@@ -6,6 +6,7 @@
 #   scripts/demo.sh lora [captioner argument...]    then the German names, with a LoRA adapter
 #   scripts/demo.sh pipeline [captioner argument...]  with the LLM in two stages, which draw what they do
 #   scripts/demo.sh same [captioner argument...]    20 steps on one rank and on eight: the same file
+#   scripts/demo.sh survive [captioner argument...]  a rank is killed, seven go on, and the file is the same
 #   scripts/demo.sh --help
 #
 # Pictures and the log of the steps go to out/ in the build folder. --out names another folder for
@@ -23,6 +24,10 @@
 # same: one rank, then eight under the grids above, each write a checkpoint, and cmp finds no difference. The
 # first demo ends with it where it was given no arguments.
 #
+# survive: eight ranks train for 200 steps. They do so again, and rank 3 is killed after step 100. The other seven
+# go back to what they have in memory and go on, in the same processes. Both runs write a checkpoint, and cmp finds
+# no difference.
+#
 # Kernels for GPUs are built where an argument is --device cuda.
 #
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
@@ -31,7 +36,7 @@
 
 build=${MIMO_BUILD:-$root/build-demo}
 captioner=$build/examples/captioner/captioner
-lora=false same=false
+lora=false same=false survive=false
 stages=()
 case ${1:-} in
 --help)
@@ -44,6 +49,10 @@ case ${1:-} in
     ;;
 same)
     same=true
+    shift
+    ;;
+survive)
+    survive=true
     shift
     ;;
 lora)
@@ -66,7 +75,7 @@ sort_arguments() {
         shift
         case $word in
         --help | --usage | --version) exec "$captioner" "$word" ;;
-        *=* | --sp | --lora-rslora | --adapter-other-base | --same-bits | --log-hashes | --recompute | --balance | --overlap) ;; # may stand without a value
+        *=* | --sp | --lora-rslora | --adapter-other-base | --same-bits | --log-hashes | --recompute | --balance | --overlap | --survive) ;; # may stand without a value
         --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
         esac
         adapter_arguments+=("$word")
@@ -145,6 +154,40 @@ demo_same() {
     echo "the same $(stat -c %s "$one") bytes: cmp $one $eight"
 }
 
+# kill_after STEP RANK: of the launch in the background, once the log has that step.
+kill_after() {
+    until grep -qs "^{\"step\":$1," "$out/survived.jsonl"; do
+        kill -0 "$!" 2>/dev/null || return 0 # it has failed, and says so itself
+        sleep 0.1
+    done
+    echo "Step $1: rank $2 is killed."
+    kill -KILL "$(cat "$out/pid.$2")"
+}
+
+# demo_survive ARGUMENT...: the same steps twice, the second time without a rank that is killed.
+demo_survive() {
+    local whole=$out/whole.safetensors survived=$out/survived.safetensors
+    local steps=("${sizes[@]}" --steps=200 "--same-bits=8,2" "$@")
+    # shellcheck disable=SC2016 # each rank's shell expands them
+    local told=(bash -c 'echo $$ >"$0.$OMPI_COMM_WORLD_RANK" && exec "$@"' "$out/pid" "$captioner")
+    mkdir -p "$out"
+    rm -f "$out/survived.jsonl" "$out"/pid.*
+    echo "Eight ranks: 200 steps."
+    quietly "$out/whole.txt" "${launch[@]}" "${steps[@]}" "--save=$whole"
+    echo "Eight ranks: the same steps."
+    MIMO_DEADLINE_MS=5000 mpirun --enable-recovery -n 8 --oversubscribe "${told[@]}" "${steps[@]}" --survive \
+        --save-memory=25 "--save=$survived" "--log=$out/survived.jsonl" >"$out/survived.txt" 2>&1 &
+    kill_after 100 3
+    wait "$!" || true # mpirun says nothing of who died
+    rm -f "$out"/pid.*
+    grep -E '^captioner: (of 8 ranks|generation)' "$out/survived.txt" || {
+        cat "$out/survived.txt" >&2
+        fail "nobody went on"
+    }
+    cmp "$whole" "$survived" || fail "$whole and $survived differ"
+    echo "the same $(stat -c %s "$whole") bytes: cmp $whole $survived"
+}
+
 install_packages demo
 cuda=disabled
 [[ " $* " != *" --device cuda "* && " $* " != *" --device=cuda "* ]] || cuda=auto
@@ -180,6 +223,10 @@ launch=(mpirun -n 8 --oversubscribe "$captioner")
 if $lora; then demo_lora "$@"; fi
 if $same; then
     demo_same "$@"
+    exit
+fi
+if $survive; then
+    demo_survive "$@"
     exit
 fi
 "${launch[@]}" "${sizes[@]}" "${training[@]}" "${stages[@]}" "${defaults[@]}" "$@"

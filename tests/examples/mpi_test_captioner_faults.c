@@ -14,6 +14,7 @@
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/best_state.h"
 #include "captioner/training/checkpoint.h"
+#include "captioner/training/memory_save.h"
 #include "captioner/training/model_hashes.h"
 #include "small_run.h"
 
@@ -22,6 +23,8 @@ enum { RANKS = 2 };
 typedef struct looks {
     model_hashes hashes;
     best_state best;
+    memory_save memory;
+    memory_found found;
 } looks;
 
 /* Everything of a run with adapters that one without them has not. */
@@ -45,6 +48,14 @@ static mimo_status hash(small_run *run, model_hashes *room)
     return model_hashes_take(&hashes, room, true);
 }
 
+static mimo_status keep_in_memory(small_run *run, looks *at)
+{
+    MIMO_TRY(memory_save_begin(&at->memory, run->world, &run->model, 0));
+    MIMO_TRY(memory_save_take(&at->memory, 1));
+    MIMO_TRY(memory_save_find(&at->found, &at->memory));
+    return memory_save_restore(&at->memory, &at->found);
+}
+
 static mimo_status live(small_run *run, looks *at)
 {
     step_result result;
@@ -60,6 +71,8 @@ static mimo_status live(small_run *run, looks *at)
     MIMO_TRY(hash(run, &at->hashes));
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
+    if (run->options.balance) /* once is enough */
+        MIMO_TRY(keep_in_memory(run, at));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, SMALL_HELD_OUT, 1, &loss));
     MIMO_TRY(mimo_comm_agree(run->world, best_state_reserve(&at->best, &run->model)));
     MIMO_TRY(accuracy_measure(&accuracy, &run->model, data->held_out, SMALL_HELD_OUT));
@@ -69,10 +82,12 @@ static mimo_status live(small_run *run, looks *at)
 static mimo_status live_and_end(const struct options *options, mimo_comm *world)
 {
     small_run run = {.options = *options, .world = world};
-    looks at = {0};
+    looks at = {.memory = MEMORY_SAVE_INIT};
     mimo_status status = live(&run, &at);
     model_hashes_release(&at.hashes);
     best_state_release(&at.best);
+    memory_found_release(&at.found);
+    memory_save_release(&at.memory);
     small_run_end(&run);
     return status;
 }

@@ -32,6 +32,7 @@ PIPELINE, MODEL = "train/pipeline", "train/model"
 OPTIONS = "tools/options"
 SUPPORT, DATA, PICTURES = "captioner/support", "captioner/data", "captioner/pictures"
 DIFF, CAPTIONS, TRAINING = "captioner/diff", "captioner/captions", "captioner/training"
+SURVIVAL = "captioner/survival"
 
 # What all of the bridge may include. An operation reaches its executor by the table alone, and no
 # executor knows another one.
@@ -84,6 +85,7 @@ MAY_INCLUDE = {
     DIFF: LIBRARY | {TOOLS, FORMATS},
     CAPTIONS: LIBRARY | ALL_TRAIN,
     TRAINING: LIBRARY | ALL_TRAIN | {SUPPORT, DATA, PICTURES, CAPTIONS, OPTIONS},
+    SURVIVAL: LIBRARY | ALL_TRAIN | {TRAINING, OPTIONS},
 }
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
@@ -112,7 +114,7 @@ FOLDERS = [
     ("bridge/batch/", BATCH), ("bridge/routed/", ROUTED), ("bridge/collective/", COLLECTIVE),
     ("bridge/verify/", VERIFY), ("bridge/", BRIDGE), ("tools/options/", OPTIONS), ("tools/", "tools"),
     ("python/tests/", "tests"), ("tests/", "tests"),
-    *((f"examples/{part}/", part) for part in (SUPPORT, DATA, PICTURES, DIFF, CAPTIONS, TRAINING)),
+    *((f"examples/{part}/", part) for part in (SUPPORT, DATA, PICTURES, DIFF, CAPTIONS, TRAINING, SURVIVAL)),
     ("examples/", "examples"), ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"

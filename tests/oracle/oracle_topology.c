@@ -69,7 +69,7 @@ mimo_status oracle_spec_check(const oracle_spec *spec, mimo_comm *world)
     MIMO_TRY(check_spec("--encoder", spec->encoder, encoder_dims));
     MIMO_TRY(check_spec("--llm", spec->llm, llm_dims));
     MIMO_TRY(check_schedule(spec));
-    return topology_check(world, &desc);
+    return topology_check(mimo_comm_size(world), &desc);
 }
 
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,

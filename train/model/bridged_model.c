@@ -58,6 +58,10 @@ static mimo_status check_experts(const model_desc *desc, const rank_topology *to
           "--experts %" PRId64 ",%" PRId64 ": the width of %" PRId64
           " inside an expert does not divide over etp=%d",
           desc->experts, desc->top_k, width / desc->top_k, place->etp_size);
+    CHECK(desc->shards == 0 || place->etp_size == 1, MIMO_ERR_UNSUPPORTED,
+          "--experts: same bits need etp=1, not etp=%d", place->etp_size);
+    CHECK(desc->shards == 0 || (place->ep_size & (place->ep_size - 1)) == 0, MIMO_ERR_UNSUPPORTED,
+          "--experts: same bits need an ep that is a power of two, not ep=%d", place->ep_size);
     return MIMO_OK;
 }
 
@@ -268,16 +272,47 @@ static mimo_status find_owners(bridged_model *out)
 }
 
 /* The same answer on every rank. */
+static mimo_status make_layout(layer_layout *out, const model_desc *desc, int stages)
+{
+    int64_t chunks = desc->schedule.chunks;
+    const layer_layout_desc layout = {.pattern = desc->llm_pattern,
+                                      .layers = desc->llm_layers,
+                                      .stages = stages,
+                                      .chunks = chunks > 0 ? chunks : 1};
+    return layer_layout_create(out, &layout);
+}
+
 static mimo_status create_layout(bridged_model *out)
 {
     model_desc *desc = &out->desc;
-    const layer_layout_desc layout = {.pattern = desc->llm_pattern,
-                                      .layers = desc->llm_layers,
-                                      .stages = out->topology->stages,
-                                      .chunks = desc->schedule.chunks};
-    TRY(mimo_comm_agree(out->topology->world, layer_layout_create(&out->layout, &layout)));
+    mimo_status status = make_layout(&out->layout, desc, out->topology->stages);
+    TRY(mimo_comm_agree(out->topology->world, status));
     desc->llm_layers = out->layout.pattern->items;
     return desc->experts > 0 ? check_mixtures(&out->layout) : MIMO_OK;
+}
+
+static mimo_status check_layout(const model_desc *desc, int stages)
+{
+    layer_layout layout = {0};
+    mimo_status status = make_layout(&layout, desc, stages);
+    if (status == MIMO_OK && desc->experts > 0)
+        status = check_mixtures(&layout);
+    layer_layout_release(&layout);
+    return status;
+}
+
+mimo_status model_check(const rank_topology *topology, const model_desc *desc)
+{
+    mimo_schedule *schedule;
+    mimo_schedule_desc sizes;
+    const schedule_need need = {.stages = topology->stages,
+                                .micro_batches = desc->micro_batches > 0 ? desc->micro_batches : 1,
+                                .backward = true};
+    TRY(check_desc(desc, topology));
+    TRY(check_layout(desc, topology->stages));
+    TRY(schedule_choose(&schedule, &sizes, &desc->schedule, &need));
+    mimo_schedule_destroy(schedule);
+    return MIMO_OK;
 }
 
 mimo_status model_create(bridged_model *out, const rank_topology *topology, const model_desc *desc)

@@ -50,6 +50,10 @@ typedef struct bridged_model {
     stage_hops hops;
 } bridged_model;
 
+/** Whether a model fits into grids (topology_sketch): the errors of model_create that sizes, layers
+ *  and the schedule have, in the same words. The runtime is read for its memory alone. Pure. */
+mimo_status model_check(const rank_topology *topology, const model_desc *desc);
+
 /** Collective. The caller zeroes *out before and calls model_destroy after, whatever the result. */
 mimo_status model_create(bridged_model *out, const rank_topology *topology, const model_desc *desc);
 void model_destroy(bridged_model *model);

@@ -37,7 +37,7 @@ static mimo_status check_stage(const rank_topology *out, const topology_desc *de
 }
 
 /* Stages are at different steps, so no two of them may wait for each other inside the encoder. */
-static mimo_status check_stages(const rank_topology *out, const topology_desc *desc)
+static mimo_status check_stages(const rank_topology *out, const topology_desc *desc, int64_t ranks)
 {
     int64_t *first;
     CHECK(mimo_grid_dim_size(out->encoder, "pp") == 1 &&
@@ -45,7 +45,7 @@ static mimo_status check_stages(const rank_topology *out, const topology_desc *d
           MIMO_ERR_GRID, "--encoder %s: the encoder has neither stages nor cp", desc->encoder);
     TRY(memory_reserve(&first, mimo_grid_dim_size(out->encoder, "dp"), sizeof *first));
     mimo_status status = MIMO_OK;
-    for (int64_t rank = 0; status == MIMO_OK && rank < mimo_comm_size(out->world); rank++)
+    for (int64_t rank = 0; status == MIMO_OK && rank < ranks; rank++)
         status = check_stage(out, desc, first, rank);
     memory_release(first);
     return status;
@@ -58,16 +58,17 @@ static mimo_status check_pairing(const rank_topology *out, const topology_desc *
     return desc->bridge ? MIMO_OK : mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
 
-static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
+static mimo_status parse_grids(rank_topology *out, const topology_desc *desc, int64_t ranks,
+                               int rank)
 {
-    int64_t ranks = mimo_comm_size(out->world);
     TRY(parse_spec(&out->encoder, "--encoder", desc->encoder, ranks));
     TRY(parse_spec(&out->llm, "--llm", desc->llm, ranks));
     out->sp = desc->sp && mimo_grid_dim_size(out->llm, "tp") > 1;
     out->stages = (int)mimo_grid_dim_size(out->llm, "pp");
+    out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
     if (desc->experts)
-        TRY(expert_grid_add(&out->experts, out->llm, desc->experts, mimo_comm_rank(out->world)));
-    return out->stages > 1 ? check_stages(out, desc) : check_pairing(out, desc);
+        TRY(expert_grid_add(&out->experts, out->llm, desc->experts, rank));
+    return out->stages > 1 ? check_stages(out, desc, ranks) : check_pairing(out, desc);
 }
 
 static bool has_groups(const mimo_grid *grid, const char *dim)
@@ -124,7 +125,6 @@ static mimo_status find_place(rank_topology *out)
     TRY(expert_grid_find_groups(&out->experts));
     int64_t rank = mimo_comm_rank(out->world), stage;
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
-    out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
     out->llm_dp = mimo_grid_dim_size(out->llm, "dp");
     TRY(mimo_grid_coord(&out->encoder_dp_rank, out->encoder, rank, "dp"));
     TRY(mimo_grid_coord(&out->llm_tp_rank, out->llm, rank, "tp"));
@@ -140,10 +140,15 @@ static mimo_status find_place(rank_topology *out)
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
-mimo_status topology_check(mimo_comm *world, const topology_desc *desc)
+mimo_status topology_sketch(rank_topology *out, int64_t ranks, const topology_desc *desc)
 {
-    rank_topology parsed = {.world = world};
-    mimo_status status = parse_grids(&parsed, desc);
+    return parse_grids(out, desc, ranks, 0);
+}
+
+mimo_status topology_check(int64_t ranks, const topology_desc *desc)
+{
+    rank_topology parsed = {0};
+    mimo_status status = topology_sketch(&parsed, ranks, desc);
     topology_destroy(&parsed);
     return status;
 }
@@ -153,7 +158,8 @@ mimo_status topology_check(mimo_comm *world, const topology_desc *desc)
 mimo_status topology_create(rank_topology *out, mimo_comm *world, const topology_desc *desc)
 {
     out->world = world;
-    TRY(mimo_comm_agree(world, parse_grids(out, desc)));
+    mimo_status parsed = parse_grids(out, desc, mimo_comm_size(world), mimo_comm_rank(world));
+    TRY(mimo_comm_agree(world, parsed));
     TRY(connect_grids(out, desc));
     return mimo_comm_agree(world, find_place(out));
 }

@@ -40,9 +40,13 @@ typedef struct topology_desc {
                                        src and dst are not read; NULL: that one; not kept */
 } topology_desc;
 
-/** Whether `world` has room for such a topology: the errors of the next call that its grids have.
- *  Local; the same answer on every rank. */
-mimo_status topology_check(mimo_comm *world, const topology_desc *desc);
+/** Whether `ranks` ranks make such a topology: the errors of topology_create that its grids have.
+ *  Pure. */
+mimo_status topology_check(int64_t ranks, const topology_desc *desc);
+
+/** The same, and what it found: the grids of rank 0 and their sizes, without any communicator. The
+ *  caller zeroes *out before and calls topology_destroy after, whatever the result. Pure. */
+mimo_status topology_sketch(rank_topology *out, int64_t ranks, const topology_desc *desc);
 
 /** Build everything for `world`. Collective. The caller zeroes *out before and calls
  *  topology_destroy after, whatever the result. */

@@ -148,19 +148,46 @@ mimo_status atomic_file_sync(struct atomic_file *file)
 }
 
 /* The file is open, and so locked, until it has its name. */
+static mimo_status put_in_place(struct atomic_file *file)
+{
+    if (fsync(file->fd) != 0)
+        return failed(file, "write", errno);
+    if (rename(file->temporary, file->target) != 0)
+        return failed(file, "rename a finished file to", errno);
+    sync_folder(file->folder);
+    memory_release(file->temporary);
+    file->temporary = NULL;
+    return MIMO_OK;
+}
+
 mimo_status atomic_file_commit(struct atomic_file *file)
 {
-    mimo_status status = MIMO_OK;
-    if (fsync(file->fd) != 0)
-        status = failed(file, "write", errno);
-    else if (rename(file->temporary, file->target) != 0)
-        status = failed(file, "rename a finished file to", errno);
+    mimo_status status = put_in_place(file);
+    atomic_file_discard(file);
+    return status;
+}
+
+mimo_status atomic_file_publish(int *fd, struct atomic_file *file)
+{
+    mimo_status status = put_in_place(file);
     if (status == MIMO_OK) {
-        sync_folder(file->folder);
-        memory_release(file->temporary);
-        file->temporary = NULL;
+        *fd = file->fd;
+        file->fd = -1;
     }
     atomic_file_discard(file);
+    return status;
+}
+
+mimo_status atomic_file_remove_of(const char *path, long pid)
+{
+    char *target = NULL, *folder = NULL;
+    mimo_status status = link_target(&target, path);
+    if (status == MIMO_OK)
+        status = folder_of(&folder, target);
+    if (status == MIMO_OK)
+        unfinished_file_remove_of(folder, target, pid);
+    memory_release(folder);
+    memory_release(target);
     return status;
 }
 

@@ -56,6 +56,13 @@ mimo_status atomic_file_sync(struct atomic_file *file);
  * needed. */
 mimo_status atomic_file_commit(struct atomic_file *file);
 
+/* The same, and the file stays open, at its end, for more to be written: *fd is the caller's. */
+mimo_status atomic_file_publish(int *fd, struct atomic_file *file);
+
+/* Remove the unfinished files of `path` that process `pid` has left or still has open, of an
+ * earlier generation of this run (unfinished_file.h). What can't be found or removed stays. */
+mimo_status atomic_file_remove_of(const char *path, long pid);
+
 /* Remove the unfinished file, unless it is needed, and release; after a commit, or twice, it does
  * nothing. */
 void atomic_file_discard(struct atomic_file *file);

@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,7 +16,14 @@
 
 #define MARK ".unfinished-"
 
-enum { MOST_TRIES = 1000 };
+enum { MOST_TRIES = 1000 }; /* a generation's numbers */
+
+static int64_t generation; /* of the run of this process */
+
+void unfinished_file_set_generation(int64_t number)
+{
+    generation = number;
+}
 
 /* Whether the new file is this process's. Before it was locked, another one may have taken it for
  * that of a dead process, and have removed it. */
@@ -45,7 +54,8 @@ mimo_status unfinished_file_create(int *fd, char **name, const char *path, mode_
     int created = -1;
     errno = EEXIST;
     for (int i = 0; created < 0 && errno == EEXIST && i < MOST_TRIES; i++) {
-        snprintf(text, room, "%s" MARK "%ld-%d", path, (long)getpid(), i);
+        snprintf(text, room, "%s" MARK "%ld-%" PRId64, path, (long)getpid(),
+                 generation * MOST_TRIES + i);
         created = create_one(text, mode);
     }
     if (created < 0) {
@@ -135,6 +145,28 @@ mimo_status unfinished_file_find(char **out, const char *folder, const char *pat
     if (status == MIMO_OK)
         *out = found;
     return status;
+}
+
+/* "NAME.unfinished-PID-N", where N is of an earlier generation. */
+static bool is_earlier_of(const char *entry, const char *name, long pid)
+{
+    if (!is_unfinished(entry, name))
+        return false;
+    char *end;
+    bool its = strtol(entry + strlen(name) + sizeof MARK - 1, &end, 10) == pid;
+    return its && strtoll(end + 1, NULL, 10) / MOST_TRIES < generation;
+}
+
+void unfinished_file_remove_of(const char *folder, const char *path, long pid)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    DIR *opened = opendir(folder);
+    if (!opened)
+        return;
+    for (struct dirent *entry; (entry = readdir(opened));)
+        if (is_earlier_of(entry->d_name, name, pid))
+            (void)unlinkat(dirfd(opened), entry->d_name, 0);
+    closedir(opened);
 }
 
 void unfinished_file_remove_dead(const char *folder, const char *path)

@@ -281,7 +281,7 @@ mimo_status adapter_store_save(const char *path, const lora_setup *setup, bridge
 {
     save_state save = {.to.path = path};
     TRY(hash_base(save.base, model));
-    TRY(file_wait_begin(&save.wait, model->topology->world, "save of %s", path));
+    TRY(file_wait_begin(&save.wait, model->topology->world, setup->waits, "save of %s", path));
     mimo_status status = file_wait_agree(&save.wait, prepare_save(&save, setup, model));
     if (status == MIMO_OK)
         status = file_wait_agree(&save.wait, write_files(&save));

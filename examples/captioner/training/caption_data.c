@@ -20,7 +20,7 @@ mimo_status caption_data_prepare(mimo_comm *world, const struct options *options
 {
     file_wait wait;
     mimo_status status = MIMO_OK;
-    TRY(file_wait_begin(&wait, world, "samples into %s", options->prepare));
+    TRY(file_wait_begin(&wait, world, FILE_WAIT_LONG, "samples into %s", options->prepare));
     if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_file_prepare(options->prepare, &source);
@@ -111,7 +111,8 @@ mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct 
 {
     char *path = NULL;
     file_wait wait;
-    TRY(file_wait_begin(&wait, world, "samples"));
+    TRY(file_wait_begin(&wait, world, options->survive ? FILE_WAIT_SHORT : FILE_WAIT_LONG,
+                        "samples"));
     mimo_status status = find_file(&path, &wait, options);
     if (status == MIMO_OK) {
         status = read_samples(out, path, options);

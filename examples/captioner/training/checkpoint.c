@@ -279,7 +279,8 @@ static mimo_status save_selected(const char *path, const step_trainer *trainer, 
                                  state_choice what)
 {
     save_state save = {.path = path};
-    TRY(file_wait_begin(&save.wait, trainer->model->topology->world, "save of %s", path));
+    TRY(file_wait_begin(&save.wait, trainer->model->topology->world, trainer->desc.waits,
+                        "save of %s", path));
     mimo_status status =
         file_wait_agree(&save.wait, prepare_save(&save, path, trainer, step, what));
     if (status == MIMO_OK)

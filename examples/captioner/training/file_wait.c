@@ -8,10 +8,13 @@
 /* Below this a write is seldom a wait, and many small tensors are no reason to agree many times. */
 static const int64_t bytes_between_meetings = 1 << 20;
 
-mimo_status file_wait_begin(file_wait *out, mimo_comm *world, const char *name, ...)
+mimo_status file_wait_begin(file_wait *out, mimo_comm *world, file_wait_limit limit,
+                            const char *name, ...)
 {
     va_list arguments;
-    *out = (file_wait){.world = world, .deadline = mimo_comm_deadline(world)};
+    *out = (file_wait){.world = world};
+    if (limit == FILE_WAIT_LONG)
+        out->deadline = mimo_comm_deadline(world);
     va_start(arguments, name);
     vsnprintf(out->name, sizeof out->name, name, arguments);
     va_end(arguments);

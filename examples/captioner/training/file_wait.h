@@ -3,11 +3,13 @@
  * missing rank: no deadline (<mimo/comm.h>) counts meanwhile. Warnings of a long wait have its
  * name, where ranks wait in file_wait_agree or file_wait_pass.
  *
- *     TRY(file_wait_begin(&wait, world, "save of %s", path));
+ *     TRY(file_wait_begin(&wait, world, FILE_WAIT_LONG, "save of %s", path));
  *     ...
  *     file_wait_end(&wait);     whatever came of it
  *
- * A rank that dies meanwhile ends the others only through who started them, as mpirun does.
+ * A rank that dies meanwhile ends the others only through who started them, as mpirun does. A run
+ * that shall go on without it (--survive) therefore waits for FILE_WAIT_SHORT: the deadline counts.
+ * It is the longest that a disk may take between two agreements.
  */
 #ifndef CAPTIONER_FILE_WAIT_H
 #define CAPTIONER_FILE_WAIT_H
@@ -16,9 +18,14 @@
 
 enum { FILE_WAIT_NAME = 192 };
 
+typedef enum file_wait_limit {
+    FILE_WAIT_LONG,  /* no deadline counts */
+    FILE_WAIT_SHORT, /* that of the communicator does */
+} file_wait_limit;
+
 typedef struct file_wait {
     mimo_comm *world;
-    int64_t deadline; /* in force outside; milliseconds */
+    int64_t deadline; /* to be in force again; milliseconds; 0: nothing was changed */
     int64_t since;    /* bytes since the ranks met last */
     char name[FILE_WAIT_NAME];
 } file_wait;
@@ -26,8 +33,9 @@ typedef struct file_wait {
 /** Begin once all ranks are there, for which the deadline still counts. The name is printf-like and
  *  the same on all ranks. Collective. The errors of mimo_comm_agree; then nothing is to be
  *  ended. */
-MIMO_PRINTF(3, 4)
-mimo_status file_wait_begin(file_wait *out, mimo_comm *world, const char *name, ...);
+MIMO_PRINTF(4, 5)
+mimo_status file_wait_begin(file_wait *out, mimo_comm *world, file_wait_limit limit,
+                            const char *name, ...);
 
 /** mimo_comm_agree under the name of the wait. */
 mimo_status file_wait_agree(const file_wait *wait, mimo_status local);

@@ -10,8 +10,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "train/support/atomic_file.h"
 #include "train/support/train_support.h"
 #include "train/support/input_file.h"
+
+enum { BLOCK = 1 << 16 };
 
 /* The step of a line, or the first of the run that begins with it; -1: no line of a log. */
 static int64_t step_of(const char *line)
@@ -65,4 +68,47 @@ mimo_status log_cut_after(const char *path, int64_t last)
     CHECK(end == found.st_size || truncate(path, (off_t)end) == 0, MIMO_ERR_IO,
           "cannot cut the log %s to %" PRId64 " bytes: %s", path, end, strerror(errno));
     return MIMO_OK;
+}
+
+/* The first `end` bytes of the log. */
+static mimo_status copy_lines(struct atomic_file *out, FILE *file, const char *path, int64_t end)
+{
+    char block[BLOCK];
+    CHECK(fseeko(file, 0, SEEK_SET) == 0, MIMO_ERR_IO, "cannot read the log %s: %s", path,
+          strerror(errno));
+    for (int64_t left = end; left > 0;) {
+        size_t most = left < BLOCK ? (size_t)left : BLOCK, got = fread(block, 1, most, file);
+        CHECK(got > 0, MIMO_ERR_IO,
+              "the log %s got shorter: %" PRId64 " of %" PRId64 " bytes are gone", path, left, end);
+        TRY(atomic_file_write(out, block, got));
+        left -= (int64_t)got;
+    }
+    return MIMO_OK;
+}
+
+/* A log that is not there has no lines to be kept. */
+static mimo_status keep_lines(struct atomic_file *out, const char *path, int64_t last)
+{
+    struct stat found;
+    FILE *file;
+    int64_t end = 0;
+    if (last == 0 || stat(path, &found) != 0)
+        return MIMO_OK;
+    TRY(input_file_stream(&file, path, "the log ", ""));
+    mimo_status status = find_end(&end, file, path, last);
+    if (status == MIMO_OK)
+        status = copy_lines(out, file, path, end);
+    fclose(file);
+    return status;
+}
+
+mimo_status log_replace_after(int *fd, const char *path, int64_t last)
+{
+    struct atomic_file file = ATOMIC_FILE_INIT;
+    TRY(atomic_file_open(&file, path));
+    mimo_status status = keep_lines(&file, path, last);
+    if (status == MIMO_OK)
+        status = atomic_file_publish(fd, &file);
+    atomic_file_discard(&file);
+    return status;
 }

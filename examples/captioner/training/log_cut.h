@@ -12,4 +12,10 @@
  *  is none of a log's; then the file is as before. */
 mimo_status log_cut_after(const char *path, int64_t last);
 
+/** Put another file in the place of the log at `path`, with its lines of the first `last` steps:
+ *  who still has the old one open writes to no log. *fd, at the end of the new one, is the
+ *  caller's. Local. MIMO_ERR_IO, also for what is no ordinary file, and MIMO_ERR_MEMORY; then the
+ *  log is as before. */
+mimo_status log_replace_after(int *fd, const char *path, int64_t last);
+
 #endif

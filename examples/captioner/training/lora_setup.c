@@ -266,6 +266,7 @@ mimo_status lora_setup_read(lora_setup *out, struct file_content *content,
     bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
     out->on = true;
     out->other_base = options->adapter_other_base;
+    out->waits = options->survive ? FILE_WAIT_SHORT : FILE_WAIT_LONG;
     out->choice = (nn_lora_selection){
         .adapter = {.rank = config->rank, .alpha = config->alpha, .rslora = config->rslora},
         .targets = all ? NULL : config->targets,

@@ -6,12 +6,14 @@
 
 #include "train/formats/adapter_config.h"
 #include "train/support/input_file.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/options.h"
 #include "train/nn/layers/nn_lora.h"
 
 typedef struct lora_setup {
     bool on;                       /* there are adapters */
     bool other_base;               /* an adapter of another base is taken */
+    file_wait_limit waits;         /* of a save */
     struct adapter_config *config; /* rank, alpha, targets; NULL where there are none */
     nn_lora_selection choice;      /* the same for the layers */
 } lora_setup;

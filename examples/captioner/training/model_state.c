@@ -18,6 +18,8 @@ static bool is_chosen(const nn_param *param, nn_part part, state_choice choice)
     switch (choice) {
     case STATE_CHANGING:
         return param->held && nn_param_changes(param);
+    case STATE_TRAINED:
+        return nn_param_changes(param);
     case STATE_BASE:
         return part == NN_VALUE && !param->adapter;
     case STATE_ALL:

@@ -18,6 +18,7 @@
 typedef enum state_choice {
     STATE_ALL,
     STATE_CHANGING, /* what a step can change, of what this rank holds */
+    STATE_TRAINED,  /* what a step can change, whoever holds it */
     STATE_BASE,     /* values of what is no adapter */
 } state_choice;
 
@@ -28,7 +29,7 @@ typedef struct state_array {
 } state_array;
 
 typedef struct model_state {
-    state_array *arrays; /* by store and parameter; STATE_ALL and STATE_BASE: the same everywhere */
+    state_array *arrays; /* by store and parameter; except STATE_CHANGING the same everywhere */
     int64_t count;
 } model_state;
 

@@ -97,6 +97,15 @@ static mimo_status read_same_bits(void *into, const option_row *row, const char 
     return MIMO_OK;
 }
 
+static mimo_status read_survive(void *into, const option_row *row, const char *text)
+{
+    struct options *o = into;
+    if (text)
+        return option_read(o, row, text);
+    o->survive = "";
+    return MIMO_OK;
+}
+
 static mimo_status read_cost(void *into, const option_row *row, const char *text)
 {
     struct options *o = into;
@@ -284,6 +293,16 @@ static const option_row rows[] = {
         "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch, --images and "
         "samples must be those of the run that wrote it; --steps, --lr, --micro-batches, "
         "--balance, --dtype and --precision may change, for the steps to come"),
+    OPTION_TEXT(
+        "survive", "TEXT", survive,
+        "Where ranks die, the others go back to the last save and go on without them, in the same "
+        "processes. TEXT has the grids for each number of ranks that may be left: \"7: "
+        "--encoder=tp=1,dp=7 --llm=tp=1,cp=1,dp=7; 6: ...\"; without it the usual blocks are "
+        "replicated on all (dp). Needs mpirun --enable-recovery and MIMO_DEADLINE_MS",
+        .optional = true, .read = read_survive),
+    OPTION_INT("save-memory", "K", save_memory, 1, OPTIONS_MOST_STEPS,
+               "With --survive: every K steps each rank keeps its part of the model in memory, and "
+               "a copy of another rank's"),
     OPTION_CHOICE("progress", progress, "auto|bar|lines",
                   "How to show progress on stderr (default auto: a bar on a terminal)",
                   .apart = true),
@@ -339,6 +358,24 @@ static mimo_status check_adapters(const struct options *o)
           "--resume goes on with a run and --base starts one: give one of them");
     CHECK(!(o->adapter && o->resume), MIMO_ERR_ARGUMENT,
           "--resume has the adapters of its run: --adapter does not go with it");
+    return MIMO_OK;
+}
+
+static mimo_status check_survival(const struct options *o)
+{
+    CHECK(o->survive || o->save_memory == 0, MIMO_ERR_ARGUMENT,
+          "--save-memory is for ranks that outlive others: give --survive with it");
+    if (!o->survive)
+        return MIMO_OK;
+    CHECK(o->save_memory > 0 || o->save_every > 0, MIMO_ERR_ARGUMENT,
+          "--survive goes back to what was saved last: give --save-every or --save-memory with it");
+    CHECK(o->evaluate_every == 0, MIMO_ERR_ARGUMENT,
+          "--evaluate-every %" PRId64 " keeps a best model that no checkpoint has: it does not go "
+          "with --survive",
+          o->evaluate_every);
+    CHECK(o->device == OPTIONS_CPU, MIMO_ERR_ARGUMENT,
+          "--survive makes communicators of the ranks that are left on the host so far, not with "
+          "--device cuda");
     return MIMO_OK;
 }
 
@@ -428,6 +465,7 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->experts > 0 || !o->expert_grid, MIMO_ERR_ARGUMENT,
           "--expert-grid needs experts: give --experts with it");
     TRY(check_adapters(o));
+    TRY(check_survival(o));
     TRY(check_results(o));
     CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,
           "--log-hashes needs a log: give --log FILE with it");
@@ -467,10 +505,18 @@ const option_table *options_table(void)
     return &table;
 }
 
+mimo_status options_parse_over(struct options *options, int argc, char **argv)
+{
+    struct options read = *options;
+    TRY(option_parse(&read.asked, &read, options_table(), argc, argv));
+    *options = read;
+    return MIMO_OK;
+}
+
 mimo_status options_parse(struct options *out, int argc, char **argv)
 {
     struct options options = defaults;
-    TRY(option_parse(&options.asked, &options, options_table(), argc, argv));
+    TRY(options_parse_over(&options, argc, argv));
     *out = options;
     return MIMO_OK;
 }

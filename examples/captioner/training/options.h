@@ -93,6 +93,9 @@ struct options {
     bool megatron_keys; /* of the LLM's tensors in checkpoints that are written */
     int64_t save_every; /* steps between two checkpoints; 0: at the end alone */
     const char *resume; /* checkpoint to start from; NULL: none */
+    const char
+        *survive; /* --survive: "": the usual grids for those that are left; NULL: not given */
+    int64_t save_memory; /* steps from one copy in memory to the next; 0: none */
     enum options_progress progress;
 
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
@@ -119,5 +122,8 @@ const option_table *options_table(void);
  * and the value, for anything that is not understood, out of range or contradictory; *out is then
  * untouched. Grids are not parsed here. */
 mimo_status options_parse(struct options *out, int argc, char **argv);
+
+/* Parse words over options that were parsed before. The same errors; *options is then untouched. */
+mimo_status options_parse_over(struct options *options, int argc, char **argv);
 
 #endif

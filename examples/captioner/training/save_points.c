@@ -19,7 +19,6 @@ static void listen(save_points *points)
 
 void save_points_begin(save_points *points)
 {
-    points->saved = -1;
     if (points->options->save)
         listen(points);
 }

@@ -14,7 +14,8 @@ typedef struct save_points {
     const lora_setup *lora;
     struct progress *progress; /* of rank 0 */
     mimo_comm *world;
-    int64_t saved;  /* after which step this run wrote its checkpoint last; -1: it did not yet */
+    int64_t saved;  /* after which step the run wrote its checkpoint last; -1: it did not yet. The
+                       caller sets what an earlier generation wrote */
     bool listening; /* for signals */
     struct stop_request request;
 } save_points;

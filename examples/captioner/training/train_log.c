@@ -40,14 +40,39 @@ static mimo_status open_file(FILE **out, const char *path, bool append)
     return mimo_fail(MIMO_ERR_IO, "cannot open the log %s: %s", path, strerror(error));
 }
 
-mimo_status train_log_open(struct train_log **out, const char *path, bool append)
+static mimo_status create(struct train_log **out, const char *path)
 {
     struct train_log *log;
     TRY(memory_reserve(&log, 1, sizeof *log));
     mimo_status status = memory_copy_string(&log->path, path);
     if (status == MIMO_OK)
-        status = open_file(&log->file, path, append);
+        *out = log;
+    else
+        memory_release(log);
+    return status;
+}
+
+mimo_status train_log_open(struct train_log **out, const char *path, bool append)
+{
+    struct train_log *log;
+    TRY(create(&log, path));
+    mimo_status status = open_file(&log->file, path, append);
     if (status != MIMO_OK) {
+        (void)train_log_close(log);
+        return status;
+    }
+    *out = log;
+    return MIMO_OK;
+}
+
+mimo_status train_log_take(struct train_log **out, const char *path, int fd)
+{
+    struct train_log *log = NULL;
+    mimo_status status = create(&log, path);
+    if (status == MIMO_OK && !(log->file = fdopen(fd, "w")))
+        status = mimo_fail(MIMO_ERR_IO, "cannot open the log %s: %s", path, strerror(errno));
+    if (status != MIMO_OK) {
+        close(fd);
         (void)train_log_close(log);
         return status;
     }

@@ -87,6 +87,10 @@ struct train_log_line {
  *  also for a pipe. */
 mimo_status train_log_open(struct train_log **out, const char *path, bool append);
 
+/** The same with a file that is open at its end, and from now on the log's, whatever the result.
+ *  `path` is for sentences. */
+mimo_status train_log_take(struct train_log **out, const char *path, int fd);
+
 /** Write the line before the first step. MIMO_ERR_IO. */
 mimo_status train_log_begin(struct train_log *log, const struct train_log_start *start);
 

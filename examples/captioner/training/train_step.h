@@ -5,6 +5,7 @@
 #include "train/formats/adapter_config.h"
 #include "train/model/model_pass.h"
 #include "captioner/training/checkpoint_keys.h"
+#include "captioner/training/file_wait.h"
 #include "captioner/training/turn_choice.h"
 
 typedef struct trainer_desc {
@@ -19,6 +20,7 @@ typedef struct trainer_desc {
     int64_t least_images;                  /* pictures of a sample; at most the model's */
     const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
     checkpoint_keys keys;                  /* that checkpoints are written with */
+    file_wait_limit waits;                 /* of their saves */
 } trainer_desc;
 
 typedef struct step_trainer {

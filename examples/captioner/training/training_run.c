@@ -23,6 +23,7 @@
 #include "captioner/training/lane_loads.h"
 #include "captioner/training/log_cut.h"
 #include "captioner/training/model_hashes.h"
+#include "captioner/training/run_model.h"
 #include "captioner/training/run_pictures.h"
 #include "captioner/training/run_schedule.h"
 #include "captioner/training/save_points.h"
@@ -32,6 +33,7 @@
 enum { GRID_TEXT = 256 };
 
 typedef struct run_state {
+    run_course *course;
     const struct options *options;
     mimo_comm *world;
     bool lead; /* rank 0, which prints and writes */
@@ -41,67 +43,30 @@ typedef struct run_state {
     bridged_model model;
     step_trainer trainer;
     lora_setup lora;
-    int64_t first_step;    /* steps taken before this run */
+    int64_t first_step;    /* steps taken before this generation */
     struct train_log *log; /* on rank 0, where --log is given */
     model_hashes hashes;   /* where --log-hashes is given */
     struct progress progress;
     save_points saves;
-    double *losses;   /* of each step of this run, for the curve */
-    double *held_out; /* the same of held-out samples; NAN after steps without a look at them */
-    best_state best;  /* where --evaluate-every is given */
+    best_state best; /* where --evaluate-every is given */
     expert_loads loads;
-    lane_rows lanes;    /* of all steps of this run */
+    lane_rows lanes;    /* of all steps of this generation */
     bridge_share share; /* likewise */
     final_report report;
 } run_state;
 
-/* `micro_batches` of a step: fewer than were asked for, where these would be empty. */
-static schedule_choice choose_schedule(const struct options *options, int64_t micro_batches)
+/* Where ranks outlive others, these must be missed. */
+static file_wait_limit file_waits(const run_state *run)
 {
-    schedule_choice choice = {.kind = option_schedule_kind(&options->schedule),
-                              .chunks = options->schedule.chunks,
-                              .overlap = options->overlap,
-                              .pieces = options->encoder_pieces,
-                              .group = options->encoder_group,
-                              .alive = options->encoder_alive,
-                              .costs = options->cost ? &options->costs : NULL,
-                              .node_costs = options->node_cost ? &options->node_costs : NULL};
-    if (options->encoder_alive <= 0)
-        choice.alive = options->encoder_alive == 0 ? ALIVE_NO_LIMIT : 0;
-    if (options->schedule.word == OPTION_THREE_PHASES || choice.group > micro_batches)
-        choice.group = micro_batches;
-    return choice;
+    return run->options->survive ? FILE_WAIT_SHORT : FILE_WAIT_LONG;
 }
 
 static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
-    int64_t parts = options->micro_batches, most = (options->global_batch + parts - 1) / parts;
-    int64_t count = (options->global_batch + most - 1) / most;
-    model_desc desc = {.hidden = options->hidden,
-                       .heads = options->heads,
-                       .encoder_layers = options->encoder_layers,
-                       .llm_layers = options->llm_layers,
-                       .llm_pattern = options->llm_pattern,
-                       .tokens = caption_tokens(options->image_size),
-                       .patch_values = PATCH_VALUES,
-                       .words = CAPTION_WORDS,
-                       .seq = options->seq,
-                       .micro_batch = most,
-                       .micro_batches = count,
-                       .schedule = choose_schedule(options, count),
-                       .seed = options->seed,
-                       .runtime = &run->place.runtime,
-                       .bridge_dtype = options->dtype,
-                       .shards = options->shards,
-                       .pairs = options->pairs,
-                       .recompute = options->recompute,
-                       .most_images = options->most_images,
-                       .balanced = options->balance,
-                       .experts = options->experts,
-                       .top_k = options->top_k,
-                       .capacity = options->capacity,
-                       .adapters = run->lora.on ? &run->lora.choice : NULL};
+    model_desc desc = run_model_describe(options);
+    desc.runtime = &run->place.runtime;
+    desc.adapters = run->lora.on ? &run->lora.choice : NULL;
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
                             .keys = options->megatron_keys ? CHECKPOINT_KEYS_MEGATRON
@@ -114,7 +79,8 @@ static mimo_status build_model(run_state *run)
                             .lr = options->lr,
                             .decay = options->decay,
                             .augment = options->augment,
-                            .least_images = options->least_images};
+                            .least_images = options->least_images,
+                            .waits = file_waits(run)};
     TRY(trainer_create(&run->trainer, &run->model, &trainer));
     return nn_gradients_prepare(&run->trainer.gradients); /* so that no step makes communicators */
 }
@@ -126,12 +92,24 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
+/* A stopped rank may wake, and write behind a run that went on without it. So its file is replaced,
+ * and was another run's before. */
+static mimo_status replace_log(run_state *run, int64_t last)
+{
+    int fd;
+    TRY(log_replace_after(&fd, run->options->log, last));
+    return train_log_take(&run->log, run->options->log, fd);
+}
+
 /* A run that goes on writes its steps behind those of the checkpoint that it went on from. */
 static mimo_status open_log(run_state *run)
 {
     const char *path = run->options->log;
     int64_t first = run->first_step;
-    if (first > 0 && first < run->options->steps)
+    bool more = first < run->options->steps;
+    if (run->options->survive)
+        return replace_log(run, more ? first : INT64_MAX);
+    if (first > 0 && more)
         TRY(log_cut_after(path, first));
     return train_log_open(&run->log, path, first > 0);
 }
@@ -175,9 +153,7 @@ static int64_t steps_of_run(const run_state *run)
 
 static mimo_status reserve_losses(run_state *run)
 {
-    int64_t steps = steps_of_run(run);
-    TRY(memory_reserve(&run->losses, steps, sizeof *run->losses));
-    TRY(memory_reserve(&run->held_out, steps, sizeof *run->held_out));
+    TRY(run_course_reserve(run->course, run->first_step, steps_of_run(run)));
     TRY(expert_loads_make(&run->loads, &run->model.language, run->topology.stages));
     return run->options->evaluate_every > 0 ? best_state_reserve(&run->best, &run->model) : MIMO_OK;
 }
@@ -186,7 +162,7 @@ static mimo_status open_results(run_state *run)
 {
     file_wait wait;
     TRY(mimo_comm_agree(run->world, reserve_losses(run)));
-    TRY(file_wait_begin(&wait, run->world, "look at where results go"));
+    TRY(file_wait_begin(&wait, run->world, file_waits(run), "look at where results go"));
     mimo_status status = file_wait_agree(&wait, run->lead ? open_on_lead(run) : MIMO_OK);
     file_wait_end(&wait);
     return status;
@@ -234,7 +210,7 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
                             mimo_status *logged)
 {
     struct train_log_hashes hashes;
-    const double *held_out = &run->held_out[step - 1 - run->first_step];
+    const double *held_out = &run->course->held_out[step - 1 - run->course->first_step];
     const struct train_log_balance balance = lane_loads_balance(&run->trainer.lanes);
     struct train_log_line line = {.step = step,
                                   .loss = result->loss,
@@ -299,7 +275,7 @@ static mimo_status look_at_held_out(run_state *run, int64_t step)
 {
     const struct options *options = run->options;
     const caption_data *data = &run->data;
-    double *loss = &run->held_out[step - 1 - run->first_step];
+    double *loss = &run->course->held_out[step - 1 - run->course->first_step];
     *loss = (double)NAN;
     if (options->evaluate_every == 0 ||
         (step % options->evaluate_every != 0 && step != options->steps))
@@ -308,6 +284,14 @@ static mimo_status look_at_held_out(run_state *run, int64_t step)
     if (run->lead)
         progress_note(&run->progress, "held-out loss %.4f after step %" PRId64, *loss, step);
     return mimo_comm_agree(run->world, best_state_offer(&run->best, step, *loss));
+}
+
+/* Every K steps; the last step has its file. */
+static mimo_status keep_in_memory(run_state *run, int64_t step)
+{
+    const struct options *options = run->options;
+    bool due = options->save_memory > 0 && step % options->save_memory == 0;
+    return due && step < options->steps ? memory_save_take(&run->course->memory, step) : MIMO_OK;
 }
 
 static mimo_status step_by_step(run_state *run)
@@ -319,13 +303,14 @@ static mimo_status step_by_step(run_state *run)
         double start = now_ms();
         TRY(train_step(&run->trainer, step, &result));
         double end = now_ms();
-        run->losses[step - run->first_step] = result.loss;
+        run->course->losses[step - run->course->first_step] = result.loss;
         if (step >= run->options->steps - LOAD_STEPS)
             expert_loads_add(&run->loads, run->trainer.loads);
         lane_loads_add(&run->lanes, &run->trainer.lanes);
         bridge_share_add(&run->share, &run->trainer.pass, end - start);
         TRY(look_at_held_out(run, step + 1));
         TRY(log_step(run, step + 1, &result, end - start, &logged));
+        TRY(keep_in_memory(run, step + 1));
         TRY(save_points_pass(&run->saves, step + 1, logged));
         if (run->lead && step == run->first_step)
             print_first_step(run);
@@ -376,18 +361,20 @@ static int64_t steps_taken(const run_state *run)
 
 static mimo_status draw_pictures(const run_state *run)
 {
+    const run_course *course = run->course;
     if (!run->options->out)
         return MIMO_OK;
+    int64_t count = run->options->steps - course->first_step;
     run_pictures pictures = {.folder = run->options->out,
                              .report = &run->report,
                              .image_size = run->options->image_size,
-                             .losses = run->losses,
-                             .held_out = run->options->evaluate_every > 0 ? run->held_out : NULL,
-                             .count = steps_of_run(run),
+                             .losses = course->losses,
+                             .held_out = run->options->evaluate_every > 0 ? course->held_out : NULL,
+                             .count = count > 0 ? count : 0,
                              .loads = &run->loads,
-                             .first_step = run->first_step + 1};
+                             .first_step = course->first_step + 1};
     file_wait wait;
-    TRY(file_wait_begin(&wait, run->world, "pictures in %s", run->options->out));
+    TRY(file_wait_begin(&wait, run->world, file_waits(run), "pictures in %s", run->options->out));
     mimo_status status =
         file_wait_agree(&wait, run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK);
     file_wait_end(&wait);
@@ -452,10 +439,31 @@ static mimo_status read_model(run_state *run)
 static mimo_status load_model(run_state *run)
 {
     file_wait wait;
-    TRY(file_wait_begin(&wait, run->place.world, "reading of the model"));
+    TRY(file_wait_begin(&wait, run->place.world, file_waits(run), "reading of the model"));
     mimo_status status = read_model(run);
     file_wait_end(&wait);
     return status;
+}
+
+/* New adapters add nothing yet: the model is the base. */
+static mimo_status ask_base(run_state *run)
+{
+    bool asked = run->options->base && run->lora.on && !run->options->adapter;
+    return asked ? final_report_ask_base(&run->report, &run->model, &run->data) : MIMO_OK;
+}
+
+/* What a later generation goes back to. The first one has nothing yet. */
+static mimo_status recover(run_state *run)
+{
+    run_course *course = run->course;
+    bool later = course->generation > 0;
+    if (run->options->save_memory > 0)
+        TRY(memory_save_begin(&course->memory, run->world, &run->model, course->generation));
+    if (later)
+        TRY(ask_base(run));
+    return later ? run_course_recover(course, &run->first_step, run->options, &run->trainer,
+                                      run->world)
+                 : MIMO_OK;
 }
 
 static mimo_status run_all(run_state *run)
@@ -466,40 +474,43 @@ static mimo_status run_all(run_state *run)
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
     TRY(compute_place_open(&run->place, run->world, &place));
-    const topology_desc grids = {.encoder = options->encoder,
-                                 .llm = options->llm,
-                                 .sp = options->sp,
-                                 .experts = options_expert_grid(options)};
+    const topology_desc grids = run_model_grids(options);
     TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
     TRY(build_model(run));
     TRY(load_model(run));
+    TRY(recover(run));
     TRY(open_results(run));
-    /* New adapters add nothing yet: the model is the base. */
-    if (options->base && run->lora.on && !options->adapter)
-        TRY(final_report_ask_base(&run->report, &run->model, &run->data));
+    run->course->from = run->first_step;
+    if (run->course->generation == 0)
+        TRY(ask_base(run));
+    /* So that a rank that dies at once costs no step. */
+    if (options->save_memory > 0)
+        TRY(memory_save_take(&run->course->memory, run->first_step));
     save_points_begin(&run->saves);
     TRY(train(run));
     TRY(save_points_finish(&run->saves, steps_taken(run)));
     return finish(run);
 }
 
-mimo_status training_run(const struct options *options, mimo_comm *world)
+mimo_status training_generation(run_course *course, const struct options *options, mimo_comm *world)
 {
-    run_state run = {.options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
+    run_state run = {
+        .course = course, .options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
     run.saves = (save_points){.options = options,
                               .trainer = &run.trainer,
                               .lora = &run.lora,
                               .progress = &run.progress,
-                              .world = world};
+                              .world = world,
+                              .saved = course->saved};
     mimo_status status = run_all(&run);
+    course->saved = run.saves.saved;
     save_points_end(&run.saves);
     mimo_status closed = train_log_close(run.log);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
-    memory_release(run.losses);
-    memory_release(run.held_out);
+    memory_save_pause(&course->memory);
     best_state_release(&run.best);
     expert_loads_release(&run.loads);
     model_hashes_release(&run.hashes);
@@ -509,5 +520,13 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     topology_destroy(&run.topology);
     compute_place_close(&run.place);
     caption_data_release(&run.data);
+    return status;
+}
+
+mimo_status training_run(const struct options *options, mimo_comm *world)
+{
+    run_course course = RUN_COURSE_INIT;
+    mimo_status status = training_generation(&course, options, world);
+    run_course_release(&course);
     return status;
 }

@@ -304,6 +304,42 @@ Test(log, a_run_that_goes_on_cuts_what_it_writes_again)
     cr_assert_eq(log_cut_after("/dev/null", 2), MIMO_OK);
 }
 
+/* Who had the log open before writes to no log. */
+Test(log, another_file_takes_the_place_of_a_log)
+{
+    char folder[] = "/tmp/captioner-log-XXXXXX", path[64];
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/log", folder);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        int fd = -1;
+        struct train_log *log;
+        put(path, cuts[i].before);
+        FILE *old = fopen(path, "a");
+        cr_assert(old);
+        cr_assert_eq(log_replace_after(&fd, path, 2), MIMO_OK, "%s: %s", cuts[i].name,
+                     mimo_last_error());
+        cr_assert(fputs("late\n", old) >= 0 && fclose(old) == 0);
+        expect_file(path, cuts[i].name, cuts[i].after);
+        cr_assert_eq(train_log_take(&log, path, fd), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(train_log_write(log, &lines[0]), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(train_log_close(log), MIMO_OK);
+        struct stat found;
+        cr_assert(stat(path, &found) == 0 && found.st_size > (off_t)strlen(cuts[i].after),
+                  "%s: the next line has its place behind them", cuts[i].name);
+    }
+    int fd = -1;
+    put(path, STEP(1) "{\"stop\":2}\n" STEP(3));
+    cr_assert_eq(log_replace_after(&fd, path, 2), MIMO_ERR_IO);
+    expect_file(path, "another's file", STEP(1) "{\"stop\":2}\n" STEP(3));
+    cr_assert_eq(log_replace_after(&fd, path, 0), MIMO_OK, "of a run that begins: %s",
+                 mimo_last_error());
+    close(fd);
+    expect_file(path, "a new run", "");
+    cr_assert_eq(log_replace_after(&fd, "/dev/null", 2), MIMO_ERR_IO);
+    unlink(path);
+    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
+}
+
 /* The output of a run of steps (first, last] at 80 ms each. */
 static char *run(enum progress_kind kind, int64_t first, int64_t last)
 {

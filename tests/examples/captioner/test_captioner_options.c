@@ -124,6 +124,17 @@ Test(options, every_flag)
     cr_assert_str_eq(o.names, "n.txt");
 }
 
+Test(options, ranks_that_are_lost)
+{
+    struct options o;
+    char survive[] = "--survive --save-memory 3";
+    cr_assert_eq(parse(&o, survive), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.survive && !o.survive[0] && o.save_memory == 3);
+    char grids[] = "--survive=7:;6: --save s --save-every 2";
+    cr_assert_eq(parse(&o, grids), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_str_eq(o.survive, "7:;6:");
+}
+
 /* As a run prints them. */
 Test(options, costs)
 {
@@ -200,6 +211,12 @@ static const struct {
     {"--evaluate-every 0", "--evaluate-every must be from 1"},
     {"--save s --save-every 0", "--save-every must be from 1"},
     {"--save-every 5", "--save-every needs a file: give --save FILE with it"},
+    {"--survive", "--survive goes back to what was saved last: give --save-every or --save-memory"},
+    {"--survive= --save-memory 1", "--survive needs a value"},
+    {"--save-memory 1", "--save-memory is for ranks that outlive others: give --survive with it"},
+    {"--survive --save-memory 0", "--save-memory must be from 1"},
+    {"--survive --save-memory 1 --evaluate-every 5", "--evaluate-every 5 keeps a best model that"},
+    {"--survive --save-memory 1 --device cuda", "on the host so far, not with --device cuda"},
     {"--image-size 33", "--image-size must be a multiple of the patch of 8, not 33"},
     {"--image-size 144", "--image-size must be from 8 to 136, not 144"},
     {"--seq 16", "--seq 16 leaves no room for a name after 16 image tokens"},
@@ -294,6 +311,8 @@ Test(options, help_explains_each_flag)
         "--augment=LIST",
         "--evaluate-every=N",
         "--save-every=N",
+        "--survive[=TEXT]",
+        "--save-memory=K",
         "--log=FILE",
         "--log-hashes[=tensors|none]",
         "--image-size=N",

@@ -14,6 +14,7 @@
 
 #include "train/support/atomic_file.h"
 #include "train/support/link_target.h"
+#include "train/support/unfinished_file.h"
 #include "core/check.h"
 #include "expect_failure.h"
 
@@ -135,6 +136,44 @@ Test(atomic_file, what_is_being_written_stays)
     cr_assert_eq(atomic_file_commit(&first), MIMO_OK, "%s", mimo_last_error());
     expect_text(path, "first");
     cr_assert_eq(others(), 0);
+}
+
+/* A process of an earlier generation that was stopped in the middle of a save, and wakes. */
+Test(atomic_file, a_file_of_another_generation_finds_no_place)
+{
+    struct atomic_file old = ATOMIC_FILE_INIT, new = ATOMIC_FILE_INIT;
+    cr_assert_eq(atomic_file_open(&old, path), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(atomic_file_write(&old, "old", 3), MIMO_OK);
+    cr_assert_eq(atomic_file_remove_of(path, getpid()), MIMO_OK);
+    cr_assert_eq(others(), 1, "that of this generation stays: %d", others());
+    unfinished_file_set_generation(3);
+    cr_assert_eq(atomic_file_open(&new, path), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(strstr(new.temporary, "-3000"), "%s", new.temporary);
+    cr_assert_eq(atomic_file_remove_of(path, getpid() + 1), MIMO_OK);
+    cr_assert_eq(atomic_file_remove_of(other, getpid()), MIMO_OK);
+    cr_assert_eq(others(), 2, "those of another process and of another file stay: %d", others());
+    cr_assert_eq(atomic_file_remove_of(path, getpid()), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(others(), 1, "the old one is gone: %d", others());
+    FAILS(atomic_file_commit(&old), MIMO_ERR_IO, "cannot rename a finished file to", path);
+    cr_assert_eq(atomic_file_write(&new, "new", 3), MIMO_OK);
+    cr_assert_eq(atomic_file_commit(&new), MIMO_OK, "%s", mimo_last_error());
+    expect_text(path, "new");
+}
+
+Test(atomic_file, a_file_that_has_its_place_stays_open)
+{
+    struct atomic_file file = ATOMIC_FILE_INIT;
+    int fd = -1;
+    make_file(path, 0640);
+    cr_assert_eq(atomic_file_open(&file, path), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(atomic_file_write(&file, "one", 3), MIMO_OK);
+    expect_text(path, "before");
+    cr_assert_eq(atomic_file_publish(&fd, &file), MIMO_OK, "%s", mimo_last_error());
+    expect_text(path, "one");
+    cr_assert_eq(mode_of(path), 0640);
+    cr_assert_eq(write(fd, ", two", 5), 5);
+    close(fd);
+    expect_text(path, "one, two");
 }
 
 Test(atomic_file, a_link_leads_to_the_file)

@@ -26,8 +26,7 @@ static nn_exchange exchange_of(const nn_param_part *part)
 
 /* ------------------------------------------- gather ------------------------------------------- */
 
-/* Slices of all parts, one after the other, to where they belong in the whole. */
-static void join_slices(nn_real *whole, const nn_real *slices, const nn_placement *placement)
+void nn_whole_join(nn_real *whole, const nn_real *slices, const nn_placement *placement)
 {
     int64_t parts = nn_placement_parts(placement);
     int64_t count = nn_placement_elements(placement) / parts;
@@ -74,7 +73,7 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     if (parts == 1)
         return nn_runtime_read(runtime_of(from), rooms->whole, rooms->gathered, bytes);
     MIMO_TRY(nn_runtime_read(runtime_of(from), rooms->slices, rooms->gathered, bytes));
-    join_slices(rooms->whole, rooms->slices, placement);
+    nn_whole_join(rooms->whole, rooms->slices, placement);
     return MIMO_OK;
 }
 

@@ -28,6 +28,9 @@ typedef struct nn_whole_rooms {
  *  MIMO_ERR_COMM. */
 mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from);
 
+/** The whole tensor of the slices of all its parts, which lie one after the other. Pure. */
+void nn_whole_join(nn_real *whole, const nn_real *slices, const nn_placement *placement);
+
 /** This rank's slice `local` of a whole tensor. Of one that it does not hold there is none. Local.
  */
 void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *params, int index);
