@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <criterion/criterion.h>
-
 #include "schedule/schedule_types.h"
+#include "expect_failure.h"
 
 static inline mimo_schedule_desc desc_of(mimo_schedule_kind kind, int64_t pp, int64_t micro_batches)
 {
@@ -34,7 +33,7 @@ static inline mimo_schedule_desc with_chunks(mimo_schedule_desc desc, int64_t ch
 static inline mimo_schedule *made(mimo_schedule_desc desc)
 {
     mimo_schedule *schedule = NULL;
-    cr_assert_eq(mimo_schedule_create(&schedule, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_create(&schedule, &desc));
     return schedule;
 }
 
@@ -42,10 +41,9 @@ static inline mimo_schedule *made(mimo_schedule_desc desc)
 static inline char *printed_of(const mimo_schedule *schedule, mimo_schedule_format format)
 {
     int64_t length = 0;
-    cr_assert_eq(mimo_schedule_text(&length, NULL, 0, schedule, format), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_schedule_text(&length, NULL, 0, schedule, format));
     char *text = calloc((size_t)length + 1, 1);
-    cr_assert_eq(mimo_schedule_text(NULL, text, length + 1, schedule, format), MIMO_OK);
+    SUCCEEDS(mimo_schedule_text(NULL, text, length + 1, schedule, format));
     cr_assert_eq((int64_t)strlen(text), length);
     return text;
 }
@@ -54,8 +52,7 @@ static inline mimo_schedule_report report_of(const mimo_schedule *schedule,
                                              const mimo_step_costs *costs)
 {
     mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
-    cr_assert_eq(mimo_schedule_report_of(&report, schedule, costs), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_schedule_report_of(&report, schedule, costs));
     return report;
 }
 
@@ -81,14 +78,14 @@ static inline mimo_schedule_step step_of(const char *word)
 static inline mimo_schedule *written_out(mimo_schedule_desc desc, const char *const *lists)
 {
     mimo_schedule *schedule = NULL;
-    cr_assert_eq(mimo_schedule_begin(&schedule, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_begin(&schedule, &desc));
     if (desc.encoder_group > 0)
         schedule->groups = (desc.micro_batches + desc.encoder_group - 1) / desc.encoder_group;
     schedule->limit = desc.encoder_alive > 0 ? desc.encoder_alive : schedule->groups;
     for (int64_t p = 0; p < desc.stages; p++) {
         char *copy = strdup(lists[p]), *rest = NULL;
         for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-            cr_assert_eq(mimo_stage_append(&schedule->lists[p], step_of(word)), MIMO_OK);
+            SUCCEEDS(mimo_stage_append(&schedule->lists[p], step_of(word)));
         free(copy);
     }
     return schedule;
