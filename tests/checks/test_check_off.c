@@ -35,14 +35,14 @@ Test(check_off, the_named_check_alone)
     switch_off(__FILE__, line_of_second);
     FAILS(checked(1), MIMO_ERR_ARGUMENT, "1 is not above 1");
     FAILS(checked(2), MIMO_ERR_STATE, "2 is not above 3");
-    cr_assert_eq(checked(4), MIMO_OK);
+    SUCCEEDS(checked(4));
 }
 
 Test(check_off, a_call_of_mimo_fail)
 {
     FAILS(checked(3), MIMO_ERR_STATE, "3 is not above 3");
     switch_off(__FILE__, line_of_third);
-    cr_assert_eq(checked(3), MIMO_OK);
+    SUCCEEDS(checked(3));
 }
 
 /* A file is named by the end of its path, from some folder on. */
@@ -71,7 +71,7 @@ Test(check_off, log)
     int file = mkstemp(path);
     cr_assert_geq(file, 0);
     setenv("MIMO_TEST_CHECK_LOG", path, 1);
-    cr_assert_eq(checked(4), MIMO_OK);
+    SUCCEEDS(checked(4));
     FAILS(checked(2), MIMO_ERR_SHAPE, "above 2");
     switch_off(__FILE__, line_of_second);
     FAILS(checked(2), MIMO_ERR_STATE, "above 3");

@@ -1,14 +1,13 @@
 /* The captioner's view for experts: where an LLM has stages, each one shares its own. */
 #include <string.h>
 
-#include <criterion/criterion.h>
-
 #include "train/model/expert_grid.h"
+#include "expect_failure.h"
 
 static mimo_grid *read(const char *spec)
 {
     mimo_grid *grid;
-    cr_assert_eq(mimo_grid_create_text(&grid, spec, 0), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_grid_create_text(&grid, spec, 0));
     return grid;
 }
 
@@ -18,7 +17,7 @@ static void expect_view(const char *llm, const char *spec, const char *view, nn_
     char text[64];
     mimo_grid *grid = read(llm);
     expert_grid experts = {0};
-    cr_assert_eq(expert_grid_add(&experts, grid, spec, 5), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(expert_grid_add(&experts, grid, spec, 5));
     cr_assert_str_eq(mimo_grid_text(text, sizeof text, experts.view), view);
     cr_assert_eq(experts.place.etp_rank, place.etp_rank, "%s: etp %d", view,
                  experts.place.etp_rank);

@@ -2,14 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <criterion/criterion.h>
-
 #include "train/model/layer_layout.h"
+#include "expect_failure.h"
 
 static layer_layout made(layer_layout_desc desc)
 {
     layer_layout layout = {0};
-    cr_assert_eq(layer_layout_create(&layout, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(layer_layout_create(&layout, &desc));
     return layout;
 }
 
@@ -100,8 +99,7 @@ Test(layer_layout, refusals)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         layer_layout layout = {0};
-        cr_assert_eq(layer_layout_create(&layout, &rows[i].desc), MIMO_ERR_ARGUMENT);
-        cr_assert(strstr(mimo_last_error(), rows[i].sentence), "%s", mimo_last_error());
+        FAILS(layer_layout_create(&layout, &rows[i].desc), MIMO_ERR_ARGUMENT, rows[i].sentence);
         layer_layout_release(&layout);
     }
 }

@@ -151,14 +151,10 @@ MPI_TEST(checks, many_batches_in_flight)
     static double sent[CALLS][SEQ * CALLS], got[CALLS][SEQ * CALLS];
     mimo_op *op[CALLS] = {NULL};
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule cut = MIMO_PARTITION_RULE_INIT;
-    mimo_grid *src = NULL, *dst = NULL;
+    mimo_grid *src = mpi_test_grid("dp=4", 0), *dst = mpi_test_grid("cp=2,dp=2", 0);
     setenv("MIMO_CHECK", "samples", 1);
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, "dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "cp=2,dp=2", 0));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     desc.partition = &cut;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     for (int i = 0; i < CALLS; i++) {
@@ -301,10 +297,8 @@ static const mixture mixtures[] = {
 static mimo_status create_named(mimo_bridge **out, const fault_bed *bed, const char *name)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     rule.sp = true;
-    desc.src = bed->src;
-    desc.dst = bed->dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(bed->src, bed->dst);
     desc.partition = &rule;
     desc.executor = executor_of(bed->executor);
     desc.name = name;

@@ -328,13 +328,11 @@ static void updates(void)
 static mimo_status create_packed(fault_bed *bed, const int32_t *cu, const int32_t *padded)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     rule.format = MIMO_THD;
     rule.sequences = 3;
     rule.cu = cu;
     rule.cu_padded = padded;
-    desc.src = bed->src;
-    desc.dst = bed->src;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(bed->src, bed->src);
     desc.partition = &rule;
     mimo_status status = mimo_bridge_create(&bed->bridge, bed->comm, &desc);
     mimo_bridge_destroy(bed->bridge);
@@ -376,12 +374,10 @@ MPI_TEST(mistakes, in_one_of_many)
 static mimo_status create(fault_bed *bed, const char *dst, bool sp, executor_id executor)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_grid *grid = NULL;
     MPI_EXPECT_OK(mimo_grid_create_text(&grid, dst, 0));
     rule.sp = sp;
-    desc.src = bed->src;
-    desc.dst = grid;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(bed->src, grid);
     desc.partition = &rule;
     desc.executor = executor_of(executor);
     mimo_status status = mimo_bridge_create(&bed->bridge, bed->comm, &desc);
@@ -393,9 +389,7 @@ static mimo_status create(fault_bed *bed, const char *dst, bool sp, executor_id 
 
 static mimo_status create_named(fault_bed *bed, const char *name)
 {
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = bed->src;
-    desc.dst = bed->dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(bed->src, bed->dst);
     desc.name = name;
     return mimo_bridge_create(&bed->bridge, bed->comm, &desc);
 }

@@ -248,10 +248,9 @@ MPI_TEST(threads, forwards_at_once)
     bool met = false;
     lone_bridge lone[2] = {{.met = &met}, {.met = &met}};
     mimo_comm *comm = NULL;
-    mimo_grid *grid = NULL;
+    mimo_grid *grid = mpi_test_grid("tp=1,dp=1", 0);
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_SELF, NULL));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "tp=1,dp=1", 0));
     desc.src = desc.dst = grid;
     for (int i = 0; i < 2; i++)
         MPI_EXPECT_OK(mimo_bridge_create(&lone[i].bridge, comm, &desc));

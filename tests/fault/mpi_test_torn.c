@@ -234,9 +234,7 @@ static void *memory_of(int64_t bytes)
 
 static void create_bridge(torn *it, executor_id executor)
 {
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = it->src;
-    desc.dst = it->dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(it->src, it->dst);
     desc.executor = executor_of(executor);
     MPI_EXPECT_OK(mimo_bridge_create(&it->bridge, it->comm, &desc));
 }
@@ -440,10 +438,8 @@ static mimo_status self_test(torn *it)
 static mimo_status create_fastest(torn *it)
 {
     mimo_bridge *made = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    desc.src = it->src;
-    desc.dst = it->dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(it->src, it->dst);
     sizes.batch = 2;
     sizes.seq = SMALL_ROWS;
     sizes.hidden = SMALL_H;

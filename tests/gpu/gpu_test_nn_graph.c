@@ -38,7 +38,7 @@ static void make(model *m, nn_precision precision)
 {
     nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST};
     memset(m, 0, sizeof *m);
-    NN_OK(nn_runtime_init(&m->runtime, &runtime));
+    SUCCEEDS(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {.name = "test",
                             .module = MIMO_DST,
                             .tp_rank = 0,
@@ -61,12 +61,12 @@ static void make(model *m, nn_precision precision)
                            .split = NN_SPLIT_COLUMNS,
                            .bias = true,
                            .std = 0.3};
-    NN_OK(nn_params_create(&m->params, &store));
-    NN_OK(nn_sequence_init(&m->sequence, &sequence));
-    NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
-    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
-    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
-    NN_OK(nn_params_seal(m->params));
+    SUCCEEDS(nn_params_create(&m->params, &store));
+    SUCCEEDS(nn_sequence_init(&m->sequence, &sequence));
+    SUCCEEDS(nn_block_init(&m->block, m->params, NULL, &block));
+    SUCCEEDS(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
+    SUCCEEDS(nn_linear_init(&m->head, m->params, NULL, &head));
+    SUCCEEDS(nn_params_seal(m->params));
     NN_TEST_PLACE(m->room, place(m));
     m->x = nn_test_room(N * HIDDEN);
     m->y = nn_test_room(N * HIDDEN);
@@ -90,14 +90,14 @@ static void discard(model *m)
 /* The gradient of half the sum of the squares of the logits. */
 static void enqueue(model *m)
 {
-    NN_OK(nn_params_zero_grad(m->params));
-    NN_OK(nn_block_forward(&m->block, &m->block_saved, m->y, m->x, &m->sequence));
-    NN_OK(nn_norm_forward(&m->norm, &m->norm_saved, m->normed, m->y, N));
-    NN_OK(nn_linear_forward(&m->head, &m->head_saved, m->logits, m->normed, N, 1));
-    NN_OK(nn_linear_backward(&m->head, &m->head_saved, m->d, m->logits));
-    NN_OK(nn_norm_backward_input(&m->norm, &m->norm_saved, m->y, m->d, NULL));
-    NN_OK(nn_block_backward_input(&m->block, &m->block_saved, m->d, m->y));
-    NN_OK(nn_block_backward_params(&m->block, &m->block_saved));
+    SUCCEEDS(nn_params_zero_grad(m->params));
+    SUCCEEDS(nn_block_forward(&m->block, &m->block_saved, m->y, m->x, &m->sequence));
+    SUCCEEDS(nn_norm_forward(&m->norm, &m->norm_saved, m->normed, m->y, N));
+    SUCCEEDS(nn_linear_forward(&m->head, &m->head_saved, m->logits, m->normed, N, 1));
+    SUCCEEDS(nn_linear_backward(&m->head, &m->head_saved, m->d, m->logits));
+    SUCCEEDS(nn_norm_backward_input(&m->norm, &m->norm_saved, m->y, m->d, NULL));
+    SUCCEEDS(nn_block_backward_input(&m->block, &m->block_saved, m->d, m->y));
+    SUCCEEDS(nn_block_backward_params(&m->block, &m->block_saved));
 }
 
 static void set_input(model *m, const char *name)
@@ -113,7 +113,7 @@ enum { MOST = 3 * HIDDEN * HIDDEN + N * HIDDEN };
 static void read_gradients(const model *m, nn_real *to)
 {
     int largest = nn_params_find(m->params, "block.attention.qkv.weight");
-    NN_OK(nn_params_read(m->params, largest, NN_GRAD, to));
+    SUCCEEDS(nn_params_read(m->params, largest, NN_GRAD, to));
     nn_test_read(to + 3 * HIDDEN * HIDDEN, m->d, N * HIDDEN);
 }
 

@@ -138,7 +138,7 @@ static void check_old_buckets(const mimo_gradient *gradient, size_t old)
 
 MPI_TEST(arguments, of_gradients)
 {
-    mimo_grid *grid = NULL;
+    mimo_grid *grid = mpi_test_grid("dp=2", 0);
     mimo_gradient *gradient = NULL;
     float grad = 1;
     double norm = -5;
@@ -146,7 +146,6 @@ MPI_TEST(arguments, of_gradients)
     odd.name = "odd";
     odd.dtype = (mimo_dtype)77;
     odd.grad = &grad;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "dp=2", 0));
     ARGUMENT(mimo_gradient_create(NULL, mpi_test_comm(), grid, grid), "gradient: out is NULL");
     MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid, grid));
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));

@@ -23,12 +23,10 @@ typedef struct bridge_case {
 static mimo_bridge *make_bridge(const bridge_case *c, mimo_grid **src, mimo_grid **dst)
 {
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     MPI_EXPECT_OK(mimo_grid_create_text(src, c->grids.src, 0));
     MPI_EXPECT_OK(mimo_grid_create_text(dst, c->grids.dst, 0));
-    desc.src = *src;
-    desc.dst = *dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(*src, *dst);
     desc.partition = c->partition ? &rule : NULL;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     if (c->given > 0)
@@ -255,11 +253,9 @@ static mimo_status create_with(const char *src_spec, const char *dst_spec, int64
 {
     mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     MPI_EXPECT_OK(mimo_grid_create_text(&src, src_spec, offset));
     MPI_EXPECT_OK(mimo_grid_create_text(&dst, dst_spec, offset));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     desc.partition = rule;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     mimo_status status = mimo_bridge_create(&bridge, mpi_test_comm(), &desc);
@@ -355,11 +351,9 @@ static void change_field(creation *it, int field)
 
 MPI_TEST(bridge, descriptors_that_differ)
 {
-    mimo_grid *src = NULL, *dst = NULL;
+    mimo_grid *src = mpi_test_grid("dp=4", 0), *dst = mpi_test_grid("cp=2,dp=2", 0);
     mimo_bridge *bridge = NULL;
     int rank = mpi_test_rank();
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, "dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "cp=2,dp=2", 0));
     for (int field = -1; field <= FIELDS; field++) {
         creation it = {MIMO_BRIDGE_DESC_INIT,
                        MIMO_PARTITION_RULE_INIT,
@@ -406,11 +400,9 @@ MPI_TEST(bridge, dimensions_without_a_meaning)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             mimo_grid *src = NULL, *dst = NULL;
             mimo_bridge *bridge = NULL;
-            mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
             MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
             MPI_EXPECT_OK(mimo_grid_create_text(&dst, cases[i].dst, 0));
-            desc.src = src;
-            desc.dst = dst;
+            mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
             if (collective > 0)
                 desc.executor.algorithm = MIMO_ALGORITHM_COLLECTIVE;
             MPI_FAILS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID,
@@ -433,13 +425,10 @@ MPI_TEST(bridge, replicas_along_every_dimension)
     };
     setenv("MIMO_CHECK", "replicas", 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        mimo_grid *src = NULL, *dst = NULL;
+        mimo_grid *src = NULL, *dst = mpi_test_grid("dp=4", 0);
         mimo_bridge *bridge = NULL;
-        mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
         MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
-        MPI_EXPECT_OK(mimo_grid_create_text(&dst, "dp=4", 0));
-        desc.src = src;
-        desc.dst = dst;
+        mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
         MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
         int64_t samples = 4 / mimo_grid_dim_size(src, "dp");
         test_tile from = test_tile_new("sbh", MIMO_F32, 2, samples, 1);

@@ -405,7 +405,7 @@ MPI_TEST(comm, policy)
 {
     bool last = mpi_test_rank() == mpi_test_size() - 1;
     mimo_comm *comm = NULL, *half = NULL;
-    mimo_grid *grid = NULL;
+    mimo_grid *grid = mpi_test_grid("dp=3", 0);
     mimo_bridge *bridge = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     setenv("MIMO_AGREE", last ? "0" : "1", 1);
@@ -415,7 +415,6 @@ MPI_TEST(comm, policy)
     MPI_EXPECT(comm && mimo_comm_deadline(comm) == 45000, "a deadline");
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, 0, 0));
     MPI_EXPECT(mimo_comm_deadline(half) == 45000, "a deadline of the family");
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "dp=3", 0));
     desc.src = desc.dst = grid;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, half, &desc));
     mimo_bridge_destroy(bridge);

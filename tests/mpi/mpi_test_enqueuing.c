@@ -8,13 +8,6 @@
 #include "bridge/bridge_types.h"
 #include "mpi_test.h"
 
-static mimo_grid *grid_of(const char *spec, int64_t offset)
-{
-    mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
-    return grid;
-}
-
 static mimo_device enqueuing(void)
 {
     mimo_device device = mimo_device_host;
@@ -50,7 +43,7 @@ MPI_TEST(enqueuing, counts_that_change)
     enum { WRONG = 1, MOST = 8 };
     mimo_device device = enqueuing();
     mimo_comm *comm = mpi_test_comm_new();
-    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_grid *src = mpi_test_grid("dp=2", 0), *dst = mpi_test_grid("dp=2", 2);
     mimo_gradient *gradient = NULL;
     comm->device = &device;
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
@@ -85,16 +78,14 @@ MPI_TEST(enqueuing, flat_rows_of_one_side)
     enum { ROWS = 10, FIRST = 6 };
     mimo_device device = enqueuing();
     mimo_comm *comm = mpi_test_comm();
-    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=1", 2);
+    mimo_grid *src = mpi_test_grid("dp=2", 0), *dst = mpi_test_grid("dp=1", 2);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     int rank = mpi_test_rank();
     int64_t rows = rank == 0 ? FIRST : rank == 1 ? ROWS - FIRST : 0;
     float from[ROWS], to[ROWS];
     for (int i = 0; i < ROWS; i++)
         from[i] = (float)(rank * FIRST + i);
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     bridge->mover.comm->device = &device;
     const mimo_tensor source = mimo_tensor_2d(from, MIMO_F32, "th", rows, 1);
@@ -159,11 +150,9 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     float unused[10];
     mimo_device device = enqueuing();
     mimo_comm *comm = mpi_test_comm_new();
-    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_grid *src = mpi_test_grid("dp=2", 0), *dst = mpi_test_grid("dp=2", 2);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     bridge->mover.comm->device = &device;
@@ -201,12 +190,10 @@ MPI_TEST(enqueuing, checks_wait_for_their_stream)
     static const int64_t held[] = {5, 5, 5, 5};
     mimo_device device = enqueuing();
     mimo_comm *comm = mpi_test_comm_new();
-    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_grid *src = mpi_test_grid("dp=2", 0), *dst = mpi_test_grid("dp=2", 2);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     device.finished = finished_at_every_third_look;
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     setenv("MIMO_CHECK", "samples", 1);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     unsetenv("MIMO_CHECK");
@@ -248,12 +235,10 @@ MPI_TEST(enqueuing, rows_that_are_told)
     mimo_batch_desc descs[SPLITS];
     mimo_device device = enqueuing();
     mimo_comm *comm = mpi_test_comm_new();
-    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_grid *src = mpi_test_grid("dp=2", 0), *dst = mpi_test_grid("dp=2", 2);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     int rank = mpi_test_rank();
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     for (int i = 0; i < SPLITS; i++) {
@@ -293,14 +278,12 @@ MPI_TEST(enqueuing, replicas_in_a_trial)
 {
     mimo_device device = mimo_device_host;
     mimo_comm *comm = mpi_test_comm_new();
-    mimo_grid *src = grid_of("tp=2,dp=2", 0), *dst = grid_of("tp=1,cp=2,dp=2", 0);
+    mimo_grid *src = mpi_test_grid("tp=2,dp=2", 0), *dst = mpi_test_grid("tp=1,cp=2,dp=2", 0);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     device.reserve = dirty_room;
     comm->device = &device;
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     sizes.batch = 4;
     sizes.seq = 8;
     sizes.hidden = 16;

@@ -20,9 +20,7 @@ static bool is_first(const hop *it)
 static mimo_bridge *bridge_of(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
 {
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     return bridge;
 }

@@ -70,7 +70,6 @@ static float *at(const test_tile *tile, int64_t row, int64_t element)
 
 static void set_up(step *x)
 {
-    mimo_bridge_desc bridge = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_alignment_desc align = MIMO_ALIGNMENT_DESC_INIT;
     static const int64_t special[MODALITIES] = {SPECIAL, SPECIAL + 1};
@@ -85,8 +84,7 @@ static void set_up(step *x)
     MPI_EXPECT_OK(mimo_grid_create_text(&x->dst, x->dst_spec, 0));
     MPI_EXPECT_OK(mimo_grid_connect(x->dst, mpi_test_comm()));
     MPI_EXPECT_OK(mimo_grid_create_group(x->dst, "tp"));
-    bridge.src = x->src;
-    bridge.dst = x->dst;
+    mimo_bridge_desc bridge = mpi_test_bridge_desc(x->src, x->dst);
     for (int m = 0; m < MODALITIES; m++) {
         MPI_EXPECT_OK(mimo_bridge_create(&x->bridge[m], mpi_test_comm(), &bridge));
         x->encoded[m] = new_tile("sbh", rows_per_sample[m], x->src_batch, HIDDEN);

@@ -14,11 +14,9 @@ typedef struct tiles_bed {
 static tiles_bed begin(executor_id executor, const mimo_partition_rule *rule, int64_t batch)
 {
     tiles_bed it = {.sizes = MIMO_BRIDGE_SIZES_INIT};
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     MPI_EXPECT_OK(mimo_grid_create_text(&it.src, "tp=1,dp=4", 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, "tp=1,cp=2,dp=2", 0));
-    desc.src = it.src;
-    desc.dst = it.dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(it.src, it.dst);
     desc.partition = rule;
     desc.executor = executor_of(executor);
     desc.batch = batch;

@@ -554,13 +554,11 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
 {
     enum { TOKENS = 4, HIDDEN = 4, EACH = TOKENS * HIDDEN };
     nn_runtime runtime = make_runtime();
-    mimo_grid *src = NULL, *dst = NULL;
+    mimo_grid *src = mpi_test_grid("tp=1,dp=2", 0), *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     nn_real rows[2 * EACH], got[EACH], *to = NULL, *from = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
     MPI_EXPECT_OK(mimo_grid_create_text(&dst, llm, 0));
-    desc.src = src, desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     desc.executor.algorithm = algorithm;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     int64_t samples = 2 / mimo_grid_dim_size(dst, "dp"), count = samples * EACH;

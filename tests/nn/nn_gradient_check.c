@@ -16,7 +16,7 @@ nn_params *nn_test_store(int rank, int size)
                            .tp_size = size,
                            .seed = 7,
                            .runtime = nn_test_runtime()};
-    NN_OK(nn_params_create(&params, &desc));
+    SUCCEEDS(nn_params_create(&params, &desc));
     return params;
 }
 
@@ -35,7 +35,7 @@ typedef struct probe {
 static double objective(const probe *p)
 {
     double sum = 0;
-    NN_OK(p->c->forward(p->c->layer, p->y, p->x));
+    SUCCEEDS(p->c->forward(p->c->layer, p->y, p->x));
     nn_test_read(p->got, p->y, p->c->outputs);
     for (int64_t i = 0; i < p->c->outputs; i++)
         sum += (double)p->r[i] * (double)p->got[i];
@@ -93,8 +93,8 @@ static void set_parameters(nn_params *params)
             value[j] *= (nn_real)0.5;
             grad[j] = (nn_real)offset;
         }
-        NN_OK(nn_params_write(params, i, NN_VALUE, value));
-        NN_OK(nn_params_write(params, i, NN_GRAD, grad));
+        SUCCEEDS(nn_params_write(params, i, NN_VALUE, value));
+        SUCCEEDS(nn_params_write(params, i, NN_GRAD, grad));
         free(value), free(grad);
     }
 }
@@ -105,7 +105,7 @@ static void compare_parameters(const probe *p)
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
         nn_real *grad = numbers(param->count);
-        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
+        SUCCEEDS(nn_params_read(params, i, NN_GRAD, grad));
         for (int64_t j = 0; j < param->count; j++)
             grad[j] = (nn_real)((double)grad[j] - offset);
         compare(p, param->name, param->value, grad, param->count);
@@ -124,7 +124,7 @@ void nn_check_gradients(const nn_case *c)
     nn_test_write(p.x, x, c->inputs);
     objective(&p);
     nn_real *d_room = nn_test_room(c->inputs), *r_room = nn_test_sent(p.r, c->outputs);
-    NN_OK(c->backward(c->layer, c->inputs ? d_room : NULL, r_room));
+    SUCCEEDS(c->backward(c->layer, c->inputs ? d_room : NULL, r_room));
     nn_test_read(dx, d_room, c->inputs);
     compare(&p, "x", p.x, dx, c->inputs);
     compare_parameters(&p);

@@ -2,11 +2,10 @@
 #ifndef MIMO_TESTS_NN_GRADIENT_CHECK_H
 #define MIMO_TESTS_NN_GRADIENT_CHECK_H
 
-#include <criterion/criterion.h>
-
 #include <mimo/mimo.h>
 
 #include "train/nn/nn.h"
+#include "expect_failure.h"
 #include "nn_test_memory.h"
 
 /* A layer on one rank, as two functions of its input. Both get `layer`; tensors lie in the tested
@@ -31,19 +30,5 @@ nn_params *nn_test_store(int rank, int size);
 
 /* Standard normal numbers keyed by `name`. */
 void nn_test_fill(nn_real *x, int64_t n, const char *name);
-
-#define NN_OK(call)                                                        \
-    do {                                                                   \
-        mimo_status nn_got = (call);                                       \
-        cr_assert_eq(nn_got, MIMO_OK, "%s: %s", #call, mimo_last_error()); \
-    } while (0)
-
-/* The call fails with this status and the sentence holds these words. */
-#define NN_FAILS(call, status, words)                                                         \
-    do {                                                                                      \
-        cr_assert_eq((call), (status), "%s did not give %s", #call, #status);                 \
-        cr_assert(strstr(mimo_last_error(), words), "\"%s\" lacks \"%s\"", mimo_last_error(), \
-                  words);                                                                     \
-    } while (0)
 
 #endif

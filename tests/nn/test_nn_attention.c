@@ -25,7 +25,7 @@ typedef struct subject {
 static void make_sequence(nn_sequence *sequence, bool causal, const int64_t *positions)
 {
     nn_sequence_desc desc = {NULL, causal, S, B, positions, nn_test_runtime(), 0};
-    NN_OK(nn_sequence_init(sequence, &desc));
+    SUCCEEDS(nn_sequence_init(sequence, &desc));
 }
 
 static void make_attention(subject *s, bool causal, const int64_t *positions)
@@ -40,8 +40,8 @@ static void make_attention(subject *s, bool causal, const int64_t *positions)
                               .max_parts = 0,
                               .std = 0.1,
                               .out_std = 0.1};
-    NN_OK(nn_attention_init(&s->attention, s->params, NULL, &desc));
-    NN_OK(nn_params_seal(s->params));
+    SUCCEEDS(nn_attention_init(&s->attention, s->params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(s->params));
     NN_TEST_PLACE(s->room, nn_attention_saved_place(&s->attention_saved, &s->attention, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
@@ -59,8 +59,8 @@ static void make_block(subject *s, bool causal, const int64_t *positions)
                           .max_parts = 0,
                           .std = 0.1,
                           .out_std = 0.1};
-    NN_OK(nn_block_init(&s->block, s->params, NULL, &desc));
-    NN_OK(nn_params_seal(s->params));
+    SUCCEEDS(nn_block_init(&s->block, s->params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(s->params));
     NN_TEST_PLACE(s->room, nn_block_saved_place(&s->block_saved, &s->block, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
@@ -83,7 +83,7 @@ static mimo_status attention_forward(void *layer, nn_real *y, const nn_real *x)
 static mimo_status attention_backward(void *layer, nn_real *dx, nn_real *dy)
 {
     subject *s = layer;
-    NN_OK(nn_attention_backward_input(&s->attention, &s->attention_saved, dx, dy));
+    SUCCEEDS(nn_attention_backward_input(&s->attention, &s->attention_saved, dx, dy));
     return nn_attention_backward_params(&s->attention, &s->attention_saved);
 }
 
@@ -100,8 +100,8 @@ static mimo_status block_backward(void *layer, nn_real *dx, nn_real *dy)
     subject *s = layer;
     static nn_real x[N * HIDDEN], d[N * HIDDEN];
     nn_test_read(x, s->x, N * HIDDEN);
-    NN_OK(nn_block_backward_input(&s->block, &s->block_saved, s->x, dy));
-    NN_OK(nn_block_backward_params(&s->block, &s->block_saved));
+    SUCCEEDS(nn_block_backward_input(&s->block, &s->block_saved, s->x, dy));
+    SUCCEEDS(nn_block_backward_params(&s->block, &s->block_saved));
     nn_test_read(d, s->x, N * HIDDEN);
     nn_test_write(dx, d, N * HIDDEN);
     nn_test_write(s->x, x, N * HIDDEN);
@@ -143,7 +143,7 @@ static void set_weights(dense_weights *w, nn_params *params)
     nn_real *const parts[] = {w->qkv, w->qkv_bias, w->out, w->out_bias};
     for (int i = 0; i < 4; i++) {
         nn_test_fill(parts[i], nn_params_at(params, i)->count, "w");
-        NN_OK(nn_params_write(params, i, NN_VALUE, parts[i]));
+        SUCCEEDS(nn_params_write(params, i, NN_VALUE, parts[i]));
     }
 }
 
@@ -151,8 +151,8 @@ static void set_weights(dense_weights *w, nn_params *params)
 static void forward(subject *s, nn_real *y, const nn_real *x, int64_t n)
 {
     nn_real *room = nn_test_room(n);
-    NN_OK(nn_attention_forward(&s->attention, &s->attention_saved, room, nn_test_sent(x, n),
-                               &s->sequence));
+    SUCCEEDS(nn_attention_forward(&s->attention, &s->attention_saved, room, nn_test_sent(x, n),
+                                  &s->sequence));
     nn_test_read(y, room, n);
     nn_test_free_rooms();
 }
@@ -248,16 +248,16 @@ Test(nn_attention, takes_a_smaller_batch)
     forward(&s, y, x, N * HIDDEN);
     for (int i = 0; i < S; i++)
         memcpy(one + i * HIDDEN, x + (i * B + 1) * HIDDEN, sizeof(nn_real) * HIDDEN);
-    NN_OK(nn_sequence_set_batch(&s.sequence, 1));
+    SUCCEEDS(nn_sequence_set_batch(&s.sequence, 1));
     forward(&s, y_one, one, S * HIDDEN);
     for (int i = 0; i < S; i++)
         for (int k = 0; k < HIDDEN; k++)
             cr_assert_float_eq((double)y_one[i * HIDDEN + k], (double)y[(i * B + 1) * HIDDEN + k],
                                1e-12, "row %d", i);
-    NN_FAILS(nn_sequence_set_batch(&s.sequence, 0), MIMO_ERR_ARGUMENT, "batch is 0");
-    NN_OK(nn_sequence_set_batch(&s.sequence, B + 2));
-    NN_FAILS(nn_attention_forward(&s.attention, &s.attention_saved, y, x, &s.sequence),
-             MIMO_ERR_SHAPE, "6 rows, batch 4, cp 1, made for 7, 3, 1");
+    FAILS(nn_sequence_set_batch(&s.sequence, 0), MIMO_ERR_ARGUMENT, "batch is 0");
+    SUCCEEDS(nn_sequence_set_batch(&s.sequence, B + 2));
+    FAILS(nn_attention_forward(&s.attention, &s.attention_saved, y, x, &s.sequence), MIMO_ERR_SHAPE,
+          "6 rows, batch 4, cp 1, made for 7, 3, 1");
     discard(&s);
 }
 
@@ -273,13 +273,13 @@ Test(nn_attention, refuses)
                               .max_parts = 0,
                               .std = 0.1,
                               .out_std = 0.1};
-    NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
-             "hidden 8 is not divisible by 3");
+    FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+          "hidden 8 is not divisible by 3");
     desc.heads = 0;
-    NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "heads is 0");
+    FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "heads is 0");
     nn_real x[1];
     nn_attention_saved saved = {0};
-    NN_FAILS(nn_attention_backward_input(&layer, &saved, x, x), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_attention_backward_input(&layer, &saved, x, x), MIMO_ERR_STATE, "before forward");
     nn_params_destroy(params);
 }
 
@@ -288,11 +288,11 @@ Test(nn_sequence, refuses)
     nn_sequence sequence = {0};
     static const int64_t twice[] = {0, 3, 3}, negative[] = {0, -2, 1};
     nn_sequence_desc desc = {NULL, true, 3, 1, twice, nn_test_runtime(), 0};
-    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT,
-             "position 3 appears twice among 3");
+    FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT,
+          "position 3 appears twice among 3");
     desc.positions = negative;
-    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "positions[1] is -2");
+    FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "positions[1] is -2");
     desc.rows = 0;
-    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "rows is 0");
+    FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "rows is 0");
     cr_assert_null(sequence.positions);
 }

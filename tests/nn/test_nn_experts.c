@@ -29,7 +29,7 @@ static void set_biases(nn_params *params)
         for (int64_t j = 0; j < param->count && param->ndim == 1; j++)
             bias[j] = (nn_real)nn_normal(5, param->name, param->start + j);
         if (param->ndim == 1 && param->held)
-            NN_OK(nn_params_write(params, i, NN_VALUE, bias));
+            SUCCEEDS(nn_params_write(params, i, NN_VALUE, bias));
     }
 }
 
@@ -51,9 +51,9 @@ static void open_experts(experts_pair *p, const nn_expert_place *place, const in
                             .std = 0.4,
                             .out_std = 0.4,
                             .adapters = adapters};
-    NN_OK(nn_params_create(&p->params, &store));
-    NN_OK(nn_experts_init(&p->layer, p->params, &desc));
-    NN_OK(nn_params_seal(p->params));
+    SUCCEEDS(nn_params_create(&p->params, &store));
+    SUCCEEDS(nn_experts_init(&p->layer, p->params, &desc));
+    SUCCEEDS(nn_params_seal(p->params));
     set_biases(p->params);
     NN_TEST_PLACE(p->room, nn_experts_saved_place(&p->saved, &p->layer, &p->room));
     p->ends = row_ends;
@@ -150,9 +150,9 @@ static void run(results *to, experts_pair *p, const nn_real *x, const nn_real *w
 {
     nn_real *y = nn_test_room(ROWS * H), *dx = nn_test_room(ROWS * H), *dw = nn_test_room(ROWS);
     const nn_expert_rows brought = {nn_test_sent(x, rows * H), nn_test_sent(w, rows), p->ends};
-    NN_OK(nn_experts_forward(&p->layer, &p->saved, y, &brought));
-    NN_OK(nn_experts_backward_input(&p->layer, &p->saved, dx, dw, nn_test_sent(dy, rows * H)));
-    NN_OK(nn_experts_backward_params(&p->layer, &p->saved));
+    SUCCEEDS(nn_experts_forward(&p->layer, &p->saved, y, &brought));
+    SUCCEEDS(nn_experts_backward_input(&p->layer, &p->saved, dx, dw, nn_test_sent(dy, rows * H)));
+    SUCCEEDS(nn_experts_backward_params(&p->layer, &p->saved));
     nn_test_read(to->y, y, rows * H);
     nn_test_read(to->dx, dx, rows * H);
     nn_test_read(to->dw, dw, rows);
@@ -180,7 +180,7 @@ static void collect(const experts_pair *part, const experts_pair *whole, nn_real
     int at = nn_params_find(whole->params, param->name);
     cr_assert_geq(at, 0, "%s", param->name);
     nn_real grad[F * H];
-    NN_OK(nn_params_read(part->params, index, NN_GRAD, grad));
+    SUCCEEDS(nn_params_read(part->params, index, NN_GRAD, grad));
     bool copy = param->rule == NN_EXPERT_REPLICATED && param->rank > 0;
     for (int64_t i = 0; i < nn_placement_runs(&param->placement) && !copy; i++) {
         nn_run piece = nn_placement_run(&param->placement, param->rank, i);
@@ -218,7 +218,7 @@ static void check_parts(const nn_lora_selection *choice)
     expect_near(sum.dx, whole.dx, ROWS * H, "dx");
     expect_near(sum.dw, whole.dw, ROWS, "dw");
     for (int i = 0; i < nn_params_count(one.params); i++) {
-        NN_OK(nn_params_read(one.params, i, NN_GRAD, grad));
+        SUCCEEDS(nn_params_read(one.params, i, NN_GRAD, grad));
         expect_near(sums + (ptrdiff_t)i * F * H, grad, nn_params_at(one.params, i)->count,
                     nn_params_at(one.params, i)->name);
     }
@@ -253,12 +253,12 @@ static void check_numbers(const nn_lora_selection *choice)
         cr_assert_eq(sscanf(param->name, "mlp.experts.%d.", &expert), 1);
         cr_assert_eq(param->held, expert >= 2, "%s", param->name);
         if (!param->held) {
-            NN_FAILS(nn_params_read(half.params, i, NN_VALUE, value), MIMO_ERR_STATE,
-                     "is of an expert of other ranks");
+            FAILS(nn_params_read(half.params, i, NN_VALUE, value), MIMO_ERR_STATE,
+                  "is of an expert of other ranks");
             continue;
         }
-        NN_OK(nn_params_read(half.params, i, NN_VALUE, value));
-        NN_OK(nn_params_read(one.params, i, NN_VALUE, other));
+        SUCCEEDS(nn_params_read(half.params, i, NN_VALUE, value));
+        SUCCEEDS(nn_params_read(one.params, i, NN_VALUE, other));
         cr_assert_eq(memcmp(value, other, (size_t)param->count * sizeof *value), 0, "%s",
                      param->name);
     }
@@ -302,14 +302,14 @@ Test(nn_experts, adapters_of_another_rank)
     open_experts(&p, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, &some.choice, true);
     cr_assert_eq(p.room.bytes, bytes, "a buffer holds the saved states of all ranks");
     run(&before, &p, x, w, dy, 5);
-    NN_OK(nn_params_buckets(p.params, &buckets, &n));
+    SUCCEEDS(nn_params_buckets(p.params, &buckets, &n));
     cr_assert_eq(n, 2, "%d buckets", n);
     for (int i = 0; i < n; i++)
         cr_assert_eq(buckets[i].count, 0, "%s", buckets[i].name);
-    NN_OK(nn_adamw_step(&rule, p.params, 1));
-    NN_OK(nn_experts_visit(&p.layer, nn_lora_merge));
+    SUCCEEDS(nn_adamw_step(&rule, p.params, 1));
+    SUCCEEDS(nn_experts_visit(&p.layer, nn_lora_merge));
     run(&after, &p, x, w, dy, 5);
-    NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
+    SUCCEEDS(nn_experts_visit(&p.layer, nn_lora_unmerge));
     expect_near(after.y, before.y, 5 * H, "y");
     cr_assert(nn_params_trainable(p.params), "other ranks have adapters");
     nn_test_free_rooms();
@@ -323,7 +323,7 @@ static double value_of(const experts_pair *p, int expert, const char *part, int6
     nn_real value[F * H];
     char name[64];
     snprintf(name, sizeof name, "mlp.experts.%d.%s", expert, part);
-    NN_OK(nn_params_read(p->params, nn_params_find(p->params, name), NN_VALUE, value));
+    SUCCEEDS(nn_params_read(p->params, nn_params_find(p->params, name), NN_VALUE, value));
     return (double)value[i];
 }
 
@@ -375,7 +375,7 @@ Test(nn_experts, buckets_name_their_grid)
     int n;
     experts_pair p = {0};
     open_experts(&p, &alone, ends, &adapters, false);
-    NN_OK(nn_params_buckets(p.params, &buckets, &n));
+    SUCCEEDS(nn_params_buckets(p.params, &buckets, &n));
     cr_assert_eq(n, 3);
     for (int i = 0; i < n; i++) {
         cr_assert_str_eq(buckets[i].name, expected[i][0]);
@@ -398,12 +398,12 @@ static void check_merged(const nn_lora_selection *choice, const char *refusal)
     open_experts(&p, &alone, ends, choice, true);
     run(&before, &p, x, w, dy, ROWS);
     const nn_expert_rows rows = {nn_test_sent(x, ROWS * H), nn_test_sent(w, ROWS), p.ends};
-    NN_OK(nn_experts_visit(&p.layer, nn_lora_merge));
-    NN_OK(nn_experts_forward(&p.layer, &p.saved, y, &rows));
+    SUCCEEDS(nn_experts_visit(&p.layer, nn_lora_merge));
+    SUCCEEDS(nn_experts_forward(&p.layer, &p.saved, y, &rows));
     nn_test_read(after, y, ROWS * H);
     expect_near(after, before.y, ROWS * H, "y");
-    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE, refusal);
-    NN_OK(nn_experts_visit(&p.layer, nn_lora_unmerge));
+    FAILS(nn_experts_backward_input(&p.layer, &p.saved, y, y, y), MIMO_ERR_STATE, refusal);
+    SUCCEEDS(nn_experts_visit(&p.layer, nn_lora_unmerge));
     nn_test_free_rooms();
     close_experts(&p);
 }
@@ -424,14 +424,14 @@ Test(nn_experts, one_was_merged_in_the_forward)
     open_experts(&p, &alone, ends, &adapters, true);
     nn_expert_linear *up = &p.layer.list[2].up;
     const nn_expert_rows rows = {nn_test_room(ROWS * H), nn_test_room(ROWS), p.ends};
-    NN_OK(nn_lora_merge(&up->lora, up->weight));
-    NN_OK(nn_experts_forward(&p.layer, &p.saved, room, &rows));
-    NN_OK(nn_lora_unmerge(&up->lora, up->weight));
+    SUCCEEDS(nn_lora_merge(&up->lora, up->weight));
+    SUCCEEDS(nn_experts_forward(&p.layer, &p.saved, room, &rows));
+    SUCCEEDS(nn_lora_unmerge(&up->lora, up->weight));
     nn_real *dx = nn_test_room(ROWS * H);
-    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room), MIMO_ERR_STATE,
-             "mlp.experts.2.up: the adapter was merged in the last forward");
-    NN_OK(nn_experts_forward(&p.layer, &p.saved, room, &rows));
-    NN_OK(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room));
+    FAILS(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room), MIMO_ERR_STATE,
+          "mlp.experts.2.up: the adapter was merged in the last forward");
+    SUCCEEDS(nn_experts_forward(&p.layer, &p.saved, room, &rows));
+    SUCCEEDS(nn_experts_backward_input(&p.layer, &p.saved, dx, dw, room));
     nn_test_free_rooms();
     close_experts(&p);
 }
@@ -442,8 +442,8 @@ static void refuse(const nn_expert_place *place, nn_experts_desc desc, const cha
     nn_experts layer = {0};
     nn_params_desc store = {
         .name = "test", .tp_size = 1, .experts = *place, .runtime = nn_test_runtime()};
-    NN_OK(nn_params_create(&params, &store));
-    NN_FAILS(nn_experts_init(&layer, params, &desc), MIMO_ERR_ARGUMENT, words);
+    SUCCEEDS(nn_params_create(&params, &store));
+    FAILS(nn_experts_init(&layer, params, &desc), MIMO_ERR_ARGUMENT, words);
     nn_params_destroy(params);
 }
 
@@ -453,8 +453,8 @@ Test(nn_experts, a_mixed_block_needs_a_mixture)
     nn_block block = {0};
     nn_block_desc desc = {
         .name = "block", .hidden = H, .heads = 1, .inner = F, .max_rows = 1, .max_batch = 1};
-    NN_FAILS(nn_block_mixed.init(&block, params, NULL, &desc), MIMO_ERR_ARGUMENT,
-             "block: no mixture of experts");
+    FAILS(nn_block_mixed.init(&block, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+          "block: no mixture of experts");
     nn_params_destroy(params);
 }
 
@@ -469,16 +469,16 @@ Test(nn_experts, refuses)
     refuse(&(nn_expert_place){.ep_size = 3}, desc, "experts 4 is not divisible by 3");
     nn_params *params = NULL;
     nn_params_desc store = {.name = "test", .tp_size = 1, .experts = {2, 2, 0, 0}};
-    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank 2 of etp=2, rank 0 of ep");
+    FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank 2 of etp=2, rank 0 of ep");
     store.experts = (nn_expert_place){0, 1, -1, 2};
-    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank -1 of ep=2");
+    FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank -1 of ep=2");
     experts_pair p = {0};
     static const int32_t many[EXPERTS] = {4, 4, 6, ROWS + 1};
     open_experts(&p, &alone, many, NULL, false);
     const nn_expert_rows rows = {NULL, NULL, p.ends};
-    NN_FAILS(nn_experts_forward(&p.layer, &p.saved, NULL, &rows), MIMO_ERR_SHAPE, "10 rows");
-    NN_FAILS(nn_experts_backward_input(&p.layer, &p.saved, NULL, NULL, NULL), MIMO_ERR_STATE,
-             "before forward");
-    NN_FAILS(nn_experts_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE, "before the input's");
+    FAILS(nn_experts_forward(&p.layer, &p.saved, NULL, &rows), MIMO_ERR_SHAPE, "10 rows");
+    FAILS(nn_experts_backward_input(&p.layer, &p.saved, NULL, NULL, NULL), MIMO_ERR_STATE,
+          "before forward");
+    FAILS(nn_experts_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE, "before the input's");
     close_experts(&p);
 }

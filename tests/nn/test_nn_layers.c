@@ -54,8 +54,8 @@ Test(nn_linear, gradients_of_every_split)
                                    .split = (nn_split)split,
                                    .bias = bias == 1,
                                    .std = 0.1};
-            NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
-            NN_OK(nn_params_seal(params));
+            SUCCEEDS(nn_linear_init(&p.layer, params, NULL, &desc));
+            SUCCEEDS(nn_params_seal(params));
             PLACE(p, linear);
             cr_assert_eq(nn_params_count(params), 1 + bias);
             nn_case c = {"linear",       &p, params, ROWS * IN, ROWS * OUT, linear_forward,
@@ -72,16 +72,16 @@ Test(nn_linear, is_the_plain_sum)
     linear_pair p = {0};
     nn_linear_desc desc = {
         .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_NONE, .bias = true, .std = 0.1};
-    NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_linear_init(&p.layer, params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, linear);
     nn_real w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT];
     nn_test_fill(x, ROWS * IN, "x");
     nn_test_fill(b, OUT, "b");
-    NN_OK(nn_params_read(params, 0, NN_VALUE, w));
-    NN_OK(nn_params_write(params, 1, NN_VALUE, b));
+    SUCCEEDS(nn_params_read(params, 0, NN_VALUE, w));
+    SUCCEEDS(nn_params_write(params, 1, NN_VALUE, b));
     nn_real *y_room = nn_test_room(ROWS * OUT);
-    NN_OK(nn_linear_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
+    SUCCEEDS(nn_linear_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
     nn_test_read(y, y_room, ROWS * OUT);
     for (int i = 0; i < ROWS; i++)
         for (int o = 0; o < OUT; o++) {
@@ -108,30 +108,30 @@ Test(nn_linear, no_rows)
     nn_mlp_desc mlp_desc = {
         .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
     nn_real number = 42, *room = nn_test_sent(&number, 1);
-    NN_OK(nn_linear_init(&linear.layer, params, NULL, &linear_desc));
-    NN_OK(nn_norm_init(&norm.layer, params, "norm", IN, ROWS, NN_REPLICATED));
-    NN_OK(nn_mlp_init(&mlp.layer, params, NULL, &mlp_desc));
-    NN_OK(nn_embedding_init(&embedding.layer, params,
-                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_linear_init(&linear.layer, params, NULL, &linear_desc));
+    SUCCEEDS(nn_norm_init(&norm.layer, params, "norm", IN, ROWS, NN_REPLICATED));
+    SUCCEEDS(nn_mlp_init(&mlp.layer, params, NULL, &mlp_desc));
+    SUCCEEDS(nn_embedding_init(&embedding.layer, params,
+                               &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(linear, linear);
     PLACE(norm, norm);
     PLACE(mlp, mlp);
     PLACE(embedding, embedding);
-    NN_OK(nn_linear_forward(&linear.layer, &linear.saved, room, room, 0, 1));
-    NN_OK(nn_linear_backward(&linear.layer, &linear.saved, room, room));
-    NN_OK(nn_norm_forward(&norm.layer, &norm.saved, room, room, 0));
-    NN_OK(nn_norm_backward_input(&norm.layer, &norm.saved, room, room, NULL));
-    NN_OK(nn_mlp_forward(&mlp.layer, &mlp.saved, room, room, 0, 1));
-    NN_OK(nn_mlp_backward_input(&mlp.layer, &mlp.saved, room, room));
-    NN_OK(nn_mlp_backward_params(&mlp.layer, &mlp.saved));
-    NN_OK(nn_embedding_forward(&embedding.layer, &embedding.saved, room, NULL, 0));
-    NN_OK(nn_embedding_backward_params(&embedding.layer, &embedding.saved, room));
+    SUCCEEDS(nn_linear_forward(&linear.layer, &linear.saved, room, room, 0, 1));
+    SUCCEEDS(nn_linear_backward(&linear.layer, &linear.saved, room, room));
+    SUCCEEDS(nn_norm_forward(&norm.layer, &norm.saved, room, room, 0));
+    SUCCEEDS(nn_norm_backward_input(&norm.layer, &norm.saved, room, room, NULL));
+    SUCCEEDS(nn_mlp_forward(&mlp.layer, &mlp.saved, room, room, 0, 1));
+    SUCCEEDS(nn_mlp_backward_input(&mlp.layer, &mlp.saved, room, room));
+    SUCCEEDS(nn_mlp_backward_params(&mlp.layer, &mlp.saved));
+    SUCCEEDS(nn_embedding_forward(&embedding.layer, &embedding.saved, room, NULL, 0));
+    SUCCEEDS(nn_embedding_backward_params(&embedding.layer, &embedding.saved, room));
     nn_test_read(&number, room, 1);
     cr_assert_eq(number, 42);
     for (int i = 0; i < nn_params_count(params); i++) {
         nn_real grad[IN * 11];
-        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
+        SUCCEEDS(nn_params_read(params, i, NN_GRAD, grad));
         for (int64_t j = 0; j < nn_params_at(params, i)->count; j++)
             cr_assert_eq(grad[j], 0);
     }
@@ -149,23 +149,23 @@ Test(nn_linear, refuses)
     linear_pair p = {0};
     nn_linear_desc desc = {
         .name = "head", .in = 6, .out = 9, .split = NN_SPLIT_COLUMNS, .bias = true, .std = 0.1};
-    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
-             "rank 0 of 1, the store is rank 1 of 2");
+    FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+          "rank 0 of 1, the store is rank 1 of 2");
     nn_params_destroy(params);
     params = nn_test_store(0, 1);
     desc.out = 0;
-    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "out is 0");
+    FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "out is 0");
     desc.out = 9;
-    NN_OK(nn_linear_init(&p.layer, params, NULL, &desc));
-    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
+    SUCCEEDS(nn_linear_init(&p.layer, params, NULL, &desc));
+    FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
     nn_real x[6] = {0}, y[9];
-    NN_FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, 1, 1), MIMO_ERR_STATE, "sealed");
-    NN_FAILS(nn_linear_backward(&p.layer, &p.saved, x, y), MIMO_ERR_STATE, "before forward");
-    NN_OK(nn_params_seal(params));
+    FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, 1, 1), MIMO_ERR_STATE, "sealed");
+    FAILS(nn_linear_backward(&p.layer, &p.saved, x, y), MIMO_ERR_STATE, "before forward");
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, linear);
-    NN_FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, -1, 1), MIMO_ERR_SHAPE, "-1 rows");
+    FAILS(nn_linear_forward(&p.layer, &p.saved, y, x, -1, 1), MIMO_ERR_SHAPE, "-1 rows");
     desc.name = "other";
-    NN_FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
+    FAILS(nn_linear_init(&p.layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
     RELEASE(p, linear);
     nn_params_destroy(params);
 }
@@ -188,8 +188,8 @@ Test(nn_norm, gradients)
     for (int w = 0; w < 3; w++) {
         nn_params *params = nn_test_store(0, 1);
         norm_pair p = {0};
-        NN_OK(nn_norm_init(&p.layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
-        NN_OK(nn_params_seal(params));
+        SUCCEEDS(nn_norm_init(&p.layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
+        SUCCEEDS(nn_params_seal(params));
         PLACE(p, norm);
         nn_case c = {"norm",           &p,           params,       ROWS * widths[w],
                      ROWS * widths[w], norm_forward, norm_backward};
@@ -205,15 +205,15 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     enum { W = 16 };
     nn_params *params = nn_test_store(0, 1);
     norm_pair p = {0};
-    NN_OK(nn_norm_init(&p.layer, params, "norm", W, 1, NN_REPLICATED));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_norm_init(&p.layer, params, "norm", W, 1, NN_REPLICATED));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, norm);
     nn_real x[W], y[W], dy[W], apart[W], residual[W], together[W];
     nn_test_fill(x, W, "x");
     nn_test_fill(dy, W, "dy");
     nn_test_fill(residual, W, "residual");
     nn_real *x_room = nn_test_sent(x, W), *y_room = nn_test_room(W), *dy_room = nn_test_sent(dy, W);
-    NN_OK(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
+    SUCCEEDS(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
     nn_test_read(y, y_room, W);
     double sum = 0, squares = 0;
     for (int j = 0; j < W; j++) {
@@ -222,7 +222,7 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     }
     cr_assert_float_eq(sum, 0, 1e-12);
     cr_assert_float_eq(squares / W, 1, 1e-4, "variance %g", squares / W);
-    NN_OK(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL));
+    SUCCEEDS(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL));
     nn_test_read(apart, y_room, W);
     nn_real *residual_room = nn_test_sent(residual, W);
     nn_real *const in_place[] = {x_room, dy_room, residual_room};
@@ -230,20 +230,20 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
         nn_test_write(x_room, x, W);
         nn_test_write(dy_room, dy, W);
         nn_test_write(residual_room, residual, W);
-        NN_OK(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
-        NN_OK(nn_norm_backward_input(&p.layer, &p.saved, in_place[i], dy_room, residual_room));
+        SUCCEEDS(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 1));
+        SUCCEEDS(nn_norm_backward_input(&p.layer, &p.saved, in_place[i], dy_room, residual_room));
         nn_test_read(together, in_place[i], W);
         for (int j = 0; j < W; j++)
             cr_assert_eq(together[j], residual[j] + apart[j], "place %d, element %d", i, j);
     }
-    NN_FAILS(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL), MIMO_ERR_STATE,
-             "before forward");
-    NN_FAILS(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 2), MIMO_ERR_SHAPE,
-             "2 rows, must be 0 to 1");
+    FAILS(nn_norm_backward_input(&p.layer, &p.saved, y_room, dy_room, NULL), MIMO_ERR_STATE,
+          "before forward");
+    FAILS(nn_norm_forward(&p.layer, &p.saved, y_room, x_room, 2), MIMO_ERR_SHAPE,
+          "2 rows, must be 0 to 1");
     nn_test_free_rooms();
     RELEASE(p, norm);
-    NN_FAILS(nn_norm_backward_input(&p.layer, &p.saved, apart, dy, NULL), MIMO_ERR_STATE,
-             "before forward");
+    FAILS(nn_norm_backward_input(&p.layer, &p.saved, apart, dy, NULL), MIMO_ERR_STATE,
+          "before forward");
     nn_params_destroy(params);
 }
 
@@ -256,7 +256,7 @@ static mimo_status mlp_forward(void *layer, nn_real *y, const nn_real *x)
 static mimo_status mlp_backward(void *layer, nn_real *dx, nn_real *dy)
 {
     mlp_pair *p = layer;
-    NN_OK(nn_mlp_backward_input(&p->layer, &p->saved, dx, dy));
+    SUCCEEDS(nn_mlp_backward_input(&p->layer, &p->saved, dx, dy));
     return nn_mlp_backward_params(&p->layer, &p->saved);
 }
 
@@ -266,8 +266,8 @@ Test(nn_mlp, gradients)
     mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    NN_OK(nn_mlp_init(&p.layer, params, NULL, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_mlp_init(&p.layer, params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, mlp);
     nn_case c = {"mlp", &p, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
     nn_check_gradients(&c);
@@ -281,14 +281,14 @@ Test(nn_mlp, gelu_is_the_tanh_form)
     mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = 1, .inner = 1, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    NN_OK(nn_mlp_init(&p.layer, params, NULL, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_mlp_init(&p.layer, params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, mlp);
     const nn_real one = 1, x[ROWS] = {-40, -1.5, 0, 0.3, 40};
     nn_real y[ROWS], *y_room = nn_test_room(ROWS);
-    NN_OK(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
-    NN_OK(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
-    NN_OK(nn_mlp_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS), ROWS, 1));
+    SUCCEEDS(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
+    SUCCEEDS(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
+    SUCCEEDS(nn_mlp_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS), ROWS, 1));
     nn_test_read(y, y_room, ROWS);
     nn_test_free_rooms();
     for (int i = 0; i < ROWS; i++) {
@@ -320,7 +320,7 @@ static mimo_status embedding_backward(void *layer, nn_real *dx, nn_real *dy)
 static void copy_room(nn_real *to, const nn_real *from, int64_t n)
 {
     const nn_runtime *runtime = nn_test_runtime();
-    NN_OK(runtime->device->copy(to, from, n * (int64_t)sizeof *to, runtime->stream));
+    SUCCEEDS(runtime->device->copy(to, from, n * (int64_t)sizeof *to, runtime->stream));
 }
 
 /* y = x + positions, on a tile of ROWS positions and 2 samples. */
@@ -342,9 +342,9 @@ Test(nn_embedding, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     embedding_pair p = {0};
-    NN_OK(nn_embedding_init(&p.layer, params,
-                            &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED, ROWS}));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_embedding_init(&p.layer, params,
+                               &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED, ROWS}));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, embedding);
     nn_case tokens = {"tokens", &p, params, 0, ROWS * IN, embedding_forward, embedding_backward};
     nn_check_gradients(&tokens);
@@ -360,16 +360,16 @@ Test(nn_embedding, refuses_an_id_outside_the_table)
 {
     nn_params *params = nn_test_store(0, 1);
     embedding_pair p = {0};
-    NN_OK(nn_embedding_init(&p.layer, params,
-                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_embedding_init(&p.layer, params,
+                               &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
+    SUCCEEDS(nn_params_seal(params));
     PLACE(p, embedding);
     nn_real y[ROWS * IN];
-    NN_FAILS(nn_embedding_backward_params(&p.layer, &p.saved, y), MIMO_ERR_STATE, "before forward");
-    NN_FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS), MIMO_ERR_ARGUMENT,
-             "ids[0] is 3, must be 0 to 2");
-    NN_FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS + 1), MIMO_ERR_SHAPE,
-             "6 rows, must be 0 to 5");
+    FAILS(nn_embedding_backward_params(&p.layer, &p.saved, y), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS), MIMO_ERR_ARGUMENT,
+          "ids[0] is 3, must be 0 to 2");
+    FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS + 1), MIMO_ERR_SHAPE,
+          "6 rows, must be 0 to 5");
     RELEASE(p, embedding);
     nn_params_destroy(params);
 }

@@ -66,7 +66,7 @@ static void base(nn_real *to, const nn_real *from, const nn_real *w, int64_t in,
 static void add_product(nn_real *to, const nn_factors *added)
 {
     const nn_runtime *runtime = nn_runtime_or_host(nn_test_runtime());
-    NN_OK(nn_add_product(runtime, to, added));
+    SUCCEEDS(nn_add_product(runtime, to, added));
 }
 
 static int add_weight(nn_params *params, const golden *g)
@@ -77,7 +77,7 @@ static int add_weight(nn_params *params, const golden *g)
                           .shape = {g->out, g->in},
                           .rule = NN_SHARDED,
                           .shard_dim = g->cut};
-    NN_OK(nn_params_add(params, &desc, &weight));
+    SUCCEEDS(nn_params_add(params, &desc, &weight));
     return weight;
 }
 
@@ -90,8 +90,8 @@ static void run_rank(parts *out, const golden *g, int rank)
     nn_lora_saved saved;
     nn_room memory = {0};
     int weight = add_weight(params, g);
-    NN_OK(nn_lora_init(&lora, params, &place, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_lora_init(&lora, params, &place, &desc));
+    SUCCEEDS(nn_params_seal(params));
     NN_TEST_PLACE(memory, nn_lora_saved_place(&saved, &lora, &memory));
     int64_t in = lora.in, out_width = lora.out, first_in = g->cut == 1 ? rank * in : 0;
     int64_t first_out = g->cut == 0 ? rank * out_width : 0;
@@ -101,30 +101,30 @@ static void run_rank(parts *out, const golden *g, int rank)
     take_columns(dy, g->dy, N, g->out, first_out, out_width);
     take_columns(rows_of_w, g->w, g->out, g->in, first_in, in);
     memcpy(w, rows_of_w + first_out * in, (size_t)(out_width * in) * sizeof *w);
-    NN_OK(nn_params_write(params, lora.a, NN_VALUE, a));
-    NN_OK(nn_params_write(params, lora.b, NN_VALUE, g->b + first_out * R));
-    NN_OK(nn_params_write(params, weight, NN_VALUE, w));
+    SUCCEEDS(nn_params_write(params, lora.a, NN_VALUE, a));
+    SUCCEEDS(nn_params_write(params, lora.b, NN_VALUE, g->b + first_out * R));
+    SUCCEEDS(nn_params_write(params, weight, NN_VALUE, w));
 
     base(out->y, x, w, in, out_width, false);
     base(out->dx, dy, w, in, out_width, true);
     nn_real *room = nn_test_sent(out->y, N * MOST), *d_room = nn_test_sent(out->dx, N * MOST);
     const nn_real *x_sent = nn_test_sent(x, N * in), *dy_sent = nn_test_sent(dy, N * out_width);
-    NN_OK(nn_lora_forward(&lora, &saved, x_sent, N));
-    NN_OK(nn_lora_backward(&lora, &saved, dy_sent));
+    SUCCEEDS(nn_lora_forward(&lora, &saved, x_sent, N));
+    SUCCEEDS(nn_lora_backward(&lora, &saved, dy_sent));
     nn_factors added;
     cr_assert(nn_lora_output(&added, &lora, &saved));
     add_product(room, &added);
     cr_assert(nn_lora_input(&added, &lora, &saved));
     add_product(d_room, &added);
-    NN_OK(nn_lora_backward_params(&lora, &saved, dy_sent, x_sent, (nn_tokens){N, 1}));
+    SUCCEEDS(nn_lora_backward_params(&lora, &saved, dy_sent, x_sent, (nn_tokens){N, 1}));
     nn_test_read(out->y, room, N * out_width);
     nn_test_read(out->dx, d_room, N * in);
     nn_test_read(out->z, saved.z, N * R);
     nn_test_read(out->dz, saved.dz, N * R);
-    NN_OK(nn_params_read(params, lora.a, NN_GRAD, out->da));
-    NN_OK(nn_params_read(params, lora.b, NN_GRAD, out->db));
-    NN_OK(nn_lora_merge(&lora, weight));
-    NN_OK(nn_params_read(params, weight, NN_VALUE, out->merged));
+    SUCCEEDS(nn_params_read(params, lora.a, NN_GRAD, out->da));
+    SUCCEEDS(nn_params_read(params, lora.b, NN_GRAD, out->db));
+    SUCCEEDS(nn_lora_merge(&lora, weight));
+    SUCCEEDS(nn_params_read(params, weight, NN_VALUE, out->merged));
     nn_lora_release(&lora);
     nn_room_release(&memory);
     nn_params_destroy(params);
@@ -217,10 +217,10 @@ Test(nn_lora, initial_values_are_those_of_every_topology)
         int64_t first = rank > 0 ? 4 : 0, width = rank < 0 ? 8 : 4;
         store.tp_size = rank < 0 ? 1 : RANKS;
         store.tp_rank = rank < 0 ? 0 : rank;
-        NN_OK(nn_params_create(&params, &store));
-        NN_OK(nn_lora_init(&lora, params, &place, &desc));
-        NN_OK(nn_params_seal(params));
-        NN_OK(nn_params_read(params, lora.a, NN_VALUE, a));
+        SUCCEEDS(nn_params_create(&params, &store));
+        SUCCEEDS(nn_lora_init(&lora, params, &place, &desc));
+        SUCCEEDS(nn_params_seal(params));
+        SUCCEEDS(nn_params_read(params, lora.a, NN_VALUE, a));
         for (int64_t i = 0; i < R; i++)
             EXPECT_BITS(bits_of(a + i * width, golden_bits[i] + first, width * 4, 4, width),
                         "row %d of rank %d", (int)i, rank);
@@ -249,10 +249,10 @@ static nn_params *store_of_all(int rank, int size)
         nn_lora lora;
         nn_lora_place place = {
             cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, false, false, 1, {0}};
-        NN_OK(nn_lora_init(&lora, params, &place, &(nn_lora_desc){.rank = 3, .alpha = 1}));
+        SUCCEEDS(nn_lora_init(&lora, params, &place, &(nn_lora_desc){.rank = 3, .alpha = 1}));
         nn_lora_release(&lora);
     }
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_params_seal(params));
     return params;
 }
 
@@ -260,8 +260,8 @@ Test(nn_hash, does_not_depend_on_the_topology)
 {
     uint64_t whole, moments;
     nn_params *params = store_of_all(0, 1);
-    NN_OK(nn_hash_params(&whole, params, NN_VALUE));
-    NN_OK(nn_hash_params(&moments, params, NN_MOMENT_M));
+    SUCCEEDS(nn_hash_params(&whole, params, NN_VALUE));
+    SUCCEEDS(nn_hash_params(&moments, params, NN_MOMENT_M));
     cr_assert_neq(whole, moments);
     nn_params_destroy(params);
     for (int size = 2; size <= 8; size *= 2) {
@@ -269,7 +269,7 @@ Test(nn_hash, does_not_depend_on_the_topology)
         for (int rank = 0; rank < size; rank++) {
             uint64_t part;
             params = store_of_all(rank, size);
-            NN_OK(nn_hash_params(&part, params, NN_VALUE));
+            SUCCEEDS(nn_hash_params(&part, params, NN_VALUE));
             nn_params_destroy(params);
             sum += part;
         }
@@ -285,10 +285,10 @@ static void add_tensors(uint64_t sums[], int size, nn_part part, uint64_t *whole
         nn_params *params = store_of_all(rank, size);
         uint64_t hashes[MOST_TENSORS], hash;
         cr_assert_leq(nn_params_count(params), MOST_TENSORS);
-        NN_OK(nn_hash_tensors(hashes, params, part));
+        SUCCEEDS(nn_hash_tensors(hashes, params, part));
         for (int i = 0; i < nn_params_count(params); i++)
             sums[i] += hashes[i];
-        NN_OK(nn_hash_params(&hash, params, part));
+        SUCCEEDS(nn_hash_params(&hash, params, part));
         *whole += hash;
         nn_params_destroy(params);
     }
@@ -304,7 +304,7 @@ Test(nn_hash, each_tensor_has_its_own)
         const nn_param *param = nn_params_at(params, i);
         nn_real values[MOST_ELEMENTS];
         cr_assert_leq(param->count, MOST_ELEMENTS);
-        NN_OK(nn_params_read(params, i, NN_VALUE, values));
+        SUCCEEDS(nn_params_read(params, i, NN_VALUE, values));
         expected[i] = nn_hash_elements(param->name, 0, values, param->count);
         sum += expected[i];
         for (int j = 0; j < i; j++)
@@ -326,19 +326,19 @@ Test(nn_hash, what_is_frozen_has_no_gradient)
     uint64_t hashes[2], whole;
     int index;
     nn_params_desc desc = {.name = "m", .module = MIMO_DST, .tp_size = 1, .frozen = true};
-    NN_OK(nn_params_create(&params, &desc));
+    SUCCEEDS(nn_params_create(&params, &desc));
     for (int i = 0; i < 2; i++) {
         nn_param_desc param = {
             .name = i ? "b" : "a", .ndim = 1, .shape = {3, 1}, .adapter = i, .init = NN_INIT_ONES};
-        NN_OK(nn_params_add(params, &param, &index));
+        SUCCEEDS(nn_params_add(params, &param, &index));
     }
-    NN_OK(nn_params_seal(params));
-    NN_OK(nn_hash_tensors(hashes, params, NN_GRAD));
-    NN_OK(nn_hash_params(&whole, params, NN_GRAD));
+    SUCCEEDS(nn_params_seal(params));
+    SUCCEEDS(nn_hash_tensors(hashes, params, NN_GRAD));
+    SUCCEEDS(nn_hash_params(&whole, params, NN_GRAD));
     cr_assert_eq(hashes[0], 0);
     cr_assert_neq(hashes[1], 0);
     cr_assert_eq(whole, hashes[1]);
-    NN_OK(nn_hash_tensors(hashes, params, NN_VALUE));
+    SUCCEEDS(nn_hash_tensors(hashes, params, NN_VALUE));
     cr_assert(hashes[0] != 0 && hashes[1] != 0);
     nn_params_destroy(params);
 }
@@ -405,7 +405,7 @@ Test(nn_lora, scale)
         nn_lora_desc adapter = {.rank = 4, .alpha = 6, .rslora = rslora == 1};
         nn_linear_desc desc = adapted(&adapter);
         nn_linear layer;
-        NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+        SUCCEEDS(nn_linear_init(&layer, params, NULL, &desc));
         cr_assert_eq(layer.lora.scale, rslora ? 3 : 1.5);
         nn_linear_release(&layer);
         nn_params_destroy(params);
@@ -421,8 +421,8 @@ typedef struct linear_pair {
 static void make_pair(linear_pair *p, nn_params *params, const nn_linear_desc *desc)
 {
     memset(p, 0, sizeof *p);
-    NN_OK(nn_linear_init(&p->layer, params, NULL, desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_linear_init(&p->layer, params, NULL, desc));
+    SUCCEEDS(nn_params_seal(params));
     NN_TEST_PLACE(p->room, nn_linear_saved_place(&p->saved, &p->layer, &p->room));
 }
 
@@ -480,18 +480,18 @@ Test(nn_linear, backward_in_halves)
         nn_real *dx_room = nn_test_room(ROWS * IN);
         make_pair(&p, params, &desc);
         cr_assert_eq(nn_params_count(params), PARAMETERS);
-        NN_OK(nn_linear_forward(&p.layer, &p.saved, nn_test_room(ROWS * OUT), x_sent, ROWS, 1));
+        SUCCEEDS(nn_linear_forward(&p.layer, &p.saved, nn_test_room(ROWS * OUT), x_sent, ROWS, 1));
         if (halves) {
-            NN_FAILS(nn_linear_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE,
-                     "before the input");
-            NN_OK(nn_linear_backward_input(&p.layer, &p.saved, dx_room, dy_sent));
-            NN_OK(nn_linear_backward_params(&p.layer, &p.saved));
+            FAILS(nn_linear_backward_params(&p.layer, &p.saved), MIMO_ERR_STATE,
+                  "before the input");
+            SUCCEEDS(nn_linear_backward_input(&p.layer, &p.saved, dx_room, dy_sent));
+            SUCCEEDS(nn_linear_backward_params(&p.layer, &p.saved));
         } else {
-            NN_OK(nn_linear_backward(&p.layer, &p.saved, dx_room, dy_sent));
+            SUCCEEDS(nn_linear_backward(&p.layer, &p.saved, dx_room, dy_sent));
         }
         nn_test_read(dx[halves], dx_room, ROWS * IN);
         for (int i = 0; i < PARAMETERS; i++)
-            NN_OK(nn_params_read(params, i, NN_GRAD, grads[halves][i]));
+            SUCCEEDS(nn_params_read(params, i, NN_GRAD, grads[halves][i]));
         release_pair(&p);
         nn_params_destroy(params);
     }
@@ -522,7 +522,7 @@ static void make_frozen(frozen_layer *f)
                             .seed = 7,
                             .frozen = true,
                             .runtime = nn_test_runtime()};
-    NN_OK(nn_params_create(&f->params, &store));
+    SUCCEEDS(nn_params_create(&f->params, &store));
     make_pair(&f->p, f->params, &desc);
     nn_test_fill(f->x, ROWS * IN, "x");
     nn_test_fill(f->y, ROWS * OUT, "y");
@@ -543,24 +543,24 @@ Test(nn_lora, of_a_frozen_layer_it_alone_is_trained)
     int n;
     nn_real before[OUT * IN], after[OUT * IN], factor[2 * IN];
     make_frozen(&f);
-    NN_OK(nn_params_buckets(f.params, &buckets, &n));
+    SUCCEEDS(nn_params_buckets(f.params, &buckets, &n));
     int64_t trained = 0;
     for (int i = 0; i < n; i++)
         trained += buckets[i].count;
     cr_assert_eq(trained, 2 * IN + OUT * 2, "the factors, and nothing else");
-    NN_FAILS(nn_params_read(f.params, f.p.layer.weight, NN_GRAD, before), MIMO_ERR_STATE,
-             "\"up.weight\" is frozen");
-    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
+    FAILS(nn_params_read(f.params, f.p.layer.weight, NN_GRAD, before), MIMO_ERR_STATE,
+          "\"up.weight\" is frozen");
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
     nn_adamw rule = NN_ADAMW_INIT;
     for (int step = 0; step < 5; step++) {
-        NN_OK(nn_params_zero_grad(f.params));
-        NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
-        NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
-        NN_OK(nn_adamw_step(&rule, f.params, 1));
+        SUCCEEDS(nn_params_zero_grad(f.params));
+        SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+        SUCCEEDS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
+        SUCCEEDS(nn_adamw_step(&rule, f.params, 1));
     }
-    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
-    NN_OK(nn_params_read(f.params, f.p.layer.lora.a, NN_VALUE, factor));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.lora.a, NN_VALUE, factor));
     cr_assert_neq(factor[0], (nn_real)(nn_uniform(7, "up.lora_A.weight", 0) / sqrt(IN)));
     cr_assert(nn_params_trainable(f.params));
     release_frozen(&f);
@@ -578,12 +578,12 @@ Test(nn_lora, starts_as_nothing)
         linear_pair p;
         make_pair(&p, params, &desc);
         nn_real *room = nn_test_room(ROWS * OUT);
-        NN_OK(nn_linear_forward(&p.layer, &p.saved, room, x_sent, ROWS, 1));
-        NN_OK(nn_linear_backward(&p.layer, &p.saved, NULL, room));
+        SUCCEEDS(nn_linear_forward(&p.layer, &p.saved, room, x_sent, ROWS, 1));
+        SUCCEEDS(nn_linear_backward(&p.layer, &p.saved, NULL, room));
         nn_test_read(with ? adapted_y : y, room, ROWS * OUT);
         if (with) {
-            NN_OK(nn_params_read(params, p.layer.lora.a, NN_GRAD, da));
-            NN_OK(nn_params_read(params, p.layer.lora.b, NN_GRAD, db));
+            SUCCEEDS(nn_params_read(params, p.layer.lora.a, NN_GRAD, da));
+            SUCCEEDS(nn_params_read(params, p.layer.lora.b, NN_GRAD, db));
         }
         release_pair(&p);
         nn_params_destroy(params);
@@ -600,13 +600,13 @@ Test(nn_lora, merging_can_be_undone)
     frozen_layer f;
     nn_real before[OUT * IN], after[OUT * IN], y[ROWS * OUT], merged[ROWS * OUT];
     make_frozen(&f);
-    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, before));
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(y, f.y_room, ROWS * OUT);
-    NN_FAILS(nn_linear_visit(&f.p.layer, nn_lora_unmerge), MIMO_ERR_STATE, "not merged");
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
-    NN_FAILS(nn_linear_visit(&f.p.layer, nn_lora_merge), MIMO_ERR_STATE, "merged already");
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    FAILS(nn_linear_visit(&f.p.layer, nn_lora_unmerge), MIMO_ERR_STATE, "not merged");
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_merge));
+    FAILS(nn_linear_visit(&f.p.layer, nn_lora_merge), MIMO_ERR_STATE, "merged already");
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(merged, f.y_room, ROWS * OUT);
     double difference = 0, scale = 0;
     for (int i = 0; i < ROWS * OUT; i++) {
@@ -614,30 +614,29 @@ Test(nn_lora, merging_can_be_undone)
         scale += pow((double)y[i], 2);
     }
     cr_assert(difference <= 1e-12 * scale, "relative L2 %g", sqrt(difference / scale));
-    NN_FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
-             "up: the adapter is merged into the weight: unmerge before training");
-    NN_FAILS(nn_linear_backward_input(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
-             "is merged");
-    NN_FAILS(nn_linear_backward_params(&f.p.layer, &f.p.saved), MIMO_ERR_STATE,
-             "before the input's");
+    FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
+          "up: the adapter is merged into the weight: unmerge before training");
+    FAILS(nn_linear_backward_input(&f.p.layer, &f.p.saved, NULL, f.y_room), MIMO_ERR_STATE,
+          "is merged");
+    FAILS(nn_linear_backward_params(&f.p.layer, &f.p.saved), MIMO_ERR_STATE, "before the input's");
     nn_adamw rule = NN_ADAMW_INIT;
-    NN_FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
-             "optimizer: adapters are merged into the weights (1): unmerge first");
+    FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
+          "optimizer: adapters are merged into the weights (1): unmerge first");
     cr_assert_eq(nn_params_steps(f.params), 0);
-    NN_FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
-    NN_FAILS(nn_params_write(f.params, f.p.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
-             "up.weight: adapters are merged");
+    FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
+    FAILS(nn_params_write(f.params, f.p.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
+          "up.weight: adapters are merged");
     nn_owners owners;
-    NN_OK(nn_owners_init(&owners, &(nn_owners_desc){.params = f.params}));
+    SUCCEEDS(nn_owners_init(&owners, &(nn_owners_desc){.params = f.params}));
     const nn_param_part weight = {&owners, f.p.layer.weight, NN_VALUE};
-    NN_FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
+    FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
     nn_owners_release(&owners);
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
-    NN_OK(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
-    NN_OK(nn_adamw_step(&rule, f.params, 1));
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    SUCCEEDS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, f.y_room));
+    SUCCEEDS(nn_adamw_step(&rule, f.params, 1));
     release_frozen(&f);
 }
 
@@ -650,22 +649,22 @@ Test(nn_lora, backward_takes_the_last_forward)
     nn_test_fill(other, ROWS * IN, "other");
     const nn_real *other_sent = nn_test_sent(other, ROWS * IN);
     nn_real *dy = nn_test_sent(f.y, ROWS * OUT);
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
-    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
-    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, expected));
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_merge));
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, other_sent, ROWS, 1));
-    NN_OK(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
-    NN_FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy), MIMO_ERR_STATE,
-             "up: the adapter was merged in the last forward: backward needs another one");
-    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_merge));
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
+    SUCCEEDS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, expected));
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_merge));
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, other_sent, ROWS, 1));
+    SUCCEEDS(nn_linear_visit(&f.p.layer, nn_lora_unmerge));
+    FAILS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy), MIMO_ERR_STATE,
+          "up: the adapter was merged in the last forward: backward needs another one");
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
     EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB after the refusal");
-    NN_OK(nn_params_zero_grad(f.params));
-    NN_OK(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
-    NN_OK(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
-    NN_OK(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
+    SUCCEEDS(nn_params_zero_grad(f.params));
+    SUCCEEDS(nn_linear_forward(&f.p.layer, &f.p.saved, f.y_room, f.x_sent, ROWS, 1));
+    SUCCEEDS(nn_linear_backward(&f.p.layer, &f.p.saved, NULL, dy));
+    SUCCEEDS(nn_params_read(f.params, f.p.layer.lora.b, NN_GRAD, db));
     EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB");
     release_frozen(&f);
 }
@@ -691,35 +690,35 @@ Test(nn_lora, refuses)
     nn_linear layer;
     nn_lora_desc adapter = {.rank = 0, .alpha = 1};
     nn_linear_desc desc = adapted(&adapter);
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "rank is 0");
+    FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "rank is 0");
     adapter.rank = 2;
     adapter.alpha = NAN;
     desc.name = "second";
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "alpha is nan");
+    FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "alpha is nan");
     for (int i = 0; i < 2; i++) { /* all would be NaN; all would stay as it is */
         desc.name = i == 0 ? "large" : "small";
         adapter.rank = 1;
         adapter.alpha = i == 0 ? 1e39 : 1e-39;
-        NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
-                 i == 0 ? "scale is 1e+39, of alpha 1e+39 and rank 1" : "scale is 1e-39, of alpha");
+        FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+              i == 0 ? "scale is 1e+39, of alpha 1e+39 and rank 1" : "scale is 1e-39, of alpha");
     }
     adapter.rank = 2;
     adapter.alpha = 1;
     adapter.b_std = -1;
     desc.name = "third";
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "b_std is -1");
+    FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "b_std is -1");
     adapter.b_std = 0;
     desc.name = "fourth";
     desc.max_rows = 0;
-    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "max_rows");
+    FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "max_rows");
     desc.name = "fifth";
     desc.max_rows = 2;
-    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_linear_init(&layer, params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(params));
     nn_real *room = NULL;
     nn_linear_saved saved = {0};
-    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 3, 1), MIMO_ERR_SHAPE,
-             "3 rows, must be 0 to 2");
+    FAILS(nn_linear_forward(&layer, &saved, room, room, 3, 1), MIMO_ERR_SHAPE,
+          "3 rows, must be 0 to 2");
     nn_linear_release(&layer);
     nn_params_destroy(params);
 }

@@ -16,7 +16,7 @@ typedef struct subject {
 static void make(subject *s, int64_t rows)
 {
     memset(s, 0, sizeof *s);
-    NN_OK(nn_loss_init(&s->loss, nn_test_runtime(), NULL, V, rows));
+    SUCCEEDS(nn_loss_init(&s->loss, nn_test_runtime(), NULL, V, rows));
     NN_TEST_PLACE(s->room, nn_loss_saved_place(&s->saved, &s->loss, &s->room));
 }
 
@@ -78,9 +78,9 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
         logits[V + j] = NAN; /* an ignored row is not even read */
     nn_real *room = nn_test_sent(logits, ROWS * V);
     double losses[ROWS];
-    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
-    NN_OK(nn_loss_read_rows(&s.loss, &s.saved, losses));
-    NN_OK(nn_loss_read(&s.loss, &sum, &tokens));
+    SUCCEEDS(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    SUCCEEDS(nn_loss_read_rows(&s.loss, &s.saved, losses));
+    SUCCEEDS(nn_loss_read(&s.loss, &sum, &tokens));
     for (int i = 0; i < ROWS; i++) {
         double total = 0, row = 0;
         if (labels[i] != NN_IGNORE) {
@@ -93,12 +93,12 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     }
     cr_assert_float_eq(sum, expected, 1e-9);
     cr_assert_eq(tokens, 3);
-    NN_OK(nn_loss_backward_input(&s.loss, &s.saved, room)); /* in place */
+    SUCCEEDS(nn_loss_backward_input(&s.loss, &s.saved, room)); /* in place */
     nn_test_read(logits, room, ROWS * V);
     for (int j = 0; j < V; j++)
         cr_assert(logits[V + j] == 0 && logits[4 * V + j] == 0, "ignored rows have no gradient");
-    NN_OK(nn_loss_forward(&s.loss, &s.saved, NULL, NULL, 0));
-    NN_OK(nn_loss_read(&s.loss, &sum, &tokens));
+    SUCCEEDS(nn_loss_forward(&s.loss, &s.saved, NULL, NULL, 0));
+    SUCCEEDS(nn_loss_read(&s.loss, &sum, &tokens));
     cr_assert(sum == 0 && tokens == 0, "no rows: sum %g, %lld tokens", sum, (long long)tokens);
     nn_test_free_rooms();
     discard(&s);
@@ -114,11 +114,11 @@ Test(nn_loss, adds_up_between_reads)
     int64_t tokens;
     nn_test_fill(logits, ROWS * V, "logits");
     nn_real *room = nn_test_sent(logits, ROWS * V);
-    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
-    NN_OK(nn_loss_read(&s.loss, &once, &tokens));
-    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
-    NN_OK(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
-    NN_OK(nn_loss_read(&s.loss, &twice, &tokens));
+    SUCCEEDS(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    SUCCEEDS(nn_loss_read(&s.loss, &once, &tokens));
+    SUCCEEDS(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    SUCCEEDS(nn_loss_forward(&s.loss, &s.saved, room, labels, ROWS));
+    SUCCEEDS(nn_loss_read(&s.loss, &twice, &tokens));
     cr_assert_eq(twice, once + once, "%g, twice %g", once, twice);
     cr_assert_eq(tokens, 6);
     nn_test_free_rooms();
@@ -135,7 +135,7 @@ Test(nn_loss, argmax_takes_the_lowest_of_equals)
     for (int j = 0; j < V; j++)
         logits[V + j] = -3;
     logits[2 * V + 10] = (nn_real)0.5;
-    NN_OK(nn_loss_argmax(&s.loss, nn_test_sent(logits, 3 * V), 3, ids));
+    SUCCEEDS(nn_loss_argmax(&s.loss, nn_test_sent(logits, 3 * V), 3, ids));
     nn_test_free_rooms();
     cr_assert(ids[0] == 7 && ids[1] == 0 && ids[2] == 10, "%lld %lld %lld", (long long)ids[0],
               (long long)ids[1], (long long)ids[2]);
@@ -147,14 +147,14 @@ Test(nn_loss, refuses)
     subject s = {0};
     nn_real logits[2 * V] = {0};
     int64_t wrong[2] = {1, 11};
-    NN_FAILS(nn_loss_init(&s.loss, nn_test_runtime(), NULL, 0, ROWS), MIMO_ERR_ARGUMENT,
-             "vocabulary is 0");
-    NN_FAILS(nn_loss_backward_input(&s.loss, &s.saved, logits), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_loss_init(&s.loss, nn_test_runtime(), NULL, 0, ROWS), MIMO_ERR_ARGUMENT,
+          "vocabulary is 0");
+    FAILS(nn_loss_backward_input(&s.loss, &s.saved, logits), MIMO_ERR_STATE, "before forward");
     make(&s, 2);
-    NN_FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 2), MIMO_ERR_ARGUMENT,
-             "labels[1] is 11, must be 0 to 10 or -100");
-    NN_FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 3), MIMO_ERR_SHAPE,
-             "3 rows, must be 0 to 2");
-    NN_FAILS(nn_loss_argmax(&s.loss, logits, 3, wrong), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
+    FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 2), MIMO_ERR_ARGUMENT,
+          "labels[1] is 11, must be 0 to 10 or -100");
+    FAILS(nn_loss_forward(&s.loss, &s.saved, logits, wrong, 3), MIMO_ERR_SHAPE,
+          "3 rows, must be 0 to 2");
+    FAILS(nn_loss_argmax(&s.loss, logits, 3, wrong), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
     discard(&s);
 }

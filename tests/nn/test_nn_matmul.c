@@ -81,7 +81,7 @@ static void check_form(const nn_runtime *runtime, const form *f)
                     .count = f->count};
     cr_assert(p.count * p.step <= CELLS && p.count * p.a.step <= CELLS &&
               p.count * p.b.step <= CELLS);
-    NN_OK(runtime->ops->matmul(runtime, &p));
+    SUCCEEDS(runtime->ops->matmul(runtime, &p));
     nn_test_read(got, room, CELLS);
     multiply_plainly(c, &p, a, b, rounded);
     /* Units for bf16 add in f32, but truncate where they align, instead of rounding. */
@@ -126,9 +126,9 @@ Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
     nn_runtime runtime = {0};
     nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_BF16, NN_ORDER_FAST};
 #ifdef NN_REAL_F64
-    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "need layers in f32");
+    FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "need layers in f32");
 #else
-    NN_OK(nn_runtime_init(&runtime, &desc));
+    SUCCEEDS(nn_runtime_init(&runtime, &desc));
     check_forms(&runtime);
     check_forms(&runtime);
     nn_runtime_release(&runtime);
@@ -140,12 +140,12 @@ Test(nn_matmul, the_fixed_order_is_for_layers_in_f32)
     nn_runtime runtime = {0};
     nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
 #ifdef NN_REAL_F64
-    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
-             "the fixed order of additions is for layers in f32, these are in f64");
+    FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
+          "the fixed order of additions is for layers in f32, these are in f64");
 #else
-    NN_OK(nn_runtime_init(&runtime, &desc));
+    SUCCEEDS(nn_runtime_init(&runtime, &desc));
     nn_runtime_release(&runtime);
     desc.precision = NN_PRECISION_BF16;
-    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "products of full precision");
+    FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "products of full precision");
 #endif
 }

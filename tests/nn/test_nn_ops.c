@@ -73,7 +73,7 @@ static void compare(const char *what, pair p, bool each)
 static void compare_f64(const char *what, const double *host, const double *room, int64_t n)
 {
     double *got = calloc((size_t)n, sizeof *got);
-    NN_OK(nn_runtime_read(nn_test_runtime(), got, room, n * (int64_t)sizeof *got));
+    SUCCEEDS(nn_runtime_read(nn_test_runtime(), got, room, n * (int64_t)sizeof *got));
     for (int64_t i = 0; i < n; i++)
         cr_assert(fabs(got[i] - host[i]) <= tolerance * (1 + fabs(host[i])),
                   "%s: element %lld is %.17g, on the host %.17g", what, (long long)i, got[i],
@@ -84,8 +84,8 @@ static void compare_f64(const char *what, const double *host, const double *room
 /* The same call in both memories. `host` and `here` are the runtimes. */
 #define BOTH(op, host_arguments, room_arguments) \
     do {                                         \
-        NN_OK(host->ops->op host_arguments);     \
-        NN_OK(here->ops->op room_arguments);     \
+        SUCCEEDS(host->ops->op host_arguments);  \
+        SUCCEEDS(here->ops->op room_arguments);  \
     } while (0)
 
 Test(nn_ops, elements)
@@ -125,10 +125,10 @@ Test(nn_ops, bf16)
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
     pair x = make("x", MOST), back = make("back", MOST);
     uint16_t *half = calloc(MOST, sizeof *half), *got = calloc(MOST, sizeof *got), *room;
-    NN_OK(nn_runtime_reserve(here, &room, MOST, sizeof *room));
+    SUCCEEDS(nn_runtime_reserve(here, &room, MOST, sizeof *room));
     BOTH(to_bf16, (host, half, x.host, MOST), (here, room, x.room, MOST));
     BOTH(from_bf16, (host, back.host, half, MOST), (here, back.room, room, MOST));
-    NN_OK(nn_runtime_read(here, got, room, MOST * (int64_t)sizeof *got));
+    SUCCEEDS(nn_runtime_read(here, got, room, MOST * (int64_t)sizeof *got));
     EXPECT_BITS(bits_of(got, half, MOST * (int64_t)sizeof *got, sizeof *got, 0), "bf16");
     compare("from bf16", back, true);
     free(half), free(got);
@@ -214,8 +214,8 @@ static void check_lookup(int64_t width, int64_t repeat)
         ids[i] = i % 2 ? 7 : i * i % ENTRIES;
     memset(slot, 0xff, sizeof slot);
     int64_t used = nn_uses_fill(numbers, slot, ids, N);
-    NN_OK(nn_runtime_reserve(here, &room, 4 * N + 1, sizeof *room));
-    NN_OK(nn_runtime_write(here, room, numbers, sizeof numbers));
+    SUCCEEDS(nn_runtime_reserve(here, &room, 4 * N + 1, sizeof *room));
+    SUCCEEDS(nn_runtime_write(here, room, numbers, sizeof numbers));
     nn_uses h_uses = nn_uses_at(numbers, N, used), r_uses = nn_uses_at(room, N, used);
     pair table = make("table", ENTRIES * width), grad = make("grad", ENTRIES * width);
     pair y = make("y", N * repeat * width), sum = make("sum", N * repeat * width);
@@ -248,13 +248,13 @@ typedef struct token_rooms {
 static token_rooms make_token_rooms(const nn_runtime *where, const int64_t *labels)
 {
     token_rooms t;
-    NN_OK(nn_runtime_reserve(where, &t.maxima, ROWS, sizeof(double)));
-    NN_OK(nn_runtime_reserve(where, &t.sums, 2 * ROWS, sizeof(double)));
-    NN_OK(nn_runtime_reserve(where, &t.losses, ROWS, sizeof(double)));
-    NN_OK(nn_runtime_reserve(where, &t.choices, 2 * ROWS, sizeof(double)));
-    NN_OK(nn_runtime_reserve(where, &t.total, 1, sizeof(double)));
-    NN_OK(nn_runtime_reserve(where, &t.labels, ROWS, sizeof(int64_t)));
-    NN_OK(nn_runtime_write(where, t.labels, labels, ROWS * (int64_t)sizeof *labels));
+    SUCCEEDS(nn_runtime_reserve(where, &t.maxima, ROWS, sizeof(double)));
+    SUCCEEDS(nn_runtime_reserve(where, &t.sums, 2 * ROWS, sizeof(double)));
+    SUCCEEDS(nn_runtime_reserve(where, &t.losses, ROWS, sizeof(double)));
+    SUCCEEDS(nn_runtime_reserve(where, &t.choices, 2 * ROWS, sizeof(double)));
+    SUCCEEDS(nn_runtime_reserve(where, &t.total, 1, sizeof(double)));
+    SUCCEEDS(nn_runtime_reserve(where, &t.labels, ROWS, sizeof(int64_t)));
+    SUCCEEDS(nn_runtime_write(where, t.labels, labels, ROWS * (int64_t)sizeof *labels));
     return t;
 }
 
@@ -296,7 +296,7 @@ static void check_tokens(int64_t width)
     /* Choose among the same values. Those in the second half are larger than any here. */
     for (int64_t i = ROWS / 2; i < ROWS; i++)
         h.choices[i] = 2;
-    NN_OK(nn_runtime_write(here, r.choices, h.choices, ROWS * (int64_t)sizeof(double)));
+    SUCCEEDS(nn_runtime_write(here, r.choices, h.choices, ROWS * (int64_t)sizeof(double)));
     nn_test_write(logits.room, logits.host, logits.n);
     BOTH(row_argmax, (host, h.choices + ROWS, h.choices, &ht, 3 * width),
          (here, r.choices + ROWS, r.choices, &rt, 3 * width));

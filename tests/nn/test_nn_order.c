@@ -87,9 +87,9 @@ Test(nn_order, golden_pairs)
     nn_piece first = nn_order_piece(16, 4, true, 1, 0), second = nn_order_piece(16, 4, true, 1, 1);
     cr_assert(first.first == 2 && first.count == 2 && second.first == 12 && second.count == 2);
     int64_t positions[] = {4, 5, 6, 7, 8, 9, 10, 11};
-    NN_OK(nn_order_check_positions(positions, 8, 1, 2, 4));
-    NN_FAILS(nn_order_check_positions(positions, 8, 0, 2, 4), MIMO_ERR_UNSUPPORTED,
-             "row 0 of cp rank 0 of 2 has position 4, the zigzag partition has 0");
+    SUCCEEDS(nn_order_check_positions(positions, 8, 1, 2, 4));
+    FAILS(nn_order_check_positions(positions, 8, 0, 2, 4), MIMO_ERR_UNSUPPORTED,
+          "row 0 of cp rank 0 of 2 has position 4, the zigzag partition has 0");
 }
 
 Test(nn_order, refuses)
@@ -97,17 +97,16 @@ Test(nn_order, refuses)
     int64_t positions[12];
     for (int64_t i = 0; i < 12; i++)
         positions[i] = i;
-    NN_OK(nn_order_check_parts("V", 8));
-    NN_FAILS(nn_order_check_parts("V", 6), MIMO_ERR_ARGUMENT, "V is 6, must be a power of two");
-    NN_FAILS(nn_order_check_parts("V", 0), MIMO_ERR_ARGUMENT, "V is 0");
-    NN_FAILS(nn_order_check_parts("V", 2 * NN_MOST_PARTS), MIMO_ERR_ARGUMENT, "up to 64");
-    NN_FAILS(nn_order_check_ranks("tp", 3, 8), MIMO_ERR_UNSUPPORTED, "tp=3 is no power of two");
-    NN_FAILS(nn_order_check_ranks("cp", 4, 2), MIMO_ERR_UNSUPPORTED,
-             "cp=4 is more than the 2 parts");
-    NN_OK(nn_order_check_positions(positions, 12, 0, 1, 2));
-    NN_FAILS(nn_order_check_positions(positions, 12, 0, 1, 4), MIMO_ERR_SHAPE,
-             "12 positions does not divide into 4 pairs");
-    NN_OK(nn_order_check_positions(positions, 11, 0, 1, 1));
+    SUCCEEDS(nn_order_check_parts("V", 8));
+    FAILS(nn_order_check_parts("V", 6), MIMO_ERR_ARGUMENT, "V is 6, must be a power of two");
+    FAILS(nn_order_check_parts("V", 0), MIMO_ERR_ARGUMENT, "V is 0");
+    FAILS(nn_order_check_parts("V", 2 * NN_MOST_PARTS), MIMO_ERR_ARGUMENT, "up to 64");
+    FAILS(nn_order_check_ranks("tp", 3, 8), MIMO_ERR_UNSUPPORTED, "tp=3 is no power of two");
+    FAILS(nn_order_check_ranks("cp", 4, 2), MIMO_ERR_UNSUPPORTED, "cp=4 is more than the 2 parts");
+    SUCCEEDS(nn_order_check_positions(positions, 12, 0, 1, 2));
+    FAILS(nn_order_check_positions(positions, 12, 0, 1, 4), MIMO_ERR_SHAPE,
+          "12 positions does not divide into 4 pairs");
+    SUCCEEDS(nn_order_check_positions(positions, 11, 0, 1, 1));
 }
 
 static nn_runtime fixed_runtime(void)
@@ -116,7 +115,7 @@ static nn_runtime fixed_runtime(void)
     nn_runtime_desc desc = {.memory = nn_test_runtime()->memory,
                             .stream = nn_test_runtime()->stream,
                             .order = NN_ORDER_FIXED};
-    NN_OK(nn_runtime_init(&runtime, &desc));
+    SUCCEEDS(nn_runtime_init(&runtime, &desc));
     return runtime;
 }
 
@@ -125,8 +124,8 @@ Test(nn_order, runtime_refuses_bf16)
     nn_runtime runtime = {0};
     nn_runtime_desc desc = {nn_test_runtime()->memory, nn_test_runtime()->stream, NN_PRECISION_BF16,
                             NN_ORDER_FIXED};
-    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
-             "the fixed order of additions needs products of full precision");
+    FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
+          "the fixed order of additions needs products of full precision");
 }
 
 enum { ROWS = 8, COLUMNS = 16, COUNT = ROWS * COLUMNS };
@@ -136,18 +135,18 @@ static nn_params *fixed_store(const nn_runtime *runtime)
     nn_params *params = NULL;
     nn_params_desc desc = {.name = "store", .tp_size = 1, .runtime = runtime, .shards = PARTS};
     int index;
-    NN_OK(nn_params_create(&params, &desc));
+    SUCCEEDS(nn_params_create(&params, &desc));
     nn_param_desc weight = {.name = "weight",
                             .ndim = 2,
                             .shape = {ROWS, COLUMNS},
                             .rule = NN_SHARDED,
                             .init = NN_INIT_NORMAL,
                             .std = 1};
-    NN_OK(nn_params_add(params, &weight, &index));
+    SUCCEEDS(nn_params_add(params, &weight, &index));
     weight.name = "other";
     weight.shape[0] = 12;
-    NN_FAILS(nn_params_add(params, &weight, &index), MIMO_ERR_ARGUMENT, "12 is not divisible by 8");
-    NN_OK(nn_params_seal(params));
+    FAILS(nn_params_add(params, &weight, &index), MIMO_ERR_ARGUMENT, "12 is not divisible by 8");
+    SUCCEEDS(nn_params_seal(params));
     return params;
 }
 
@@ -161,21 +160,20 @@ Test(nn_order, settled_gradients)
     nn_real grad[COUNT];
     for (int64_t i = 0; i < COUNT; i++)
         sums[i] = nn_fixed_sum(0, 0.25 * (double)(i - 3));
-    NN_OK(nn_runtime_write(&runtime, weight->sums, sums, sizeof sums));
-    NN_FAILS(nn_params_read(params, 0, NN_GRAD, grad), MIMO_ERR_STATE,
-             "still a sum in fixed point");
+    SUCCEEDS(nn_runtime_write(&runtime, weight->sums, sums, sizeof sums));
+    FAILS(nn_params_read(params, 0, NN_GRAD, grad), MIMO_ERR_STATE, "still a sum in fixed point");
     nn_adamw rule = NN_ADAMW_INIT;
-    NN_FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE,
-             "optimizer: gradients are still sums in fixed point");
+    FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE,
+          "optimizer: gradients are still sums in fixed point");
     cr_assert_eq(nn_params_steps(params), 0);
-    NN_OK(nn_params_settle(params, 5));
-    NN_OK(nn_params_read(params, 0, NN_GRAD, grad));
+    SUCCEEDS(nn_params_settle(params, 5));
+    SUCCEEDS(nn_params_read(params, 0, NN_GRAD, grad));
     for (int64_t i = 0; i < COUNT; i++)
         cr_assert_eq(grad[i], (nn_real)(0.25 * (double)(i - 3) * (1.0 / 5)), "element %d", (int)i);
-    NN_FAILS(nn_params_settle(params, 5), MIMO_ERR_STATE, "settled already");
-    NN_OK(nn_params_zero_grad(params));
-    NN_OK(nn_params_settle(params, 0));
-    NN_OK(nn_params_read(params, 0, NN_GRAD, grad));
+    FAILS(nn_params_settle(params, 5), MIMO_ERR_STATE, "settled already");
+    SUCCEEDS(nn_params_zero_grad(params));
+    SUCCEEDS(nn_params_settle(params, 0));
+    SUCCEEDS(nn_params_read(params, 0, NN_GRAD, grad));
     cr_assert_eq(grad[COUNT - 1], 0);
     nn_params_destroy(params);
     nn_runtime_release(&runtime);
@@ -186,15 +184,15 @@ Test(nn_order, stores_refuse_a_tp_that_is_no_subtree)
     nn_runtime runtime = fixed_runtime();
     nn_params *params = NULL;
     nn_params_desc desc = {.name = "store", .tp_size = 3, .runtime = &runtime, .shards = PARTS};
-    NN_FAILS(nn_params_create(&params, &desc), MIMO_ERR_UNSUPPORTED, "tp=3 is no power of two");
+    FAILS(nn_params_create(&params, &desc), MIMO_ERR_UNSUPPORTED, "tp=3 is no power of two");
     desc.tp_size = 16;
-    NN_FAILS(nn_params_create(&params, &desc), MIMO_ERR_UNSUPPORTED, "tp=16 is more than the 8");
+    FAILS(nn_params_create(&params, &desc), MIMO_ERR_UNSUPPORTED, "tp=16 is more than the 8");
     desc.tp_size = 2;
     desc.shards = 12;
-    NN_FAILS(nn_params_create(&params, &desc), MIMO_ERR_ARGUMENT, "V is 12");
+    FAILS(nn_params_create(&params, &desc), MIMO_ERR_ARGUMENT, "V is 12");
     desc.shards = PARTS;
     desc.pairs = 3;
-    NN_FAILS(nn_params_create(&params, &desc), MIMO_ERR_ARGUMENT, "C / cp is 3");
+    FAILS(nn_params_create(&params, &desc), MIMO_ERR_ARGUMENT, "C / cp is 3");
     nn_runtime_release(&runtime);
 }
 
@@ -207,15 +205,14 @@ Test(nn_order, linear_refuses_rows_that_are_no_samples)
     nn_linear_desc desc = {.name = "up", .in = 8, .out = 8, .max_rows = 24};
     nn_linear layer;
     nn_linear_saved saved = {0}; /* it needs no room */
-    NN_OK(nn_params_create(&params, &store));
-    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_params_create(&params, &store));
+    SUCCEEDS(nn_linear_init(&layer, params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(params));
     nn_real *room = nn_test_room(24 * 8);
-    NN_OK(nn_linear_forward(&layer, &saved, room, room, 24, 3));
-    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 5), MIMO_ERR_SHAPE,
-             "24 rows are not those of 5 samples in 4 chunks each");
-    NN_FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 4), MIMO_ERR_SHAPE,
-             "in 4 chunks each");
+    SUCCEEDS(nn_linear_forward(&layer, &saved, room, room, 24, 3));
+    FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 5), MIMO_ERR_SHAPE,
+          "24 rows are not those of 5 samples in 4 chunks each");
+    FAILS(nn_linear_forward(&layer, &saved, room, room, 24, 4), MIMO_ERR_SHAPE, "in 4 chunks each");
     nn_linear_release(&layer);
     nn_params_destroy(params);
     nn_test_free_rooms();

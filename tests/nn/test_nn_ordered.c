@@ -44,7 +44,7 @@ static const nn_runtime *runtime(void)
     static nn_runtime made;
     nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
     if (!made.ops)
-        NN_OK(nn_runtime_init(&made, &desc));
+        SUCCEEDS(nn_runtime_init(&made, &desc));
     return &made;
 }
 
@@ -185,7 +185,7 @@ static void run_there(const shape *s, const nn_product *host)
         then.a.data += s->a.first, then.b.data += s->b.first;
         p.then = &then;
     }
-    NN_OK(runtime()->ops->matmul(runtime(), &p));
+    SUCCEEDS(runtime()->ops->matmul(runtime(), &p));
     nn_test_read(s->sums ? (float *)(void *)s_got : c_got, room, words);
     nn_test_free_rooms();
 }
@@ -198,7 +198,7 @@ static void run_kind(int kind, const shape *s, const nn_product *host)
     memcpy(s_got, s_given, n * sizeof *s_got);
     p.c = s->sums ? NULL : c_got + s->c.first;
     p.sums = s->sums ? s_got + s->c.first : NULL;
-    NN_OK(nn_host_matmul_ordered_by(kind, &p));
+    SUCCEEDS(nn_host_matmul_ordered_by(kind, &p));
 }
 
 static const char *text_of(const shape *s)
@@ -588,9 +588,9 @@ Test(nn_ordered, goldens_of_fixed_point)
             x[j] = j == (5 * f) % N ? fixes[f].x : plain[j % 4];
             expected[j] = j == (5 * f) % N ? fixes[f].fixed : nn_fixed_sum(0, (double)x[j]);
         }
-        NN_OK(nn_runtime_reserve(here, &sums, N, sizeof *sums));
-        NN_OK(here->ops->add_columns_fixed(here, sums, nn_test_sent(x, N), 1, N));
-        NN_OK(nn_runtime_read(here, got, sums, sizeof got));
+        SUCCEEDS(nn_runtime_reserve(here, &sums, N, sizeof *sums));
+        SUCCEEDS(here->ops->add_columns_fixed(here, sums, nn_test_sent(x, N), 1, N));
+        SUCCEEDS(nn_runtime_read(here, got, sums, sizeof got));
         EXPECT_BITS(bits_of(got, expected, sizeof got, sizeof *got, 0), "columns, golden %d", f);
         memcpy(b_data, x, sizeof x);
         memset(s_given, 0, sizeof got);
@@ -615,9 +615,9 @@ Test(nn_ordered, range_of_fixed_point)
         for (int i = 0; i < ROWS; i++)
             x[i * N + j] = (float)(j % 2 ? -1 : 1) * (i < 30 ? 0.5f : 0);
     }
-    NN_OK(nn_runtime_reserve(here, &room, N, sizeof *room));
-    NN_OK(nn_runtime_write(here, room, sums, sizeof sums));
-    NN_OK(here->ops->add_columns_fixed(here, room, nn_test_sent(x, ROWS * N), ROWS, N));
+    SUCCEEDS(nn_runtime_reserve(here, &room, N, sizeof *room));
+    SUCCEEDS(nn_runtime_write(here, room, sums, sizeof sums));
+    SUCCEEDS(here->ops->add_columns_fixed(here, room, nn_test_sent(x, ROWS * N), ROWS, N));
     int broken = 0;
     for (int j = 0; j < N; j++) {
         for (int i = 0; i < ROWS; i++)
@@ -625,12 +625,12 @@ Test(nn_ordered, range_of_fixed_point)
         broken += sums[j] == NN_FIXED_BROKEN;
     }
     cr_assert(broken > 2 && broken < N, "%d broken", broken);
-    NN_OK(nn_runtime_read(here, got, room, sizeof got));
+    SUCCEEDS(nn_runtime_read(here, got, room, sizeof got));
     EXPECT_BITS(bits_of(got, sums, sizeof got, sizeof *got, 0), "sums near the end");
     for (int i = 0; i < ROWS * N; i++)
         x[i] = (float)(i % N % 2 ? 1e6 : -1e6);
-    NN_OK(here->ops->add_columns_fixed(here, room, nn_test_sent(x, 3 * N), 3, N));
-    NN_OK(nn_runtime_read(here, got, room, sizeof got));
+    SUCCEEDS(here->ops->add_columns_fixed(here, room, nn_test_sent(x, 3 * N), 3, N));
+    SUCCEEDS(nn_runtime_read(here, got, room, sizeof got));
     for (int j = 0; j < N; j++)
         cr_assert((got[j] == NN_FIXED_BROKEN) == (sums[j] == NN_FIXED_BROKEN),
                   "sum %d is %lld, was %lld", j, (long long)got[j], (long long)sums[j]);
@@ -643,8 +643,8 @@ Test(nn_ordered, range_of_fixed_point)
 static void *sent_sums(const int64_t *sums, int64_t n)
 {
     int64_t *room;
-    NN_OK(nn_runtime_reserve(runtime(), &room, n, sizeof *room));
-    NN_OK(nn_runtime_write(runtime(), room, sums, n * (int64_t)sizeof *sums));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &room, n, sizeof *room));
+    SUCCEEDS(nn_runtime_write(runtime(), room, sums, n * (int64_t)sizeof *sums));
     return room;
 }
 
@@ -666,7 +666,7 @@ Test(nn_ordered, tree)
             nn_real *to = in_place ? room : nn_test_room(N);
             for (int64_t i = 0; i < N; i++)
                 expected[i] = tree_of(parts + i, count, N);
-            NN_OK(runtime()->ops->tree(runtime(), to, room, count, N));
+            SUCCEEDS(runtime()->ops->tree(runtime(), to, room, count, N));
             nn_test_read(got, to, N);
             EXPECT_BITS(bits_of(got, expected, sizeof got, sizeof *got, 0), "%d parts, in place %d",
                         (int)count, in_place);
@@ -686,7 +686,7 @@ Test(nn_ordered, golden_of_a_tree)
         sum += parts[p];
     EXPECT_BITS(bits_of(&sum, &in_order, 4, 4, 0), "left to right");
     nn_real *room = nn_test_sent(parts, 8);
-    NN_OK(runtime()->ops->tree(runtime(), room, room, 8, 1));
+    SUCCEEDS(runtime()->ops->tree(runtime(), room, room, 8, 1));
     nn_test_read(&got, room, 1);
     EXPECT_BITS(bits_of(&got, &tree, 4, 4, 0), "tree");
     nn_test_free_rooms();
@@ -703,9 +703,9 @@ Test(nn_ordered, columns_in_fixed_point)
             for (int64_t i = 0; i < rows * width; i++)
                 s_got[i % width] = nn_fixed_sum(s_got[i % width], (double)a_data[i]);
             int64_t *room = sent_sums(s_given, width);
-            NN_OK(runtime()->ops->add_columns_fixed(runtime(), room, sent(a_data, rows * width),
-                                                    rows, width));
-            NN_OK(nn_runtime_read(runtime(), s_first, room, width * (int64_t)sizeof *s_first));
+            SUCCEEDS(runtime()->ops->add_columns_fixed(runtime(), room, sent(a_data, rows * width),
+                                                       rows, width));
+            SUCCEEDS(nn_runtime_read(runtime(), s_first, room, width * (int64_t)sizeof *s_first));
             EXPECT_BITS(bits_of(s_first, s_got, width * 8, 8, 0), "%d rows of %d", (int)rows,
                         (int)width);
             nn_runtime_free(runtime(), room);
@@ -730,9 +730,9 @@ Test(nn_ordered, entries_in_fixed_point)
     nn_uses uses = nn_uses_at(there, N, count);
     nn_lookup lookup = {.n = N, .repeat = REPEAT, .width = WIDTH};
     room = sent_sums(s_given, ENTRIES * WIDTH);
-    NN_OK(runtime()->ops->lookup_backward_fixed(runtime(), room, sent(a_data, N * REPEAT * WIDTH),
-                                                &lookup, &uses));
-    NN_OK(nn_runtime_read(runtime(), s_first, room, (int64_t)sizeof *s_first * ENTRIES * WIDTH));
+    SUCCEEDS(runtime()->ops->lookup_backward_fixed(
+        runtime(), room, sent(a_data, N * REPEAT * WIDTH), &lookup, &uses));
+    SUCCEEDS(nn_runtime_read(runtime(), s_first, room, (int64_t)sizeof *s_first * ENTRIES * WIDTH));
     EXPECT_BITS(bits_of(s_first, s_got, 8 * ENTRIES * WIDTH, 8, WIDTH), "entries");
     nn_runtime_free(runtime(), room);
     nn_runtime_free(runtime(), there);
@@ -748,7 +748,7 @@ Test(nn_ordered, settle)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = counts[i];
         int64_t *room = sent_sums(s_given, n > 0 ? n : 1);
-        NN_OK(runtime()->ops->settle(runtime(), room, n, factor));
+        SUCCEEDS(runtime()->ops->settle(runtime(), room, n, factor));
         for (int64_t j = 0; j < n; j++)
             c_first[j] = (float)((double)s_given[j] * factor);
         nn_test_read(c_got, (float *)(void *)room, n);
@@ -764,15 +764,15 @@ Test(nn_ordered, largest_sum)
     fill_all();
     s_given[90000] = NN_FIXED_BROKEN;
     s_given[250] = -((int64_t)1 << 61) - 12345;
-    NN_OK(nn_runtime_reserve(runtime(), &most, 1, sizeof *most));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &most, 1, sizeof *most));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = counts[i];
         double expected = 0;
         for (int64_t j = 0; j < n; j++)
             expected = fmax(expected, fabs((double)s_given[j]));
         int64_t *room = sent_sums(s_given, n > 0 ? n : 1);
-        NN_OK(runtime()->ops->fixed_largest(runtime(), most, room, n));
-        NN_OK(nn_runtime_read(runtime(), &got, most, sizeof got));
+        SUCCEEDS(runtime()->ops->fixed_largest(runtime(), most, room, n));
+        SUCCEEDS(nn_runtime_read(runtime(), &got, most, sizeof got));
         cr_assert(got == expected, "of %d: %a, not %a", (int)n, got, expected);
         nn_runtime_free(runtime(), room);
     }
@@ -782,9 +782,9 @@ Test(nn_ordered, largest_sum)
 static double squares_of(const nn_matrix *x)
 {
     double *sum, got;
-    NN_OK(nn_runtime_reserve(runtime(), &sum, 1, sizeof *sum));
-    NN_OK(runtime()->ops->block_squares(runtime(), sum, x, 1));
-    NN_OK(nn_runtime_read(runtime(), &got, sum, sizeof got));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &sum, 1, sizeof *sum));
+    SUCCEEDS(runtime()->ops->block_squares(runtime(), sum, x, 1));
+    SUCCEEDS(nn_runtime_read(runtime(), &got, sum, sizeof got));
     nn_runtime_free(runtime(), sum);
     return got;
 }
@@ -833,11 +833,11 @@ Test(nn_ordered, gradients_of_a_norm)
     nn_norm_rows rows = {x_room, ROWS, WIDTH, scale, scale, moments, moments + ROWS};
     nn_norm_gradients gradients = {
         .dy = dy_room, .dx = y, .scale_sums = sums, .shift_sums = sums + WIDTH};
-    NN_OK(runtime()->ops->norm(runtime(), y, &rows));
-    NN_OK(runtime()->ops->norm_backward(runtime(), &rows, &gradients));
+    SUCCEEDS(runtime()->ops->norm(runtime(), y, &rows));
+    SUCCEEDS(runtime()->ops->norm_backward(runtime(), &rows, &gradients));
     nn_test_read(mean, moments, ROWS);
     nn_test_read(rstd, moments + ROWS, ROWS);
-    NN_OK(nn_runtime_read(runtime(), got, sums, sizeof got));
+    SUCCEEDS(nn_runtime_read(runtime(), got, sums, sizeof got));
     for (int j = 0; j < WIDTH; j++) {
         int64_t scale_sum = 0, shift_sum = 0;
         for (int i = 0; i < ROWS; i++) {
@@ -863,10 +863,10 @@ Test(nn_ordered, losses_of_tokens)
     fill_all();
     for (int i = 0; i < ROWS * WIDTH; i++)
         logits[i] = 8 * a_data[i];
-    NN_OK(nn_runtime_reserve(runtime(), &label_room, ROWS, sizeof *label_room));
-    NN_OK(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
-    NN_OK(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + 1, sizeof *rooms));
-    NN_OK(nn_runtime_write(runtime(), label_room, labels, sizeof labels));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &label_room, ROWS, sizeof *label_room));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + 1, sizeof *rooms));
+    SUCCEEDS(nn_runtime_write(runtime(), label_room, labels, sizeof labels));
     nn_token_rows tokens = {.logits = nn_test_sent(logits, ROWS * WIDTH),
                             .labels = label_room,
                             .rows = ROWS,
@@ -874,11 +874,11 @@ Test(nn_ordered, losses_of_tokens)
                             .maxima = rooms,
                             .sums = rooms + ROWS,
                             .exps = exps};
-    NN_OK(runtime()->ops->token_maxima(runtime(), &tokens));
-    NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
-    NN_OK(nn_runtime_read(runtime(), got_exps, exps, sizeof got_exps));
-    NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, rooms + 4 * ROWS, &tokens));
-    NN_OK(nn_runtime_read(runtime(), got, rooms, sizeof got));
+    SUCCEEDS(runtime()->ops->token_maxima(runtime(), &tokens));
+    SUCCEEDS(runtime()->ops->token_sums(runtime(), &tokens));
+    SUCCEEDS(nn_runtime_read(runtime(), got_exps, exps, sizeof got_exps));
+    SUCCEEDS(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, rooms + 4 * ROWS, &tokens));
+    SUCCEEDS(nn_runtime_read(runtime(), got, rooms, sizeof got));
     for (int i = 0; i < ROWS; i++) {
         double sum = 0, loss = got[3 * ROWS + i];
         for (int j = 0; j < WIDTH; j++)
@@ -910,13 +910,13 @@ static exp_rows send_rows(const float *logits, int64_t rows, int64_t width)
     exp_rows sent_rows = {0};
     nn_token_rows *tokens = &sent_rows.tokens;
     *tokens = (nn_token_rows){.rows = rows, .width = width, .first = 1};
-    NN_OK(nn_runtime_reserve(runtime(), &sent_rows.labels, rows, sizeof *sent_rows.labels));
-    NN_OK(nn_runtime_reserve(runtime(), &tokens->exps, rows, sizeof *tokens->exps));
-    NN_OK(nn_runtime_reserve(runtime(), &sent_rows.rooms, 3 * rows, sizeof *sent_rows.rooms));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &sent_rows.labels, rows, sizeof *sent_rows.labels));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &tokens->exps, rows, sizeof *tokens->exps));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &sent_rows.rooms, 3 * rows, sizeof *sent_rows.rooms));
     tokens->logits = sent(logits, rows * width);
     tokens->labels = sent_rows.labels; /* 0: before the first id */
     tokens->maxima = sent_rows.rooms, tokens->sums = sent_rows.rooms + rows;
-    NN_OK(runtime()->ops->token_maxima(runtime(), tokens));
+    SUCCEEDS(runtime()->ops->token_maxima(runtime(), tokens));
     return sent_rows;
 }
 
@@ -932,13 +932,13 @@ static void read_exps(int64_t *exps, float *terms, const nn_token_rows *tokens)
 {
     double ones[16];
     float *d = nn_test_room(tokens->rows * tokens->width);
-    NN_OK(runtime()->ops->token_sums(runtime(), tokens));
-    NN_OK(nn_runtime_read(runtime(), exps, tokens->exps, tokens->rows * (int64_t)sizeof *exps));
+    SUCCEEDS(runtime()->ops->token_sums(runtime(), tokens));
+    SUCCEEDS(nn_runtime_read(runtime(), exps, tokens->exps, tokens->rows * (int64_t)sizeof *exps));
     cr_assert(tokens->rows <= 16);
     for (int64_t i = 0; i < tokens->rows; i++)
         ones[i] = 1;
-    NN_OK(nn_runtime_write(runtime(), tokens->sums, ones, tokens->rows * (int64_t)sizeof *ones));
-    NN_OK(runtime()->ops->token_gradients(runtime(), d, tokens));
+    SUCCEEDS(nn_runtime_write(runtime(), tokens->sums, ones, tokens->rows * (int64_t)sizeof *ones));
+    SUCCEEDS(runtime()->ops->token_gradients(runtime(), d, tokens));
     nn_test_read(terms, d, tokens->rows * tokens->width);
 }
 
@@ -975,8 +975,8 @@ Test(nn_ordered, exponentials_one_by_one)
         for (int side = 0; side < 2; side++) {
             own.tokens.width = side ? WIDTH - CUT : CUT;
             own.tokens.logits = rows.tokens.logits + i * WIDTH + side * CUT;
-            NN_OK(runtime()->ops->token_sums(runtime(), &own.tokens));
-            NN_OK(nn_runtime_read(runtime(), part, own.tokens.exps, sizeof *part));
+            SUCCEEDS(runtime()->ops->token_sums(runtime(), &own.tokens));
+            SUCCEEDS(nn_runtime_read(runtime(), part, own.tokens.exps, sizeof *part));
             sum += part[0];
         }
         cr_assert(sum == whole[i], "row %d: %lld in parts, %lld", i, (long long)sum,
@@ -1023,9 +1023,9 @@ Test(nn_ordered, losses_add_exactly)
         logits[WIDTH * i + 2] = 2000;
     }
     const float *sent_logits = nn_test_sent(logits, WIDTH * ROWS);
-    NN_OK(nn_runtime_reserve(runtime(), &labels, ROWS, sizeof *labels));
-    NN_OK(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
-    NN_OK(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + CUTS, sizeof *rooms));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &labels, ROWS, sizeof *labels));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + CUTS, sizeof *rooms));
     for (int c = 0; c < CUTS; c++) {
         for (int part = 0; part < 3; part++) {
             int64_t first = cuts[c][part];
@@ -1037,12 +1037,12 @@ Test(nn_ordered, losses_add_exactly)
                                     .sums = rooms + ROWS,
                                     .exps = exps};
             double *of_cut = rooms + 4 * ROWS + c;
-            NN_OK(runtime()->ops->token_maxima(runtime(), &tokens));
-            NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
-            NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, of_cut, &tokens));
+            SUCCEEDS(runtime()->ops->token_maxima(runtime(), &tokens));
+            SUCCEEDS(runtime()->ops->token_sums(runtime(), &tokens));
+            SUCCEEDS(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, of_cut, &tokens));
         }
     }
-    NN_OK(nn_runtime_read(runtime(), total, rooms + 4 * ROWS, sizeof total));
+    SUCCEEDS(nn_runtime_read(runtime(), total, rooms + 4 * ROWS, sizeof total));
     cr_assert(total[0] > 0x1p28 && total[0] == total[1] && total[0] == total[2],
               "sums %a, %a and %a", total[0], total[1], total[2]);
     nn_runtime_free(runtime(), labels);
@@ -1060,30 +1060,30 @@ Test(nn_ordered, losses_that_are_no_number)
     const int64_t label = 2;
     int64_t *labels, *exps, fixed = 0, each;
     double *rooms, sums[2] = {0, 0}, got[2];
-    NN_OK(nn_runtime_reserve(runtime(), &labels, 1, sizeof *labels));
-    NN_OK(nn_runtime_reserve(runtime(), &exps, 1, sizeof *exps));
-    NN_OK(nn_runtime_reserve(runtime(), &rooms, 5, sizeof *rooms));
-    NN_OK(nn_runtime_write(runtime(), labels, &label, sizeof label));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &labels, 1, sizeof *labels));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, 1, sizeof *exps));
+    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 5, sizeof *rooms));
+    SUCCEEDS(nn_runtime_write(runtime(), labels, &label, sizeof label));
     nn_token_rows tokens = {.labels = labels, .rows = 1, .width = WIDTH, .exps = exps};
     tokens.maxima = rooms, tokens.sums = rooms + 1;
     const double most = 6;
-    NN_OK(nn_runtime_write(runtime(), rooms, &most, sizeof most));
+    SUCCEEDS(nn_runtime_write(runtime(), rooms, &most, sizeof most));
     for (int rank = 0; rank < RANKS; rank++) {
         tokens.logits = nn_test_sent(logits + rank * WIDTH, WIDTH);
         tokens.first = rank * WIDTH;
-        NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
-        NN_OK(nn_runtime_read(runtime(), &each, exps, sizeof each));
-        NN_OK(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
+        SUCCEEDS(runtime()->ops->token_sums(runtime(), &tokens));
+        SUCCEEDS(nn_runtime_read(runtime(), &each, exps, sizeof each));
+        SUCCEEDS(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
         cr_assert(each == NN_FIXED_BROKEN, "rank %d: %lld", rank, (long long)each);
         fixed = (int64_t)((uint64_t)fixed + (uint64_t)each);
         sums[1] += got[1];
     }
-    NN_OK(nn_runtime_write(runtime(), exps, &fixed, sizeof fixed));
-    NN_OK(nn_runtime_write(runtime(), tokens.sums, sums, sizeof sums));
-    NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3, rooms + 4, &tokens));
-    NN_OK(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
+    SUCCEEDS(nn_runtime_write(runtime(), exps, &fixed, sizeof fixed));
+    SUCCEEDS(nn_runtime_write(runtime(), tokens.sums, sums, sizeof sums));
+    SUCCEEDS(runtime()->ops->token_losses(runtime(), rooms + 3, rooms + 4, &tokens));
+    SUCCEEDS(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
     cr_assert(isnan(got[0]) && isnan(got[1]), "sums %g and %g", got[0], got[1]);
-    NN_OK(nn_runtime_read(runtime(), got, rooms + 3, sizeof got));
+    SUCCEEDS(nn_runtime_read(runtime(), got, rooms + 3, sizeof got));
     cr_assert(isnan(got[0]) && isnan(got[1]), "loss %g, of all %g", got[0], got[1]);
     nn_runtime_free(runtime(), labels);
     nn_runtime_free(runtime(), exps);
@@ -1097,7 +1097,7 @@ Test(nn_ordered, plain_zeros)
     static const float expected[] = {0, 0, 1, -1, -0x1p-149f, -INFINITY, 0};
     float got[7];
     nn_real *room = nn_test_sent(given, 7);
-    NN_OK(runtime()->ops->plain_zeros(runtime(), room, 7));
+    SUCCEEDS(runtime()->ops->plain_zeros(runtime(), room, 7));
     nn_test_read(got, room, 7);
     EXPECT_BITS(bits_of(got, expected, sizeof got, 4, 0), "zeros");
     nn_test_free_rooms();

@@ -20,7 +20,7 @@ static int add(nn_params *params, const char *name, nn_rule rule, int shard_dim)
                           .decay = true,
                           .init = NN_INIT_NORMAL,
                           .std = 0.5};
-    NN_OK(nn_params_add(params, &desc, &index));
+    SUCCEEDS(nn_params_add(params, &desc, &index));
     return index;
 }
 
@@ -31,8 +31,8 @@ static void compare_shard(const nn_params *part, int index, const nn_params *who
     const nn_param *p = nn_params_at(part, index);
     int64_t row0 = p->placement.cut == 0 ? p->start : 0;
     int64_t column0 = p->placement.cut == 1 ? p->start : 0;
-    NN_OK(nn_params_read(part, index, NN_VALUE, mine));
-    NN_OK(nn_params_read(whole, nn_params_find(whole, p->name), NN_VALUE, all));
+    SUCCEEDS(nn_params_read(part, index, NN_VALUE, mine));
+    SUCCEEDS(nn_params_read(whole, nn_params_find(whole, p->name), NN_VALUE, all));
     for (int64_t r = 0; r < p->local[0]; r++)
         for (int64_t c = 0; c < p->local[1]; c++)
             cr_assert_eq(mine[r * p->local[1] + c], all[(row0 + r) * COLUMNS + column0 + c],
@@ -46,14 +46,14 @@ Test(nn_params, initial_values_do_not_depend_on_the_topology)
     add(whole, "by_rows", NN_SHARDED, 0);
     add(whole, "by_columns", NN_SHARDED, 1);
     add(whole, "replicated", NN_REPLICATED, 0);
-    NN_OK(nn_params_seal(whole));
+    SUCCEEDS(nn_params_seal(whole));
     for (int size = 2; size <= 4; size += 2)
         for (int rank = 0; rank < size; rank++) {
             nn_params *part = nn_test_store(rank, size);
             add(part, "replicated", NN_REPLICATED, 0); /* parameters may be added in any order */
             add(part, "by_columns", NN_SHARDED, 1);
             add(part, "by_rows", NN_SHARDED, 0);
-            NN_OK(nn_params_seal(part));
+            SUCCEEDS(nn_params_seal(part));
             for (int i = 0; i < 3; i++) {
                 cr_assert_eq(nn_params_at(part, i)->count, i == 0 ? 96 : 96 / size);
                 compare_shard(part, i, whole);
@@ -72,20 +72,20 @@ Test(nn_params, parts_are_written_and_read)
     nn_real sent[ROWS * COLUMNS], got[ROWS * COLUMNS];
     add(params, "first", NN_REPLICATED, 0);
     int index = add(params, "second", NN_REPLICATED, 0);
-    NN_FAILS(nn_params_read(params, index, NN_VALUE, got), MIMO_ERR_STATE, "not sealed");
-    NN_OK(nn_params_seal(params));
+    FAILS(nn_params_read(params, index, NN_VALUE, got), MIMO_ERR_STATE, "not sealed");
+    SUCCEEDS(nn_params_seal(params));
     for (int p = 0; p < 4; p++) {
         nn_test_fill(sent, ROWS * COLUMNS, names[p]);
-        NN_OK(nn_params_write(params, index, parts[p], sent));
+        SUCCEEDS(nn_params_write(params, index, parts[p], sent));
     }
     for (int p = 0; p < 4; p++) {
         nn_test_fill(sent, ROWS * COLUMNS, names[p]);
-        NN_OK(nn_params_read(params, index, parts[p], got));
+        SUCCEEDS(nn_params_read(params, index, parts[p], got));
         EXPECT_BITS(bits_of(got, sent, sizeof got, sizeof *got, COLUMNS), "%s", names[p]);
     }
-    NN_FAILS(nn_params_read(params, 2, NN_VALUE, got), MIMO_ERR_ARGUMENT,
-             "parameter 2 of a store of 2");
-    NN_FAILS(nn_params_write(params, 0, (nn_part)4, got), MIMO_ERR_ARGUMENT, "no part 4");
+    FAILS(nn_params_read(params, 2, NN_VALUE, got), MIMO_ERR_ARGUMENT,
+          "parameter 2 of a store of 2");
+    FAILS(nn_params_write(params, 0, (nn_part)4, got), MIMO_ERR_ARGUMENT, "no part 4");
     nn_params_destroy(params);
 }
 
@@ -112,11 +112,11 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
     nn_params *params = nn_test_store(0, 2);
     const mimo_gradient_bucket *buckets;
     int n;
-    NN_FAILS(nn_params_buckets(params, &buckets, &n), MIMO_ERR_STATE, "not sealed");
+    FAILS(nn_params_buckets(params, &buckets, &n), MIMO_ERR_STATE, "not sealed");
     int a = add(params, "a", NN_SHARDED, 0), b = add(params, "b", NN_REPLICATED, 0);
     int c = add(params, "c", NN_PARTIAL, 0), d = add(params, "d", NN_SHARDED, 1);
-    NN_OK(nn_params_seal(params));
-    NN_OK(nn_params_buckets(params, &buckets, &n));
+    SUCCEEDS(nn_params_seal(params));
+    SUCCEEDS(nn_params_buckets(params, &buckets, &n));
     cr_assert_eq(n, 3);
     static const char *const names[] = {"test.replicated", "test.sharded", "test.partial"};
     static const int64_t counts[] = {96, 96, 96};
@@ -133,11 +133,11 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
     cr_assert_eq(nn_params_at(params, d)->grad, nn_params_at(params, a)->grad + 48);
     cr_assert_eq(buckets[2].grad, (void *)nn_params_at(params, c)->grad);
     nn_real before[48], after[48], grad[96] = {[95] = 1};
-    NN_OK(nn_params_read(params, a, NN_VALUE, before));
-    NN_OK(nn_params_write(params, b, NN_GRAD, grad));
-    NN_OK(nn_params_zero_grad(params));
-    NN_OK(nn_params_read(params, a, NN_VALUE, after));
-    NN_OK(nn_params_read(params, b, NN_GRAD, grad));
+    SUCCEEDS(nn_params_read(params, a, NN_VALUE, before));
+    SUCCEEDS(nn_params_write(params, b, NN_GRAD, grad));
+    SUCCEEDS(nn_params_zero_grad(params));
+    SUCCEEDS(nn_params_read(params, a, NN_VALUE, after));
+    SUCCEEDS(nn_params_read(params, b, NN_GRAD, grad));
     cr_assert_eq(grad[95], 0);
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *before, 0), "values");
     nn_params_destroy(params);
@@ -156,12 +156,12 @@ Test(nn_params, stages_have_the_same_buckets)
                                 .pp_rank = stage,
                                 .pp_size = 3,
                                 .runtime = nn_test_runtime()};
-        NN_OK(nn_params_create(&params, &store));
+        SUCCEEDS(nn_params_create(&params, &store));
         int a = add(params, "a", NN_SHARDED, 0), b = add(params, "b", NN_REPLICATED, 0);
-        NN_OK(nn_params_set_stage(params, 2));
+        SUCCEEDS(nn_params_set_stage(params, 2));
         int c = add(params, "c", NN_SHARDED, 1);
-        NN_OK(nn_params_seal(params));
-        NN_OK(nn_params_buckets(params, &buckets, &n));
+        SUCCEEDS(nn_params_seal(params));
+        SUCCEEDS(nn_params_buckets(params, &buckets, &n));
         cr_assert_eq(n, 2, "no bucket of a rule that no stage has");
         cr_assert_str_eq(buckets[0].shard, "pp");
         cr_assert_str_eq(buckets[1].shard, "tp,pp");
@@ -184,30 +184,30 @@ Test(nn_params, refuses)
                             .tp_size = 3,
                             .seed = 7,
                             .runtime = nn_test_runtime()};
-    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
+    FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
     store.tp_rank = 0;
     store.pp_rank = 1;
-    NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "stage 1 of 1");
+    FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "stage 1 of 1");
     params = nn_test_store(0, 5);
     nn_param_desc desc = {.name = "w", .ndim = 2, .shape = {8, 10}, .rule = NN_SHARDED};
     int index = -7;
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "8 is not divisible by 5");
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "8 is not divisible by 5");
     desc.shard_dim = 2;
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "shard dimension 2 of 2");
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "shard dimension 2 of 2");
     desc.shard_dim = 1;
     desc.ndim = 3;
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "3 dimensions");
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "3 dimensions");
     desc.ndim = 2;
     desc.shape[0] = 0;
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "shape[0] is 0");
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_ARGUMENT, "shape[0] is 0");
     desc.shape[0] = 8;
     cr_assert_eq(index, -7, "outputs stay untouched");
-    NN_OK(nn_params_add(params, &desc, &index));
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_EXISTS, "\"w\"");
-    NN_OK(nn_params_seal(params));
-    NN_FAILS(nn_params_seal(params), MIMO_ERR_STATE, "sealed already");
+    SUCCEEDS(nn_params_add(params, &desc, &index));
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_EXISTS, "\"w\"");
+    SUCCEEDS(nn_params_seal(params));
+    FAILS(nn_params_seal(params), MIMO_ERR_STATE, "sealed already");
     desc.name = "u";
-    NN_FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_STATE, "sealed");
+    FAILS(nn_params_add(params, &desc, &index), MIMO_ERR_STATE, "sealed");
     cr_assert_eq(nn_params_find(params, "u"), -1);
     nn_params_destroy(params);
 }
@@ -240,16 +240,16 @@ static nn_params *make_two(void)
                               .init = NN_INIT_NORMAL,
                               .std = 1};
         int index;
-        NN_OK(nn_params_add(params, &desc, &index));
+        SUCCEEDS(nn_params_add(params, &desc, &index));
     }
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_params_seal(params));
     return params;
 }
 
 static void compare_elements(const nn_params *params, int index, const element *expected, int t)
 {
     nn_real value[N];
-    NN_OK(nn_params_read(params, index, NN_VALUE, value));
+    SUCCEEDS(nn_params_read(params, index, NN_VALUE, value));
     for (int j = 0; j < N; j++)
         cr_assert_float_eq((double)value[j], expected[j].value, 1e-12, "step %d, parameter %d[%d]",
                            t, index, j);
@@ -265,7 +265,7 @@ Test(nn_adamw, equals_the_textbook_over_several_steps)
     element expected[2][N] = {{{0}}};
     nn_real numbers[N];
     for (int i = 0; i < 2; i++) {
-        NN_OK(nn_params_read(params, i, NN_VALUE, numbers));
+        SUCCEEDS(nn_params_read(params, i, NN_VALUE, numbers));
         for (int j = 0; j < N; j++)
             expected[i][j].value = (double)numbers[j];
     }
@@ -277,9 +277,9 @@ Test(nn_adamw, equals_the_textbook_over_several_steps)
                 numbers[j] = (nn_real)g;
                 reference_step(&expected[i][j], &rule, g * (t % 2 ? 1.5 / 4.0 : 1), i == 1, t);
             }
-            NN_OK(nn_params_write(params, i, NN_GRAD, numbers));
+            SUCCEEDS(nn_params_write(params, i, NN_GRAD, numbers));
         }
-        NN_OK(nn_adamw_step(&rule, params, norm));
+        SUCCEEDS(nn_adamw_step(&rule, params, norm));
         cr_assert_eq(nn_params_steps(params), t);
         for (int i = 0; i < 2; i++)
             compare_elements(params, i, expected[i], t);
@@ -291,15 +291,15 @@ Test(nn_adamw, refuses)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_adamw rule = NN_ADAMW_INIT;
-    NN_FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE, "not sealed");
+    FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE, "not sealed");
     add(params, "w", NN_REPLICATED, 0);
-    NN_OK(nn_params_seal(params));
+    SUCCEEDS(nn_params_seal(params));
     nn_real before[ROWS * COLUMNS], after[ROWS * COLUMNS], grad[ROWS * COLUMNS] = {1};
-    NN_OK(nn_params_read(params, 0, NN_VALUE, before));
-    NN_OK(nn_params_write(params, 0, NN_GRAD, grad));
-    NN_FAILS(nn_adamw_step(&rule, params, NAN), MIMO_ERR_ARGUMENT, "nan");
-    NN_FAILS(nn_adamw_step(&rule, params, -1), MIMO_ERR_ARGUMENT, "-1");
-    NN_OK(nn_params_read(params, 0, NN_VALUE, after));
+    SUCCEEDS(nn_params_read(params, 0, NN_VALUE, before));
+    SUCCEEDS(nn_params_write(params, 0, NN_GRAD, grad));
+    FAILS(nn_adamw_step(&rule, params, NAN), MIMO_ERR_ARGUMENT, "nan");
+    FAILS(nn_adamw_step(&rule, params, -1), MIMO_ERR_ARGUMENT, "-1");
+    SUCCEEDS(nn_params_read(params, 0, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *before, COLUMNS), "values");
     cr_assert_eq(nn_params_steps(params), 0);
     nn_params_destroy(params);

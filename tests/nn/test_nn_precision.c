@@ -55,11 +55,11 @@ static void make(model *m)
                            .split = NN_SPLIT_COLUMNS,
                            .bias = true,
                            .std = 0.3};
-    NN_OK(nn_sequence_init(&m->sequence, &sequence));
-    NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
-    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
-    NN_OK(nn_loss_init(&m->loss, nn_test_runtime(), NULL, V, N));
-    NN_OK(nn_params_seal(m->params));
+    SUCCEEDS(nn_sequence_init(&m->sequence, &sequence));
+    SUCCEEDS(nn_block_init(&m->block, m->params, NULL, &block));
+    SUCCEEDS(nn_linear_init(&m->head, m->params, NULL, &head));
+    SUCCEEDS(nn_loss_init(&m->loss, nn_test_runtime(), NULL, V, N));
+    SUCCEEDS(nn_params_seal(m->params));
     NN_TEST_PLACE(m->room, place(m));
 }
 
@@ -79,7 +79,7 @@ static double norm_of(const nn_params *params)
     static nn_real grad[64 * HIDDEN];
     double squares = 0;
     for (int i = 0; i < nn_params_count(params); i++) {
-        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
+        SUCCEEDS(nn_params_read(params, i, NN_GRAD, grad));
         squares += nn_sum_deviations(grad, 0, nn_params_at(params, i)->count);
     }
     return sqrt(squares);
@@ -95,18 +95,18 @@ static void step(model *m, double *sum, double *norm)
         labels[i] = i % 3 ? (i * 7) % V : NN_IGNORE;
     nn_real *x = nn_test_sent(numbers, N * HIDDEN), *y = nn_test_room(N * HIDDEN);
     nn_real *logits = nn_test_room(N * V), *d = nn_test_room(N * HIDDEN);
-    NN_OK(nn_block_forward(&m->block, &m->block_saved, y, x, &m->sequence));
-    NN_OK(nn_linear_forward(&m->head, &m->head_saved, logits, y, N, 1));
-    NN_OK(nn_loss_forward(&m->loss, &m->loss_saved, logits, labels, N));
-    NN_OK(nn_loss_read(&m->loss, sum, &tokens));
-    NN_OK(nn_loss_backward_input(&m->loss, &m->loss_saved, logits));
-    NN_OK(nn_params_zero_grad(m->params));
-    NN_OK(nn_linear_backward(&m->head, &m->head_saved, d, logits));
-    NN_OK(nn_block_backward_input(&m->block, &m->block_saved, x, d));
-    NN_OK(nn_block_backward_params(&m->block, &m->block_saved));
+    SUCCEEDS(nn_block_forward(&m->block, &m->block_saved, y, x, &m->sequence));
+    SUCCEEDS(nn_linear_forward(&m->head, &m->head_saved, logits, y, N, 1));
+    SUCCEEDS(nn_loss_forward(&m->loss, &m->loss_saved, logits, labels, N));
+    SUCCEEDS(nn_loss_read(&m->loss, sum, &tokens));
+    SUCCEEDS(nn_loss_backward_input(&m->loss, &m->loss_saved, logits));
+    SUCCEEDS(nn_params_zero_grad(m->params));
+    SUCCEEDS(nn_linear_backward(&m->head, &m->head_saved, d, logits));
+    SUCCEEDS(nn_block_backward_input(&m->block, &m->block_saved, x, d));
+    SUCCEEDS(nn_block_backward_params(&m->block, &m->block_saved));
     *norm = norm_of(m->params);
     nn_adamw rule = NN_ADAMW_INIT;
-    NN_OK(nn_adamw_step(&rule, m->params, *norm));
+    SUCCEEDS(nn_adamw_step(&rule, m->params, *norm));
     nn_test_free_rooms();
 }
 

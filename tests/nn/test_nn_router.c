@@ -31,8 +31,8 @@ static nn_router_desc desc_of(nn_router_scores scores)
 
 static void make_router(router_pair *p, const nn_router_desc *desc)
 {
-    NN_OK(nn_router_init(&p->layer, p->params, NULL, desc));
-    NN_OK(nn_params_seal(p->params));
+    SUCCEEDS(nn_router_init(&p->layer, p->params, NULL, desc));
+    SUCCEEDS(nn_params_seal(p->params));
     NN_TEST_PLACE(p->room, nn_router_saved_place(&p->saved, &p->layer, &p->room));
 }
 
@@ -43,7 +43,7 @@ static void make_plain(router_pair *p, const nn_router_desc *desc)
     make_router(p, desc);
     for (int e = 0; e < E; e++)
         w[e * E + e] = 1;
-    NN_OK(nn_params_write(p->params, 0, NN_VALUE, w));
+    SUCCEEDS(nn_params_write(p->params, 0, NN_VALUE, w));
 }
 
 static void open_plain(router_pair *p, const nn_router_desc *desc)
@@ -64,19 +64,19 @@ static void close_router(router_pair *p)
 static void choose(router_pair *p, const nn_real *logits, int64_t rows, int64_t batch)
 {
     p->rows = (nn_row_range){0, rows, batch, NULL};
-    NN_OK(nn_router_forward(&p->layer, &p->saved, nn_test_sent(logits, rows * E), &p->rows));
+    SUCCEEDS(nn_router_forward(&p->layer, &p->saved, nn_test_sent(logits, rows * E), &p->rows));
 }
 
 static void read_ids(int32_t *to, const int32_t *ids, int64_t count)
 {
-    NN_OK(nn_runtime_read(nn_test_runtime(), to, ids, count * (int64_t)sizeof *to));
+    SUCCEEDS(nn_runtime_read(nn_test_runtime(), to, ids, count * (int64_t)sizeof *to));
 }
 
 static void backward(router_pair *p, nn_real *d_logits, const nn_real *d_weights)
 {
     nn_real *dx = nn_test_room(p->rows.count * E);
-    NN_OK(nn_router_backward_input(&p->layer, &p->saved, dx,
-                                   nn_test_sent(d_weights, p->rows.count * p->layer.top_k)));
+    SUCCEEDS(nn_router_backward_input(&p->layer, &p->saved, dx,
+                                      nn_test_sent(d_weights, p->rows.count * p->layer.top_k)));
     nn_test_read(d_logits, dx, p->rows.count * E);
 }
 
@@ -127,7 +127,7 @@ Test(nn_router, golden_choices)
         for (int e = 0; e < E; e++)
             bias[e] = (nn_real)g->bias[e];
         if (p.layer.bias >= 0)
-            NN_OK(nn_params_write(p.params, p.layer.bias, NN_VALUE, bias));
+            SUCCEEDS(nn_params_write(p.params, p.layer.bias, NN_VALUE, bias));
         choose(&p, g->logits, 1, 1);
         int32_t ids[K];
         read_ids(ids, p.saved.ids, K);
@@ -178,13 +178,13 @@ Test(nn_router, bias_moves_to_equal_counts)
     int64_t loads[E];
     choose(&p, crowded, 4, 1);
     backward(&p, dx, zeros);
-    NN_OK(nn_router_backward_params(&p.layer, &p.saved));
-    NN_OK(nn_router_adjust(&p.layer, NULL, loads));
-    NN_OK(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
+    SUCCEEDS(nn_router_backward_params(&p.layer, &p.saved));
+    SUCCEEDS(nn_router_adjust(&p.layer, NULL, loads));
+    SUCCEEDS(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
     expect_near(bias, moved, E, "bias");
     cr_assert_eq(memcmp(loads, counts, sizeof counts), 0);
-    NN_OK(nn_router_adjust(&p.layer, NULL, loads)); /* nothing was counted since: no move */
-    NN_OK(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
+    SUCCEEDS(nn_router_adjust(&p.layer, NULL, loads)); /* nothing was counted since: no move */
+    SUCCEEDS(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
     expect_near(bias, moved, E, "bias");
     cr_assert(nn_params_at(p.params, p.layer.bias)->frozen);
     close_router(&p);
@@ -205,13 +205,13 @@ Test(nn_router, bias_stays_where_the_router_is_frozen)
     nn_real dx[4 * E], bias[E];
     int64_t loads[E];
     desc.bias_rate = 1e-3;
-    NN_OK(nn_params_create(&p.params, &store));
+    SUCCEEDS(nn_params_create(&p.params, &store));
     make_plain(&p, &desc);
     choose(&p, crowded, 4, 1);
     backward(&p, dx, zeros);
-    NN_OK(nn_router_backward_params(&p.layer, &p.saved));
-    NN_OK(nn_router_adjust(&p.layer, NULL, loads));
-    NN_OK(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
+    SUCCEEDS(nn_router_backward_params(&p.layer, &p.saved));
+    SUCCEEDS(nn_router_adjust(&p.layer, NULL, loads));
+    SUCCEEDS(nn_params_read(p.params, p.layer.bias, NN_VALUE, bias));
     cr_assert_eq(memcmp(loads, counts, sizeof counts), 0);
     cr_assert_eq(memcmp(bias, none, sizeof none), 0);
     close_router(&p);
@@ -222,7 +222,7 @@ Test(nn_router, bias_stays_where_the_router_is_frozen)
 static double balance_loss(router_pair *p)
 {
     double loss = -1;
-    NN_OK(nn_router_balance_loss(&loss, &p->layer, &p->saved));
+    SUCCEEDS(nn_router_balance_loss(&loss, &p->layer, &p->saved));
     return loss;
 }
 
@@ -271,9 +271,9 @@ Test(nn_router, masked_rows_count_nowhere)
     desc.balance = 1;
     open_plain(&p, &desc);
     uint8_t *sent = (uint8_t *)nn_test_room(2);
-    NN_OK(nn_runtime_write(nn_test_runtime(), sent, masked, sizeof masked));
+    SUCCEEDS(nn_runtime_write(nn_test_runtime(), sent, masked, sizeof masked));
     p.rows = (nn_row_range){0, 6, 1, sent};
-    NN_OK(nn_router_forward(&p.layer, &p.saved, nn_test_sent(rows, 6 * E), &p.rows));
+    SUCCEEDS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(rows, 6 * E), &p.rows));
     read_ids(ids, p.saved.ids, 6 * K);
     nn_test_read(weights, p.saved.weights, 6 * K);
     for (int i = 0; i < 6 * K; i++)
@@ -285,8 +285,8 @@ Test(nn_router, masked_rows_count_nowhere)
     for (int i = 0; i < 6; i++)
         cr_assert(!masked[i] || memcmp(d_logits + (ptrdiff_t)i * E, none, sizeof none) == 0,
                   "row %d", i);
-    NN_OK(nn_router_backward_params(&p.layer, &p.saved));
-    NN_OK(nn_router_adjust(&p.layer, NULL, loads));
+    SUCCEEDS(nn_router_backward_params(&p.layer, &p.saved));
+    SUCCEEDS(nn_router_adjust(&p.layer, NULL, loads));
     cr_assert_eq(memcmp(loads, counts, sizeof counts), 0);
     close_router(&p);
 }
@@ -420,11 +420,11 @@ Test(nn_router, replay_takes_other_ids)
     nn_test_read(weights, p.saved.weights, K);
     expect_near(weights, expected, K, "weights");
     second = E;
-    NN_FAILS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(logits, E), &p.rows),
-             MIMO_ERR_ARGUMENT, "replay gave row 0 expert 4 of 4");
+    FAILS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(logits, E), &p.rows),
+          MIMO_ERR_ARGUMENT, "replay gave row 0 expert 4 of 4");
     second = -2;
-    NN_FAILS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(logits, E), &p.rows),
-             MIMO_ERR_ARGUMENT, "expert -2 of 4");
+    FAILS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(logits, E), &p.rows),
+          MIMO_ERR_ARGUMENT, "expert -2 of 4");
     close_router(&p);
 }
 
@@ -434,7 +434,7 @@ static void refuse(const nn_router_desc *desc, const char *words)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_router layer = {0};
-    NN_FAILS(nn_router_init(&layer, params, NULL, desc), MIMO_ERR_ARGUMENT, words);
+    FAILS(nn_router_init(&layer, params, NULL, desc), MIMO_ERR_ARGUMENT, words);
     nn_params_destroy(params);
 }
 
@@ -461,14 +461,14 @@ Test(nn_router, refuses)
     open_plain(&p, &desc);
     double loss;
     p.rows = (nn_row_range){0, MOST + 1, 1, NULL};
-    NN_FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 rows");
+    FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 rows");
     p.rows = (nn_row_range){0, 1, MOST + 1, NULL};
-    NN_FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 samples");
-    NN_FAILS(nn_router_backward_input(&p.layer, &p.saved, NULL, NULL), MIMO_ERR_STATE,
-             "backward before forward");
-    NN_FAILS(nn_router_balance_loss(&loss, &p.layer, &p.saved), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_router_forward(&p.layer, &p.saved, NULL, &p.rows), MIMO_ERR_SHAPE, "13 samples");
+    FAILS(nn_router_backward_input(&p.layer, &p.saved, NULL, NULL), MIMO_ERR_STATE,
+          "backward before forward");
+    FAILS(nn_router_balance_loss(&loss, &p.layer, &p.saved), MIMO_ERR_STATE, "before forward");
     choose(&p, crowded, 0, 1);
-    NN_OK(nn_router_balance_loss(&loss, &p.layer, &p.saved));
+    SUCCEEDS(nn_router_balance_loss(&loss, &p.layer, &p.saved));
     cr_assert_eq(loss, 0);
     close_router(&p);
 }

@@ -61,7 +61,7 @@ static void make(model *m, nn_order order, nn_recompute recompute)
     nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
                                NN_PRECISION_FULL, order};
     memset(m, 0, sizeof *m);
-    NN_OK(nn_runtime_init(&m->runtime, &runtime));
+    SUCCEEDS(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {
         .name = "test", .module = MIMO_DST, .tp_size = 1, .seed = 7, .runtime = &m->runtime};
     nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime, 0};
@@ -73,14 +73,14 @@ static void make(model *m, nn_order order, nn_recompute recompute)
                             .block = small_block()};
     blocks.block.adapters = &adapters;
     nn_linear_desc head = {.name = "head", .in = HIDDEN, .out = V, .bias = true, .std = 0.3};
-    NN_OK(nn_params_create(&m->params, &store));
-    NN_OK(nn_sequence_init(&m->sequence, &sequence));
-    NN_OK(nn_embedding_init(&m->tokens, m->params, &tokens));
-    NN_OK(nn_stack_init(&m->blocks, m->params, NULL, &blocks));
-    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
-    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
-    NN_OK(nn_loss_init(&m->loss, &m->runtime, NULL, V, N));
-    NN_OK(nn_params_seal(m->params));
+    SUCCEEDS(nn_params_create(&m->params, &store));
+    SUCCEEDS(nn_sequence_init(&m->sequence, &sequence));
+    SUCCEEDS(nn_embedding_init(&m->tokens, m->params, &tokens));
+    SUCCEEDS(nn_stack_init(&m->blocks, m->params, NULL, &blocks));
+    SUCCEEDS(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
+    SUCCEEDS(nn_linear_init(&m->head, m->params, NULL, &head));
+    SUCCEEDS(nn_loss_init(&m->loss, &m->runtime, NULL, V, N));
+    SUCCEEDS(nn_params_seal(m->params));
     m->d_normed = nn_test_room(N * HIDDEN);
 }
 
@@ -100,7 +100,7 @@ static void discard(model *m)
 static void open_micro_batch(micro_batch *b, const model *m)
 {
     memset(b, 0, sizeof *b);
-    NN_OK(nn_stack_saved_init(&b->blocks, &m->blocks));
+    SUCCEEDS(nn_stack_saved_init(&b->blocks, &m->blocks));
     NN_TEST_PLACE(b->room, place(b, m));
 }
 
@@ -117,26 +117,26 @@ static void forward(model *m, micro_batch *b, int number)
         ids[i] = (i * 3 + number) % V;
         labels[i] = (i + number) % 4 ? (i * 7 + number) % V : NN_IGNORE;
     }
-    NN_OK(nn_embedding_forward(&m->tokens, &b->tokens, b->blocks.x[0], ids, N));
-    NN_OK(nn_stack_forward(&m->blocks, &b->blocks, &m->sequence));
-    NN_OK(nn_norm_forward(&m->norm, &b->norm, b->normed, b->blocks.x[BLOCKS], N));
-    NN_OK(nn_linear_forward(&m->head, &b->head, b->logits, b->normed, N, B));
-    NN_OK(nn_loss_forward(&m->loss, &b->loss, b->logits, labels, N));
+    SUCCEEDS(nn_embedding_forward(&m->tokens, &b->tokens, b->blocks.x[0], ids, N));
+    SUCCEEDS(nn_stack_forward(&m->blocks, &b->blocks, &m->sequence));
+    SUCCEEDS(nn_norm_forward(&m->norm, &b->norm, b->normed, b->blocks.x[BLOCKS], N));
+    SUCCEEDS(nn_linear_forward(&m->head, &b->head, b->logits, b->normed, N, B));
+    SUCCEEDS(nn_loss_forward(&m->loss, &b->loss, b->logits, labels, N));
 }
 
 static void backward_input(model *m, micro_batch *b)
 {
-    NN_OK(nn_loss_backward_input(&m->loss, &b->loss, b->logits));
-    NN_OK(nn_linear_backward_input(&m->head, &b->head, m->d_normed, b->logits));
-    NN_OK(nn_norm_backward_input(&m->norm, &b->norm, b->blocks.x[BLOCKS], m->d_normed, NULL));
-    NN_OK(nn_stack_backward_input(&m->blocks, &b->blocks));
+    SUCCEEDS(nn_loss_backward_input(&m->loss, &b->loss, b->logits));
+    SUCCEEDS(nn_linear_backward_input(&m->head, &b->head, m->d_normed, b->logits));
+    SUCCEEDS(nn_norm_backward_input(&m->norm, &b->norm, b->blocks.x[BLOCKS], m->d_normed, NULL));
+    SUCCEEDS(nn_stack_backward_input(&m->blocks, &b->blocks));
 }
 
 static void backward_params(model *m, micro_batch *b)
 {
-    NN_OK(nn_linear_backward_params(&m->head, &b->head));
-    NN_OK(nn_stack_backward_params(&m->blocks, &b->blocks));
-    NN_OK(nn_embedding_backward_params(&m->tokens, &b->tokens, b->blocks.x[0]));
+    SUCCEEDS(nn_linear_backward_params(&m->head, &b->head));
+    SUCCEEDS(nn_stack_backward_params(&m->blocks, &b->blocks));
+    SUCCEEDS(nn_embedding_backward_params(&m->tokens, &b->tokens, b->blocks.x[0]));
 }
 
 typedef struct results {
@@ -151,7 +151,7 @@ static void run(results *out, model *m, const char *steps)
     memset(out, 0, sizeof *out);
     for (int i = 0; i < MICRO_BATCHES; i++)
         open_micro_batch(&in_flight[i], m);
-    NN_OK(nn_params_zero_grad(m->params));
+    SUCCEEDS(nn_params_zero_grad(m->params));
     for (const char *step = steps; *step; step += step[2] ? 3 : 2) {
         int number = step[1] - '0';
         micro_batch *b = &in_flight[number];
@@ -162,10 +162,10 @@ static void run(results *out, model *m, const char *steps)
         if (step[0] == 'W')
             backward_params(m, b);
     }
-    NN_OK(nn_params_settle(m->params, 1));
+    SUCCEEDS(nn_params_settle(m->params, 1));
     cr_assert_leq(nn_params_count(m->params), MOST_PARAMETERS);
     for (int i = 0; i < nn_params_count(m->params); i++)
-        NN_OK(nn_params_read(m->params, i, NN_GRAD, out->grads[i]));
+        SUCCEEDS(nn_params_read(m->params, i, NN_GRAD, out->grads[i]));
     for (int i = 0; i < MICRO_BATCHES; i++) {
         nn_test_read(out->inputs[i], in_flight[i].blocks.x[0], N * HIDDEN);
         close_micro_batch(&in_flight[i]);
@@ -245,13 +245,13 @@ Test(nn_saved, halves_come_in_order)
     micro_batch b;
     make(&m, NN_ORDER_FAST, false);
     open_micro_batch(&b, &m);
-    NN_FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
     forward(&m, &b, 0);
-    NN_FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
+    FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
     backward_input(&m, &b);
     backward_params(&m, &b);
-    NN_FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
-    NN_FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_stack_backward_params(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before the input's");
+    FAILS(nn_stack_backward_input(&m.blocks, &b.blocks), MIMO_ERR_STATE, "before forward");
     forward(&m, &b, 0);
     backward_input(&m, &b);
     close_micro_batch(&b);
@@ -268,7 +268,7 @@ Test(nn_saved, lent_gradients_are_poisoned)
     open_micro_batch(&b, &m);
     forward(&m, &b, 0);
     backward_input(&m, &b);
-    NN_OK(nn_linear_backward_params(&m.head, &b.head));
+    SUCCEEDS(nn_linear_backward_params(&m.head, &b.head));
     nn_test_read(logits, b.logits, N * V);
     for (int i = 0; i < N * V; i++) {
 #ifdef MIMO_MUTATIONS
@@ -324,8 +324,8 @@ static mimo_status doubling_place(void *saved, const void *layer, nn_room *room)
 static mimo_status write_double(const doubling *d, nn_real *to, const nn_real *from)
 {
     const nn_runtime *runtime = d->runtime;
-    NN_OK(nn_runtime_zero(runtime, to, d->elements * (int64_t)sizeof *to));
-    NN_OK(runtime->ops->add(runtime, to, from, d->elements));
+    SUCCEEDS(nn_runtime_zero(runtime, to, d->elements * (int64_t)sizeof *to));
+    SUCCEEDS(runtime->ops->add(runtime, to, from, d->elements));
     return runtime->ops->add(runtime, to, from, d->elements);
 }
 
@@ -372,16 +372,16 @@ static void check_doubling(const nn_stack *stack, const nn_sequence *sequence)
     nn_stack_saved saved;
     nn_room room = {0};
     nn_real numbers[N * HIDDEN];
-    NN_OK(nn_stack_saved_init(&saved, stack));
+    SUCCEEDS(nn_stack_saved_init(&saved, stack));
     NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
     nn_test_fill(numbers, N * HIDDEN, "x");
     nn_test_write(saved.x[0], numbers, N * HIDDEN);
-    NN_OK(nn_stack_forward(stack, &saved, sequence));
+    SUCCEEDS(nn_stack_forward(stack, &saved, sequence));
     expect_double(saved.x[1], saved.x[0], "forward");
     nn_test_write(saved.x[2], numbers, N * HIDDEN);
-    NN_OK(nn_stack_backward_input(stack, &saved));
+    SUCCEEDS(nn_stack_backward_input(stack, &saved));
     expect_double(saved.x[0], saved.x[1], "backward");
-    NN_OK(nn_stack_backward_params(stack, &saved));
+    SUCCEEDS(nn_stack_backward_params(stack, &saved));
     nn_stack_saved_release(&saved);
     nn_room_release(&room);
 }
@@ -392,13 +392,13 @@ Test(nn_saved, a_stack_takes_blocks_of_several_kinds)
     nn_stack_desc desc = {.name = "block", .count = 2, .kinds = kinds, .block = small_block()};
     nn_sequence_desc shape = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
     nn_sequence sequence;
-    NN_OK(nn_sequence_init(&sequence, &shape));
+    SUCCEEDS(nn_sequence_init(&sequence, &shape));
     for (int recompute = 0; recompute < 2; recompute++) {
         nn_params *params = nn_test_store(0, 1);
         nn_stack stack;
         desc.recompute = (nn_recompute)recompute;
-        NN_OK(nn_stack_init(&stack, params, NULL, &desc));
-        NN_OK(nn_params_seal(params));
+        SUCCEEDS(nn_stack_init(&stack, params, NULL, &desc));
+        SUCCEEDS(nn_params_seal(params));
         check_doubling(&stack, &sequence);
         nn_stack_release(&stack);
         nn_params_destroy(params);
@@ -421,24 +421,24 @@ static void run_stack(stack_results *out, const nn_stack *stack, nn_params *para
     nn_room room = {0};
     nn_real numbers[MOST_ELEMENTS];
     memset(out, 0, sizeof *out);
-    NN_OK(nn_sequence_init(&sequence, &shape));
-    NN_OK(nn_stack_saved_init(&saved, stack));
+    SUCCEEDS(nn_sequence_init(&sequence, &shape));
+    SUCCEEDS(nn_stack_saved_init(&saved, stack));
     NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
     for (int i = 0; from && i < nn_params_count(params); i++) {
-        NN_OK(nn_params_read(from, i, NN_VALUE, numbers));
-        NN_OK(nn_params_write(params, i, NN_VALUE, numbers));
+        SUCCEEDS(nn_params_read(from, i, NN_VALUE, numbers));
+        SUCCEEDS(nn_params_write(params, i, NN_VALUE, numbers));
     }
     nn_test_fill(numbers, N * HIDDEN, "x");
     nn_test_write(saved.x[0], numbers, N * HIDDEN);
-    NN_OK(nn_stack_forward(stack, &saved, &sequence));
+    SUCCEEDS(nn_stack_forward(stack, &saved, &sequence));
     nn_test_read(out->y, saved.x[stack->count], N * HIDDEN);
     nn_test_fill(numbers, N * HIDDEN, "dy");
     nn_test_write(saved.x[stack->count], numbers, N * HIDDEN);
-    NN_OK(nn_stack_backward_input(stack, &saved));
-    NN_OK(nn_stack_backward_params(stack, &saved));
+    SUCCEEDS(nn_stack_backward_input(stack, &saved));
+    SUCCEEDS(nn_stack_backward_params(stack, &saved));
     nn_test_read(out->dx, saved.x[0], N * HIDDEN);
     for (int i = 0; i < nn_params_count(params); i++)
-        NN_OK(nn_params_read(params, i, NN_GRAD, out->grads[i]));
+        SUCCEEDS(nn_params_read(params, i, NN_GRAD, out->grads[i]));
     nn_stack_saved_release(&saved);
     nn_room_release(&room);
     nn_sequence_release(&sequence);
@@ -460,8 +460,8 @@ Test(nn_saved, halves_one_behind_the_other_are_whole_blocks)
                                   .recompute = (nn_recompute)recompute,
                                   .block = small_block()};
             params[halves] = nn_test_store(0, 1);
-            NN_OK(nn_stack_init(&stacks[halves], params[halves], NULL, &desc));
-            NN_OK(nn_params_seal(params[halves]));
+            SUCCEEDS(nn_stack_init(&stacks[halves], params[halves], NULL, &desc));
+            SUCCEEDS(nn_params_seal(params[halves]));
             run_stack(&got[halves], &stacks[halves], params[halves], halves ? params[0] : NULL);
         }
         cr_assert_eq(nn_params_count(params[0]), nn_params_count(params[1]));
@@ -506,12 +506,12 @@ static void open_parts(parts_bed *it, const nn_block_kind *const *kinds, int64_t
                           .block = small_block()};
     *it = (parts_bed){.params = nn_test_store(0, 1)};
     desc.block.adapters = &adapters;
-    NN_OK(nn_sequence_init(&it->sequence, &shape));
-    NN_OK(nn_stack_init(&it->stack, it->params, NULL, &desc));
-    NN_OK(nn_params_seal(it->params));
+    SUCCEEDS(nn_sequence_init(&it->sequence, &shape));
+    SUCCEEDS(nn_stack_init(&it->stack, it->params, NULL, &desc));
+    SUCCEEDS(nn_params_seal(it->params));
     cr_assert_leq(nn_params_count(it->params), MOST_PARAMETERS);
     for (int m = 0; m < IN_TURN; m++) {
-        NN_OK(nn_stack_saved_init(&it->saved[m], &it->stack));
+        SUCCEEDS(nn_stack_saved_init(&it->saved[m], &it->stack));
         NN_TEST_PLACE(it->rooms[m], nn_stack_saved_place(&it->saved[m], &it->stack, &it->rooms[m]));
     }
 }
@@ -532,7 +532,7 @@ static part_walk begin_forward(parts_bed *it, int m)
     nn_real numbers[N * HIDDEN];
     nn_test_fill(numbers, N * HIDDEN, m == 0 ? "x" : "another x");
     nn_test_write(it->saved[m].x[0], numbers, N * HIDDEN);
-    NN_OK(nn_stack_begin(&it->stack, &it->saved[m], &it->sequence));
+    SUCCEEDS(nn_stack_begin(&it->stack, &it->saved[m], &it->sequence));
     return (part_walk){&it->stack, &it->saved[m], true, NULL};
 }
 
@@ -551,18 +551,18 @@ static void read_parts(parts_results *out, parts_bed *it)
     for (int m = 0; m < IN_TURN; m++)
         nn_test_read(out->dx[m], it->saved[m].x[0], N * HIDDEN);
     for (int i = 0; i < nn_params_count(it->params); i++)
-        NN_OK(nn_params_read(it->params, i, NN_GRAD, out->grads[i]));
+        SUCCEEDS(nn_params_read(it->params, i, NN_GRAD, out->grads[i]));
 }
 
 static void run_one_by_one(parts_results *out, parts_bed *it)
 {
-    NN_OK(nn_params_zero_grad(it->params));
+    SUCCEEDS(nn_params_zero_grad(it->params));
     for (int m = 0; m < IN_TURN; m++) {
         begin_forward(it, m);
-        NN_OK(nn_stack_forward(&it->stack, &it->saved[m], &it->sequence));
+        SUCCEEDS(nn_stack_forward(&it->stack, &it->saved[m], &it->sequence));
         begin_backward(out, it, m);
-        NN_OK(nn_stack_backward_input(&it->stack, &it->saved[m]));
-        NN_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+        SUCCEEDS(nn_stack_backward_input(&it->stack, &it->saved[m]));
+        SUCCEEDS(nn_stack_backward_params(&it->stack, &it->saved[m]));
     }
     read_parts(out, it);
 }
@@ -570,28 +570,28 @@ static void run_one_by_one(parts_results *out, parts_bed *it)
 /* Both forward in turn, and both backward. */
 static void run_side_by_side(parts_results *out, parts_bed *it)
 {
-    NN_OK(nn_params_zero_grad(it->params));
+    SUCCEEDS(nn_params_zero_grad(it->params));
     part_walk a = begin_forward(it, 0), b = begin_forward(it, 1);
-    NN_OK(walk_in_turn(&a, &b));
+    SUCCEEDS(walk_in_turn(&a, &b));
     a = begin_backward(out, it, 0), b = begin_backward(out, it, 1);
-    NN_OK(walk_in_turn(&a, &b));
+    SUCCEEDS(walk_in_turn(&a, &b));
     for (int m = 0; m < IN_TURN; m++)
-        NN_OK(nn_stack_backward_params(&it->stack, &it->saved[m]));
+        SUCCEEDS(nn_stack_backward_params(&it->stack, &it->saved[m]));
     read_parts(out, it);
 }
 
 /* Forward of the second one beside backward of the first one. */
 static void run_one_behind(parts_results *out, parts_bed *it)
 {
-    NN_OK(nn_params_zero_grad(it->params));
+    SUCCEEDS(nn_params_zero_grad(it->params));
     begin_forward(it, 0);
-    NN_OK(nn_stack_forward(&it->stack, &it->saved[0], &it->sequence));
+    SUCCEEDS(nn_stack_forward(&it->stack, &it->saved[0], &it->sequence));
     part_walk a = begin_backward(out, it, 0), b = begin_forward(it, 1);
-    NN_OK(walk_in_turn(&a, &b));
-    NN_OK(nn_stack_backward_params(&it->stack, &it->saved[0]));
+    SUCCEEDS(walk_in_turn(&a, &b));
+    SUCCEEDS(nn_stack_backward_params(&it->stack, &it->saved[0]));
     begin_backward(out, it, 1);
-    NN_OK(nn_stack_backward_input(&it->stack, &it->saved[1]));
-    NN_OK(nn_stack_backward_params(&it->stack, &it->saved[1]));
+    SUCCEEDS(nn_stack_backward_input(&it->stack, &it->saved[1]));
+    SUCCEEDS(nn_stack_backward_params(&it->stack, &it->saved[1]));
     read_parts(out, it);
 }
 
@@ -629,7 +629,7 @@ Test(nn_saved, parts_in_turn_give_the_bits_of_one_by_one)
 static void expect_no_turn(parts_bed *it, nn_stack_node at, const char *words)
 {
     mimo_op *move;
-    NN_FAILS(nn_stack_run(&move, &it->stack, &it->saved[0], at), MIMO_ERR_STATE, words);
+    FAILS(nn_stack_run(&move, &it->stack, &it->saved[0], at), MIMO_ERR_STATE, words);
 }
 
 Test(nn_saved, parts_come_in_order)
@@ -645,18 +645,18 @@ Test(nn_saved, parts_come_in_order)
                    "forward of block 0: part experts needs part before, which has not begun");
     expect_no_turn(&it, (nn_stack_node){NN_PASS_FORWARD, 2, NN_PART_BEFORE},
                    "forward of block 2, where it is the turn of forward of block 0");
-    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[0], first));
+    SUCCEEDS(nn_stack_run(&move, &it.stack, &it.saved[0], first));
     cr_assert_null(move);
     expect_no_turn(&it, first, "part before a second time");
-    NN_FAILS(nn_stack_backward_input(&it.stack, &it.saved[0]), MIMO_ERR_STATE, "before forward");
-    NN_FAILS(nn_stack_run(&move, &it.stack, &it.saved[0], (nn_stack_node){NN_PASS_FORWARD, 3, 0}),
-             MIMO_ERR_ARGUMENT, "part 0 of block 3 of 3");
-    NN_OK(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
+    FAILS(nn_stack_backward_input(&it.stack, &it.saved[0]), MIMO_ERR_STATE, "before forward");
+    FAILS(nn_stack_run(&move, &it.stack, &it.saved[0], (nn_stack_node){NN_PASS_FORWARD, 3, 0}),
+          MIMO_ERR_ARGUMENT, "part 0 of block 3 of 3");
+    SUCCEEDS(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
     expect_no_turn(&it, (nn_stack_node){NN_PASS_AGAIN, 2, NN_PART_BEFORE},
                    "forward again of block 2, where it is the turn of the input's half");
     expect_no_turn(&it, (nn_stack_node){NN_PASS_INPUT, 2, NN_PART_BEFORE},
                    "part before needs part experts");
-    NN_OK(nn_stack_backward_input(&it.stack, &it.saved[0]));
+    SUCCEEDS(nn_stack_backward_input(&it.stack, &it.saved[0]));
     close_parts(&it);
 }
 
@@ -669,13 +669,13 @@ Test(nn_saved, recompute_has_room_for_some_in_flight)
     open_parts(&it, stacks_by_parts[0], 1);
     begin_forward(&it, 0);
     begin_forward(&it, 1);
-    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[0], first));
-    NN_FAILS(nn_stack_run(&move, &it.stack, &it.saved[1], first), MIMO_ERR_STATE,
-             "room for parts of 1 micro-batches, and all are taken");
+    SUCCEEDS(nn_stack_run(&move, &it.stack, &it.saved[0], first));
+    FAILS(nn_stack_run(&move, &it.stack, &it.saved[1], first), MIMO_ERR_STATE,
+          "room for parts of 1 micro-batches, and all are taken");
     nn_stack_abandon(&it.saved[0]);
-    NN_OK(nn_stack_run(&move, &it.stack, &it.saved[1], first));
-    NN_OK(nn_stack_forward(&it.stack, &it.saved[1], &it.sequence));
-    NN_OK(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
+    SUCCEEDS(nn_stack_run(&move, &it.stack, &it.saved[1], first));
+    SUCCEEDS(nn_stack_forward(&it.stack, &it.saved[1], &it.sequence));
+    SUCCEEDS(nn_stack_forward(&it.stack, &it.saved[0], &it.sequence));
     close_parts(&it);
 }
 
@@ -704,19 +704,19 @@ Test(nn_saved, memory_is_what_the_headers_say)
     nn_room room = {0};
     nn_block_saved saved;
     const nn_block *block = m.blocks.layers[0];
-    NN_OK(nn_block_saved_place(&saved, block, &room));
+    SUCCEEDS(nn_block_saved_place(&saved, block, &room));
     cr_assert_eq(room.used, block_bytes(), "%lld bytes, must be %lld", (long long)room.used,
                  (long long)block_bytes());
-    NN_OK(nn_room_reserve(&room, &m.runtime));
+    SUCCEEDS(nn_room_reserve(&room, &m.runtime));
     cr_assert_eq(room.bytes, block_bytes());
-    NN_OK(nn_block_saved_place(&saved, block, &room));
-    NN_FAILS(nn_block_saved_place(&saved, block, &room), MIMO_ERR_STATE, "were measured");
+    SUCCEEDS(nn_block_saved_place(&saved, block, &room));
+    FAILS(nn_block_saved_place(&saved, block, &room), MIMO_ERR_STATE, "were measured");
     nn_room_release(&room);
     micro_batch b;
     open_micro_batch(&b, &m);
     int64_t stack = (BLOCKS + 1) * room_of(N * HIDDEN) + BLOCKS * block_bytes();
     nn_room measured = {0};
-    NN_OK(nn_stack_saved_place(&b.blocks, &m.blocks, &measured));
+    SUCCEEDS(nn_stack_saved_place(&b.blocks, &m.blocks, &measured));
     cr_assert_eq(measured.used, stack, "%lld bytes, must be %lld", (long long)measured.used,
                  (long long)stack);
     close_micro_batch(&b);
@@ -732,8 +732,8 @@ Test(nn_saved, recompute_saves_the_activations_between_blocks)
     int64_t between = (BLOCKS + 1) * room_of(N * HIDDEN),
             shared = room_of(N * HIDDEN) + block_bytes();
     make(&m, NN_ORDER_FAST, true);
-    NN_OK(nn_stack_saved_init(&saved, &m.blocks));
-    NN_OK(nn_stack_saved_place(&saved, &m.blocks, &room));
+    SUCCEEDS(nn_stack_saved_init(&saved, &m.blocks));
+    SUCCEEDS(nn_stack_saved_place(&saved, &m.blocks, &room));
     cr_assert_eq(room.used, between, "%lld bytes, must be %lld", (long long)room.used,
                  (long long)between);
     cr_assert_eq(m.blocks.room.bytes, shared, "%lld bytes, must be %lld",

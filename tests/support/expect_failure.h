@@ -1,5 +1,5 @@
-/* For Criterion tests: the call fails with this status, and its sentence holds each of the
- * words. */
+/* For Criterion tests. SUCCEEDS: the call succeeds; otherwise its sentence is printed. FAILS: the
+ * call fails with this status, and its sentence holds each of the words. */
 #ifndef MIMO_TESTS_EXPECT_FAILURE_H
 #define MIMO_TESTS_EXPECT_FAILURE_H
 
@@ -8,6 +8,13 @@
 #include <criterion/criterion.h>
 
 #include <mimo/status.h>
+
+#define SUCCEEDS(call)                                                                   \
+    do {                                                                                 \
+        mimo_status ok_got = (call);                                                     \
+        cr_assert_eq(ok_got, MIMO_OK, "%s gave %s: %s", #call, mimo_status_name(ok_got), \
+                     mimo_last_error());                                                 \
+    } while (0)
 
 #define FAILS(call, status, ...)                                                                  \
     do {                                                                                          \

@@ -146,6 +146,21 @@ bool mpi_test_run(const mpi_test *test)
     return passed;
 }
 
+mimo_grid *mpi_test_grid(const char *spec, int64_t offset)
+{
+    mimo_grid *grid = NULL;
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
+    return grid;
+}
+
+mimo_bridge_desc mpi_test_bridge_desc(const mimo_grid *src, const mimo_grid *dst)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = src;
+    desc.dst = dst;
+    return desc;
+}
+
 void mpi_test_skip(const char *reason)
 {
     enum { EXIT_SKIPPED = 77 };

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <criterion/criterion.h>
-
 #include "schedule/schedule_types.h"
+#include "expect_failure.h"
 
 static inline mimo_schedule_desc desc_of(mimo_schedule_kind kind, int64_t pp, int64_t micro_batches)
 {
@@ -34,20 +33,20 @@ static inline mimo_schedule_desc with_chunks(mimo_schedule_desc desc, int64_t ch
 static inline mimo_schedule *made(mimo_schedule_desc desc)
 {
     mimo_schedule *schedule = NULL;
-    cr_assert_eq(mimo_schedule_create(&schedule, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_create(&schedule, &desc));
     return schedule;
 }
 
 /* name(handle, format): what a library's `write` prints, in memory of the caller's. */
-#define BED_PRINTED(name, type, write)                                                       \
-    static inline char *name(const type *it, mimo_schedule_format format)                    \
-    {                                                                                        \
-        int64_t length = 0;                                                                  \
-        cr_assert_eq(write(&length, NULL, 0, it, format), MIMO_OK, "%s", mimo_last_error()); \
-        char *text = calloc((size_t)length + 1, 1);                                          \
-        cr_assert_eq(write(NULL, text, length + 1, it, format), MIMO_OK);                    \
-        cr_assert_eq((int64_t)strlen(text), length);                                         \
-        return text;                                                                         \
+#define BED_PRINTED(name, type, write)                                    \
+    static inline char *name(const type *it, mimo_schedule_format format) \
+    {                                                                     \
+        int64_t length = 0;                                               \
+        SUCCEEDS(write(&length, NULL, 0, it, format));                    \
+        char *text = calloc((size_t)length + 1, 1);                       \
+        SUCCEEDS(write(NULL, text, length + 1, it, format));              \
+        cr_assert_eq((int64_t)strlen(text), length);                      \
+        return text;                                                      \
     }
 
 BED_PRINTED(printed_of, mimo_schedule, mimo_schedule_text)
@@ -56,8 +55,7 @@ static inline mimo_schedule_report report_of(const mimo_schedule *schedule,
                                              const mimo_step_costs *costs)
 {
     mimo_schedule_report report = MIMO_SCHEDULE_REPORT_INIT;
-    cr_assert_eq(mimo_schedule_report_of(&report, schedule, costs), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_schedule_report_of(&report, schedule, costs));
     return report;
 }
 
@@ -83,14 +81,14 @@ static inline mimo_schedule_step step_of(const char *word)
 static inline mimo_schedule *written_out(mimo_schedule_desc desc, const char *const *lists)
 {
     mimo_schedule *schedule = NULL;
-    cr_assert_eq(mimo_schedule_begin(&schedule, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_begin(&schedule, &desc));
     if (desc.encoder_group > 0)
         schedule->groups = (desc.micro_batches + desc.encoder_group - 1) / desc.encoder_group;
     schedule->limit = desc.encoder_alive > 0 ? desc.encoder_alive : schedule->groups;
     for (int64_t p = 0; p < desc.stages; p++) {
         char *copy = strdup(lists[p]), *rest = NULL;
         for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-            cr_assert_eq(mimo_stage_append(&schedule->lists[p], step_of(word)), MIMO_OK);
+            SUCCEEDS(mimo_stage_append(&schedule->lists[p], step_of(word)));
         free(copy);
     }
     return schedule;

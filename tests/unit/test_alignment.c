@@ -20,7 +20,7 @@ static mimo_alignment *alignment_of(int modalities, const int64_t *special, int6
     desc.modalities = modalities;
     desc.special = special;
     desc.vocabulary = vocabulary;
-    cr_assert_eq(mimo_alignment_create(&alignment, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_alignment_create(&alignment, &desc));
     return alignment;
 }
 
@@ -39,16 +39,15 @@ Test(alignment, golden)
     mimo_tensor rows = mimo_tensor_2d((void *)images, MIMO_F32, "th", 3, 1);
     mimo_tensor text = mimo_tensor_2d((void *)words, MIMO_F32, "th", 5, 1);
     mimo_tensor to = mimo_tensor_3d(out, MIMO_F32, "bsh", 2, 4, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &view, NULL), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_alignment_rows(&count, alignment, 0), MIMO_OK);
+    SUCCEEDS(mimo_alignment_update(alignment, &view, NULL));
+    SUCCEEDS(mimo_alignment_rows(&count, alignment, 0));
     cr_assert_eq(count, 3);
-    cr_assert_eq(mimo_alignment_rows(&count, alignment, -1), MIMO_OK);
+    SUCCEEDS(mimo_alignment_rows(&count, alignment, -1));
     cr_assert_eq(count, 5);
-    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_alignment_merge(alignment, &to, &rows, &text, NULL));
     EXPECT_BITS(bits_of(out, by_sample, sizeof out, sizeof *out, 0), "by_sample");
     to = mimo_tensor_3d(out, MIMO_F32, "sbh", 4, 2, 1);
-    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_merge(alignment, &to, &rows, &text, NULL));
     EXPECT_BITS(bits_of(out, by_position, sizeof out, sizeof *out, 0), "by_position");
     mimo_alignment_destroy(alignment);
 }
@@ -64,9 +63,8 @@ Test(alignment, golden_rows_of_sbh_are_taken_sample_major)
     mimo_tensor rows = mimo_tensor_3d((void *)images, MIMO_F32, "sbh", 2, 2, 1);
     mimo_tensor text = mimo_tensor_2d(NULL, MIMO_F32, "th", 0, 1);
     mimo_tensor to = mimo_tensor_3d(out, MIMO_F32, "bsh", 2, 2, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &view, NULL), MIMO_OK);
-    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_alignment_update(alignment, &view, NULL));
+    SUCCEEDS(mimo_alignment_merge(alignment, &to, &rows, &text, NULL));
     EXPECT_BITS(bits_of(out, expected, sizeof out, sizeof *out, 0), "expected");
     mimo_alignment_destroy(alignment);
 }
@@ -112,7 +110,7 @@ static mimo_tensor draw_source(uint64_t *state, const random_case *it, int64_t n
 static int64_t bytes_of(const mimo_tensor *view)
 {
     int64_t bytes;
-    cr_assert_eq(mimo_tensor_extent(NULL, &bytes, view), MIMO_OK);
+    SUCCEEDS(mimo_tensor_extent(NULL, &bytes, view));
     return bytes;
 }
 
@@ -163,7 +161,7 @@ static mimo_alignment *updated_for(const random_case *it)
 {
     mimo_alignment *alignment = alignment_of(it->modalities, special_ids, VOCABULARY);
     mimo_tensor ids = mimo_tensor_2d(it->ids, MIMO_I64, "bs", it->batch, it->seq);
-    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_alignment_update(alignment, &ids, NULL));
     return alignment;
 }
 
@@ -208,14 +206,12 @@ Test(alignment, random_merge_and_split)
         mimo_tensor *text = &it.rows[it.modalities];
         for (int m = 0; m <= it.modalities; m++)
             fill_elements(it.rows[m].data, seed + (uint64_t)m, it.count[m] * it.hidden, size);
-        cr_assert_eq(mimo_alignment_merge(alignment, &it.tile, it.rows, text, NULL), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_alignment_merge(alignment, &it.tile, it.rows, text, NULL));
         expect_rows(&it, seed, false);
         fill_elements(it.tile.data, seed, it.batch * it.seq * it.hidden, size);
         for (int m = 0; m <= it.modalities; m++)
             memset(it.rows[m].data, GUARD_POISON, (size_t)bytes_of(&it.rows[m]));
-        cr_assert_eq(mimo_alignment_split(alignment, it.rows, text, &it.tile, NULL), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_alignment_split(alignment, it.rows, text, &it.tile, NULL));
         expect_rows(&it, seed, true);
         with_rows += it.batch * it.seq > 0;
         mimo_alignment_destroy(alignment);
@@ -235,16 +231,16 @@ Test(alignment, skipped_views_and_updates)
     mimo_tensor rows = mimo_tensor_2d(NULL, MIMO_F32, "th", 1, 1);
     mimo_tensor text = mimo_tensor_2d(&word, MIMO_F32, "th", 1, 1);
     mimo_tensor from = mimo_tensor_3d(tile, MIMO_F32, "sbh", 2, 1, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
-    cr_assert_eq(mimo_alignment_split(alignment, &rows, &text, &from, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_update(alignment, &ids, NULL));
+    SUCCEEDS(mimo_alignment_split(alignment, &rows, &text, &from, NULL));
     cr_assert_float_eq(word, 6, 0);
     ids.data = (void *)second;
-    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_update(alignment, &ids, NULL));
     ids.data = (void *)unknown;
     FAILS(mimo_alignment_update(alignment, &ids, NULL), MIMO_ERR_ARGUMENT, "id -4", "sample 0",
           "position 1");
     rows.data = &image;
-    cr_assert_eq(mimo_alignment_split(alignment, &rows, &text, &from, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_split(alignment, &rows, &text, &from, NULL));
     cr_assert(image == 6 && word == 5, "%g, %g", (double)image, (double)word);
     mimo_alignment_destroy(alignment);
 }
@@ -260,11 +256,11 @@ Test(alignment, merge_beside_rows_that_are_there)
     mimo_tensor text = mimo_tensor_2d(words, MIMO_F32, "th", 2, 1);
     const mimo_tensor to = mimo_tensor_3d(tile, MIMO_F32, "bsh", 2, 2, 1);
     const float beside_images[] = {1, 6, 7, 2}, beside_text[] = {1, 3, 4, 2};
-    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
-    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_update(alignment, &ids, NULL));
+    SUCCEEDS(mimo_alignment_merge(alignment, &to, &rows, &text, NULL));
     EXPECT_BITS(bits_of(tile, beside_images, sizeof tile, sizeof *tile, 0), "beside images");
     rows.data = images, text.data = NULL;
-    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_merge(alignment, &to, &rows, &text, NULL));
     EXPECT_BITS(bits_of(tile, beside_text, sizeof tile, sizeof *tile, 0), "beside text");
     mimo_alignment_destroy(alignment);
 }
@@ -345,7 +341,7 @@ Test(alignment, errors_of_views)
 #define MERGE(to, text) mimo_alignment_merge(a, &(to), rows, &(text), NULL)
     memset(out, GUARD_POISON, sizeof out);
     FAILS(MERGE(to, text), MIMO_ERR_STATE, "no ids");
-    cr_assert_eq(mimo_alignment_update(a, &view, NULL), MIMO_OK);
+    SUCCEEDS(mimo_alignment_update(a, &view, NULL));
     rows[0].shape[0] = 1;
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 0 has 1 rows", "take 2");
     rows[0] = image, rows[1] = image;

@@ -18,8 +18,8 @@ static int64_t lane[BALANCE_MOST_ITEMS];
 static mimo_balance_report balanced(const mimo_balance_desc *desc)
 {
     mimo_balance_report report = MIMO_BALANCE_REPORT_INIT;
-    cr_assert_eq(mimo_balance(lane, desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_balance_report_of(&report, desc, lane), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_balance(lane, desc));
+    SUCCEEDS(mimo_balance_report_of(&report, desc, lane));
     return report;
 }
 
@@ -137,11 +137,11 @@ Test(balance, nothing_to_do)
 {
     mimo_balance_desc desc = desc_of(3, NULL, 0);
     mimo_balance_report report = MIMO_BALANCE_REPORT_INIT;
-    cr_assert_eq(mimo_balance(NULL, &desc), MIMO_OK);
-    cr_assert_eq(mimo_balance_report_of(&report, &desc, NULL), MIMO_OK);
+    SUCCEEDS(mimo_balance(NULL, &desc));
+    SUCCEEDS(mimo_balance_report_of(&report, &desc, NULL));
     cr_expect(report.empty_lanes == 3 && report.bound == 0);
     desc.in_order = true;
-    cr_assert_eq(mimo_balance(NULL, &desc), MIMO_OK);
+    SUCCEEDS(mimo_balance(NULL, &desc));
     desc = desc_of(2, ITEMS(0, 0, 0));
     cr_expect_eq(balanced(&desc).longest, 0);
 }
@@ -486,7 +486,7 @@ Test(balance, no_room)
     FAILS(mimo_balance(lane, &desc), MIMO_ERR_SHAPE,
           "balance: item 1 of 412 rows fits no lane of at most 256");
     desc.max_rows = 412;
-    cr_assert_eq(mimo_balance(lane, &desc), MIMO_OK);
+    SUCCEEDS(mimo_balance(lane, &desc));
     desc = desc_of(2, ITEMS(3, 3, 3));
     desc.max_rows = 4;
     FAILS(mimo_balance(lane, &desc), MIMO_ERR_SHAPE,

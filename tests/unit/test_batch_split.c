@@ -79,8 +79,7 @@ static uint64_t check_rank(const split_case *it, int64_t rank)
 {
     const mimo_batch_split *split;
     mimo_batch_splits splits = splits_of(it, rank);
-    cr_assert_eq(mimo_batch_splits_resolve(&split, &splits, it->all, RANKS, "rows"), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_batch_splits_resolve(&split, &splits, it->all, RANKS, "rows"));
     uint64_t hash = split->hash;
     for (int side = 0; side < 2; side++) {
         int64_t first, count = held(it, side, rank, &first);

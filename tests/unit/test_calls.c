@@ -1,7 +1,5 @@
 /* Threads inside calls of a family, and the end that another thread asks for. The transport here is
  * a number: it counts the ends, and must have one user at a time. */
-#include <criterion/criterion.h>
-
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -9,6 +7,7 @@
 
 #include "comm/calls.h"
 #include "comm/waiter.h"
+#include "expect_failure.h"
 
 typedef struct fake {
     mimo_family base;
@@ -36,8 +35,7 @@ static const mimo_comm_backend fake_backend = {
 static mimo_comm comm_of(fake *it, bool any_thread_ends)
 {
     memset(it, 0, sizeof *it);
-    cr_assert_eq(mimo_family_init(&it->base, &fake_backend, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_family_init(&it->base, &fake_backend, NULL));
     mimo_family_retain(&it->base);
     it->base.any_thread_ends = any_thread_ends;
     return (mimo_comm){
@@ -60,7 +58,7 @@ static void abort_elsewhere(mimo_comm *comm)
 static mimo_call_scope entered(mimo_comm *comm)
 {
     mimo_call_scope scope;
-    cr_assert_eq(mimo_call_enter(&scope, comm, "call"), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_call_enter(&scope, comm, "call"));
     return scope;
 }
 

@@ -83,12 +83,12 @@ Test(descriptors, that_are_filled)
 {
     const second_version own = {sizeof own, 1, 2};
     first_version old[2] = {{sizeof old[0], -1}, {77, 77}};
-    cr_assert_eq(mimo_write_descriptor(old, &own, sizeof own, "it"), MIMO_OK);
+    SUCCEEDS(mimo_write_descriptor(old, &own, sizeof own, "it"));
     cr_assert(old[0].size == sizeof old[0] && old[0].a == 1 && old[1].size == 77);
 
     const first_version less = {sizeof less, 5};
     second_version newer = {sizeof newer, -1, -2};
-    cr_assert_eq(mimo_write_descriptor(&newer, &less, sizeof less, "it"), MIMO_OK);
+    SUCCEEDS(mimo_write_descriptor(&newer, &less, sizeof less, "it"));
     cr_assert(newer.size == sizeof newer && newer.a == 5 && newer.b == -2);
 
     newer.size = 0;
@@ -106,7 +106,7 @@ Test(descriptors, that_end_inside_a_field)
     mimo_grid *grid;
     mimo_layout *layout;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    cr_assert_eq(mimo_grid_create_text(&grid, "dp=2", 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, "dp=2", 0));
     desc.grid = grid;
     desc.size = offsetof(mimo_layout_desc, grid) + sizeof(void *) / 2;
     FAILS(mimo_layout_create(&layout, &desc), MIMO_ERR_ARGUMENT,
@@ -123,19 +123,19 @@ Test(descriptors, texts)
     mimo_layout *layout;
     mimo_plan *plan;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    cr_assert_eq(mimo_grid_create_text(&grid, "dp=2", 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, "dp=2", 0));
     desc.grid = grid;
     desc.batch = desc.seq = 2;
-    cr_assert_eq(mimo_layout_create(&layout, &desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_plan_create(&plan, layout, layout, 1), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_plan_text(&length, whole, sizeof whole, plan), MIMO_OK);
+    SUCCEEDS(mimo_layout_create(&layout, &desc));
+    SUCCEEDS(mimo_plan_create(&plan, layout, layout, 1));
+    SUCCEEDS(mimo_plan_text(&length, whole, sizeof whole, plan));
     cr_assert_eq(length, (int64_t)strlen(whole));
     cr_assert(strncmp(whole, "rank 1 classes 1", 16) == 0, "%s", whole);
-    cr_assert_eq(mimo_plan_text(&again, part, sizeof part, plan), MIMO_OK);
+    SUCCEEDS(mimo_plan_text(&again, part, sizeof part, plan));
     cr_assert(again == length && strlen(part) == 9 && strncmp(part, whole, 9) == 0, "%s", part);
-    cr_assert_eq(mimo_plan_text(&again, NULL, 0, plan), MIMO_OK);
+    SUCCEEDS(mimo_plan_text(&again, NULL, 0, plan));
     cr_assert_eq(again, length);
-    cr_assert_eq(mimo_plan_text(NULL, whole, sizeof whole, plan), MIMO_OK);
+    SUCCEEDS(mimo_plan_text(NULL, whole, sizeof whole, plan));
     FAILS(mimo_plan_text(&length, NULL, 4, plan), MIMO_ERR_ARGUMENT, "text of 4 bytes at");
     FAILS(mimo_plan_text(&length, whole, -1, plan), MIMO_ERR_ARGUMENT, "text of -1 bytes at");
     FAILS(mimo_plan_text(&again, whole, 8, NULL), MIMO_ERR_ARGUMENT, "plan is NULL");

@@ -11,14 +11,14 @@
 static mimo_grid *parse(const char *spec, int64_t offset)
 {
     mimo_grid *grid = NULL;
-    cr_assert_eq(mimo_grid_create_text(&grid, spec, offset), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_grid_create_text(&grid, spec, offset));
     return grid;
 }
 
 static mimo_dim_set read_set(const mimo_grid *grid, const char *dims)
 {
     mimo_dim_set set = 0;
-    cr_assert_eq(mimo_dim_set_read(&set, grid, dims), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_dim_set_read(&set, grid, dims));
     return set;
 }
 
@@ -36,7 +36,7 @@ Test(dim_set, text)
     cr_assert_eq(mimo_dim_set_of(grid, ""), 0);
     cr_assert_eq(mimo_dim_set_ranks(set, grid), 4);
     cr_assert_eq(mimo_dim_set_ranks(0, grid), 1);
-    cr_assert_eq(mimo_dim_set_key(&key, grid, "pp,one,tp"), MIMO_OK);
+    SUCCEEDS(mimo_dim_set_key(&key, grid, "pp,one,tp"));
     cr_assert_str_eq(key, "tp,one,pp");
     mimo_release(key);
     mimo_grid_destroy(grid);
@@ -62,11 +62,11 @@ Test(dim_set, first)
     for (mimo_dim_set set = 0; set < 8; set++)
         for (int64_t rank = OFFSET; rank < OFFSET + 12; rank++) {
             int64_t coords[DIMS], first = -1;
-            cr_assert_eq(mimo_grid_coords(coords, grid, rank), MIMO_OK);
+            SUCCEEDS(mimo_grid_coords(coords, grid, rank));
             coords[0] = set & 1 ? 0 : coords[0];
             coords[2] = set & 2 ? 0 : coords[2];
             coords[3] = set & 4 ? 0 : coords[3];
-            cr_assert_eq(mimo_grid_rank(&first, grid, coords), MIMO_OK);
+            SUCCEEDS(mimo_grid_rank(&first, grid, coords));
             cr_assert_eq(mimo_dim_set_first(set, grid, rank), first);
             cr_assert_eq(mimo_dim_set_between(grid, rank, first) & ~set, 0);
         }

@@ -70,7 +70,7 @@ static mimo_expert_shape shape_of(const mimo_route_shape *route, int64_t max_tok
     mimo_expert_shape shape;
     const mimo_expert_sizes sizes =
         EXPERT_SIZES(route, max_tokens, .tensors = 2, .sums = 1, .return_bytes = 72);
-    cr_assert_eq(mimo_expert_shape_read(&shape, &sizes), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_expert_shape_read(&shape, &sizes));
     return shape;
 }
 
@@ -92,8 +92,8 @@ static void route(routed *it, const plain_route *plain, int64_t rank)
 {
     *it = (routed){0};
     it->routing = plain_routing(it->descs, plain, NULL);
-    cr_assert_eq(mimo_virtual_ranks_read(&it->ranks, &it->routing, "test"), MIMO_OK);
-    cr_assert_eq(mimo_virtual_ranks_route(&it->map, &it->ranks, rank), MIMO_OK);
+    SUCCEEDS(mimo_virtual_ranks_read(&it->ranks, &it->routing, "test"));
+    SUCCEEDS(mimo_virtual_ranks_route(&it->map, &it->ranks, rank));
     it->shape = shape_of(&it->map.shape, 64);
 }
 
@@ -260,7 +260,7 @@ static mimo_expert_sizes usual(void)
 static mimo_expert_shape read_sizes(const mimo_expert_sizes *sizes)
 {
     mimo_expert_shape shape;
-    cr_assert_eq(mimo_expert_shape_read(&shape, sizes), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_expert_shape_read(&shape, sizes));
     return shape;
 }
 
@@ -272,7 +272,7 @@ Test(experts, layout_by_hand)
     const int64_t pairs = INT64_C(8) * 4096 * 8;
     mimo_expert_layout at;
     int64_t bytes;
-    cr_assert_eq(mimo_expert_layout_of(&at, &shape), MIMO_OK);
+    SUCCEEDS(mimo_expert_layout_of(&at, &shape));
     cr_assert_eq(at.arrived, 0);
     cr_assert_eq(at.inbox_head, 512);
     cr_assert_eq(at.inbox_count, 512 + 256);
@@ -285,7 +285,7 @@ Test(experts, layout_by_hand)
     cr_assert_eq(at.flat, at.returns + INT64_C(8) * 4096 * 28672);
     cr_assert_eq(at.counters, at.flat);
     cr_assert_eq(at.bytes, at.counters + 256);
-    cr_assert_eq(mimo_route_tables_bytes(&bytes, &shape), MIMO_OK);
+    SUCCEEDS(mimo_route_tables_bytes(&bytes, &shape));
     cr_assert_lt(bytes, INT64_C(1500000)); /* the rows of pairs 1 MiB, programs 1/4 MiB */
 }
 
@@ -299,9 +299,9 @@ Test(experts, tables_lie_apart)
     mimo_route_tables it;
     int64_t bytes;
     static _Alignas(MIMO_EXPERT_STEP) char memory[1 << 18];
-    cr_assert_eq(mimo_route_tables_bytes(&bytes, &shape), MIMO_OK);
+    SUCCEEDS(mimo_route_tables_bytes(&bytes, &shape));
     cr_assert_leq(bytes, sizeof memory);
-    cr_assert_eq(mimo_route_tables_place(&it, &shape, memory), MIMO_OK);
+    SUCCEEDS(mimo_route_tables_place(&it, &shape, memory));
     const char *const begin[] = {(char *)it.tokens, (char *)it.capacity, (char *)it.needed,
                                  (char *)it.ends,   (char *)it.filled,   (char *)it.starts,
                                  (char *)it.row,    (char *)it.x,        (char *)it.partial,
@@ -334,9 +334,9 @@ Test(experts, shapes_at_the_limits)
     mimo_expert_sizes most = usual(), more = usual(), sizes = usual();
     most.max_tokens = 64512;
     more.max_tokens = 64513;
-    cr_assert_eq(mimo_expert_shape_read(&shape, &fit), MIMO_OK);
+    SUCCEEDS(mimo_expert_shape_read(&shape, &fit));
     cr_assert_eq(shape.words, 2);
-    cr_assert_eq(mimo_expert_shape_read(&shape, &most), MIMO_OK);
+    SUCCEEDS(mimo_expert_shape_read(&shape, &most));
     sizes.tensors = 17;
     FAILS(mimo_expert_shape_read(&shape, &sizes), MIMO_ERR_UNSUPPORTED, "17 tensors");
     FAILS(mimo_expert_shape_read(&shape, &more), MIMO_ERR_UNSUPPORTED, "64513 tokens");

@@ -55,15 +55,13 @@ static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set
     char dims[256];
     int64_t groups, group_size, index = 0;
     write_set(dims, w, set, seed);
-    cr_assert_eq(mimo_grid_group_count(&groups, &group_size, grid, dims), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_grid_group_count(&groups, &group_size, grid, dims));
     int64_t *ranks = calloc((size_t)group_size, sizeof *ranks);
     bool *seen = calloc((size_t)w->size, sizeof *seen);
     for (int64_t first = 0; first < w->size; first++) { /* groups by ascending first rank */
         if (seen[first])
             continue;
-        cr_assert_eq(mimo_grid_group_at(ranks, grid, dims, index), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_grid_group_at(ranks, grid, dims, index));
         int64_t place = 0;
         for (int64_t r = first; r < w->size; r++) { /* ranks ascend in a group */
             if (!same_group(w, set, first, r))
@@ -75,8 +73,7 @@ static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set
                          "group %" PRId64 " along %s place %" PRId64 ": %" PRId64
                          " instead of %" PRId64,
                          index, dims, place, ranks[place], w->offset + r);
-            cr_assert_eq(mimo_grid_group_of(&got_index, &got_place, grid, dims, w->offset + r),
-                         MIMO_OK);
+            SUCCEEDS(mimo_grid_group_of(&got_index, &got_place, grid, dims, w->offset + r));
             cr_assert(got_index == index && got_place == place,
                       "rank %" PRId64 " along %s: group %" PRId64 " place %" PRId64
                       " instead of %" PRId64 " and %" PRId64,
@@ -95,14 +92,14 @@ static void check_coords(const mimo_grid *grid, const slow_grid *w)
 {
     for (int64_t r = 0; r < w->size; r++) {
         int64_t coords[MAX_DIMS], rank = -1;
-        cr_assert_eq(mimo_grid_coords(coords, grid, w->offset + r), MIMO_OK);
+        SUCCEEDS(mimo_grid_coords(coords, grid, w->offset + r));
         for (int i = 0; i < w->ndims; i++) {
             int64_t one = -1;
             cr_assert_eq(coords[i], w->coords[r][i]);
-            cr_assert_eq(mimo_grid_coord(&one, grid, w->offset + r, w->names[i]), MIMO_OK);
+            SUCCEEDS(mimo_grid_coord(&one, grid, w->offset + r, w->names[i]));
             cr_assert_eq(one, coords[i]);
         }
-        cr_assert_eq(mimo_grid_rank(&rank, grid, coords), MIMO_OK);
+        SUCCEEDS(mimo_grid_rank(&rank, grid, coords));
         cr_assert_eq(rank, w->offset + r);
     }
 }
@@ -114,10 +111,10 @@ static void expect_groups(const char *spec, int64_t offset, const char *dims, in
 {
     mimo_grid *grid = parse(spec, offset);
     int64_t got_groups, got_size, ranks[16];
-    cr_assert_eq(mimo_grid_group_count(&got_groups, &got_size, grid, dims), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_count(&got_groups, &got_size, grid, dims));
     cr_assert(got_groups == groups && got_size == group_size, "%s along %s", spec, dims);
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(ranks, grid, dims, g), MIMO_OK);
+        SUCCEEDS(mimo_grid_group_at(ranks, grid, dims, g));
         EXPECT_BITS(bits_of(ranks, expected + g * group_size, group_size * (int64_t)sizeof *ranks,
                             sizeof *ranks, 0),
                     "%s along %s group %" PRId64, spec, dims, g);
@@ -158,9 +155,9 @@ Test(grid, text_and_questions)
     cr_assert_eq(mimo_grid_dim_size(grid, "cp"), 2);
     cr_assert_eq(mimo_grid_dim_size(grid, "ep"), 1);
     int64_t coord = -1;
-    cr_assert_eq(mimo_grid_coord(&coord, grid, 15, "ep"), MIMO_OK);
+    SUCCEEDS(mimo_grid_coord(&coord, grid, 15, "ep"));
     cr_assert_eq(coord, 0, "the coordinate of an absent dimension is 0");
-    cr_assert_eq(mimo_grid_check_world(grid, 16), MIMO_OK);
+    SUCCEEDS(mimo_grid_check_world(grid, 16));
     cr_assert_null(mimo_grid_comm(grid));
     mimo_grid_destroy(grid);
     mimo_grid_destroy(NULL);
@@ -182,7 +179,7 @@ static mimo_grid *random_grid(uint64_t *state)
     }
     mimo_grid *grid;
     int64_t offset = (int64_t)(next_random(state) % 3) * 1000;
-    cr_assert_eq(mimo_grid_create(&grid, dims, ndims, offset), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_grid_create(&grid, dims, ndims, offset));
     return grid;
 }
 
@@ -222,19 +219,19 @@ Test(grid, the_own_groups_of_a_rank_among_65536)
     mimo_grid *grid = parse("tp=8,cp=16,pp=4,dp=128", 7);
     int64_t rank = 7 + 5 + 3 * 8 + 2 * 128 + 100 * 512, index, place, ranks[2048];
     cr_assert_eq(mimo_grid_size(grid), 65536);
-    cr_assert_eq(mimo_grid_group_of(&index, &place, grid, "dp,cp", rank), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_of(&index, &place, grid, "dp,cp", rank));
     cr_assert_eq(index, 5 + 2 * 8);
     cr_assert_eq(place, 3 + 100 * 16);
-    cr_assert_eq(mimo_grid_group_at(ranks, grid, "cp,dp", index), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_at(ranks, grid, "cp,dp", index));
     for (int64_t d = 0; d < 128; d++)
         for (int64_t c = 0; c < 16; c++)
             cr_assert_eq(ranks[d * 16 + c], 7 + 5 + c * 8 + 2 * 128 + d * 512);
     /* Together the groups hold each rank of the grid once. */
     int64_t groups, size;
     char *seen = calloc(65536, 1);
-    cr_assert_eq(mimo_grid_group_count(&groups, &size, grid, "tp,pp"), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_count(&groups, &size, grid, "tp,pp"));
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(ranks, grid, "tp,pp", g), MIMO_OK);
+        SUCCEEDS(mimo_grid_group_at(ranks, grid, "tp,pp", g));
         for (int64_t i = 0; i < size; i++)
             cr_assert_eq(seen[ranks[i] - 7]++, 0, "rank %" PRId64 " is in two groups", ranks[i]);
     }
@@ -247,7 +244,7 @@ Test(grid, the_largest_span)
 {
     mimo_grid *grid = parse("a=2,b=1073741824", 0); /* last rank 2^31 - 1 */
     int64_t coords[2];
-    cr_assert_eq(mimo_grid_coords(coords, grid, INT32_MAX), MIMO_OK);
+    SUCCEEDS(mimo_grid_coords(coords, grid, INT32_MAX));
     cr_assert(coords[0] == 1 && coords[1] == 1073741823);
     mimo_grid_destroy(grid);
 }
@@ -363,17 +360,17 @@ Test(copies, are_said_by_name_or_in_the_text)
     FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "a grid tp=2,x=2,y=3,dp=2 has x = 2",
           "x=2:copies");
     uint64_t without = hash_of(grid);
-    cr_assert_eq(mimo_grid_set_copies(grid, "x"), MIMO_OK);
+    SUCCEEDS(mimo_grid_set_copies(grid, "x"));
     cr_assert_str_eq(mimo_grid_text(text, sizeof text, grid), "tp=2,x=2:copies,y=3,dp=2");
     cr_assert_eq(hash_of(grid), hash_of(same));
     cr_assert_neq(hash_of(grid), without);
     FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "has y = 3");
-    cr_assert_eq(mimo_grid_set_copies(grid, "y,x"), MIMO_OK);
-    cr_assert_eq(mimo_grid_check_meaning(grid, "a"), MIMO_OK);
+    SUCCEEDS(mimo_grid_set_copies(grid, "y,x"));
+    SUCCEEDS(mimo_grid_check_meaning(grid, "a"));
     /* The last call holds. */
-    cr_assert_eq(mimo_grid_set_copies(grid, "y"), MIMO_OK);
+    SUCCEEDS(mimo_grid_set_copies(grid, "y"));
     FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "has x = 2");
-    cr_assert_eq(mimo_grid_set_copies(grid, ""), MIMO_OK);
+    SUCCEEDS(mimo_grid_set_copies(grid, ""));
     cr_assert_eq(hash_of(grid), without);
     mimo_grid_destroy(grid);
     mimo_grid_destroy(same);
@@ -382,7 +379,7 @@ Test(copies, are_said_by_name_or_in_the_text)
 Test(copies, of_size_1_a_dimension_means_nothing)
 {
     mimo_grid *grid = parse("tp=2,x=1,y=1:copies,dp=2", 0);
-    cr_assert_eq(mimo_grid_check_meaning(grid, "a"), MIMO_OK);
+    SUCCEEDS(mimo_grid_check_meaning(grid, "a"));
     mimo_grid_destroy(grid);
 }
 
@@ -424,13 +421,12 @@ Test(view, experts_beside_attention)
     mimo_grid *base = parse("tp=2,cp=2,dp=3,pp=2", 5), *view = NULL;
     int64_t ranks[8];
     char text[64];
-    cr_assert_eq(add_view(base, "experts", "etp=1,ep=4,edp=3,pp=2"), MIMO_OK, "%s",
-                 mimo_last_error());
-    cr_assert_eq(add_view(base, "flat", "all=24"), MIMO_OK);
-    cr_assert_eq(mimo_grid_view(&view, base, "experts"), MIMO_OK);
+    SUCCEEDS(add_view(base, "experts", "etp=1,ep=4,edp=3,pp=2"));
+    SUCCEEDS(add_view(base, "flat", "all=24"));
+    SUCCEEDS(mimo_grid_view(&view, base, "experts"));
     cr_assert_str_eq(mimo_grid_text(text, sizeof text, view), "etp=1,ep=4,edp=3,pp=2");
     cr_assert_eq(mimo_grid_rank_offset(view), 5, "a view has its base's ranks");
-    cr_assert_eq(mimo_grid_group_at(ranks, view, "ep", 1), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_at(ranks, view, "ep", 1));
     EXPECT_BITS(bits_of(ranks, ((int64_t[]){9, 10, 11, 12}), 4 * sizeof *ranks, sizeof *ranks, 0),
                 "ep 1");
     mimo_grid_destroy(base);
@@ -441,13 +437,13 @@ static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid
     char dims[256];
     int64_t groups, size, other_groups, other_size, left[512], right[512];
     write_set(dims, w, set, 0);
-    cr_assert_eq(mimo_grid_group_count(&groups, &size, a, dims), MIMO_OK);
-    cr_assert_eq(mimo_grid_group_count(&other_groups, &other_size, b, dims), MIMO_OK);
+    SUCCEEDS(mimo_grid_group_count(&groups, &size, a, dims));
+    SUCCEEDS(mimo_grid_group_count(&other_groups, &other_size, b, dims));
     if (groups != other_groups || size != other_size)
         return false;
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(left, a, dims, g), MIMO_OK);
-        cr_assert_eq(mimo_grid_group_at(right, b, dims, g), MIMO_OK);
+        SUCCEEDS(mimo_grid_group_at(left, a, dims, g));
+        SUCCEEDS(mimo_grid_group_at(right, b, dims, g));
         if (memcmp(left, right, (size_t)size * sizeof *left) != 0)
             return false;
     }
@@ -458,12 +454,12 @@ static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid
 Test(view, copies)
 {
     mimo_grid *base = parse("tp=2,x=2:copies,dp=2", 0), *view = NULL;
-    cr_assert_eq(add_view(base, "experts", "ep=4,dp=2"), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_grid_view(&view, base, "experts"), MIMO_OK);
+    SUCCEEDS(add_view(base, "experts", "ep=4,dp=2"));
+    SUCCEEDS(mimo_grid_view(&view, base, "experts"));
     FAILS(mimo_grid_check_meaning(view, "a"), MIMO_ERR_GRID, "ep = 4");
-    cr_assert_eq(mimo_grid_set_copies(view, "ep"), MIMO_OK);
-    cr_assert_eq(mimo_grid_check_meaning(view, "a"), MIMO_OK);
-    cr_assert_eq(mimo_grid_check_meaning(base, "a"), MIMO_OK);
+    SUCCEEDS(mimo_grid_set_copies(view, "ep"));
+    SUCCEEDS(mimo_grid_check_meaning(view, "a"));
+    SUCCEEDS(mimo_grid_check_meaning(base, "a"));
     mimo_grid_destroy(base);
 }
 
@@ -515,7 +511,7 @@ Test(view, errors)
     FAILS(add_view(base, "v", "x=2,dp=4"), MIMO_ERR_GRID, "'dp'", "size 4 stride 2",
           "size 2 stride 4");
     FAILS(add_view(base, "", "x=8"), MIMO_ERR_GRID, "empty");
-    cr_assert_eq(mimo_grid_create_view(&view, base, "v", one, 1), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_view(&view, base, "v", one, 1));
     FAILS(add_view(base, "v", "y=8"), MIMO_ERR_EXISTS, "'v'");
     FAILS(mimo_grid_create_view(&none, view, "w", one, 1), MIMO_ERR_GRID, "'w'", "'v'");
     FAILS(mimo_grid_create_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");

@@ -20,20 +20,20 @@ Test(host_device, rows)
         mimo_rows source = {from, sizeof(int), 1, 2, 7, 3, 1};
         mimo_rows target = {to, sizeof(int), 2, 2, 11, 3, inner};
         memset(to, 0, sizeof to);
-        cr_assert_eq(host->copy_rows(&target, &source, NULL), MIMO_OK);
+        SUCCEEDS(host->copy_rows(&target, &source, NULL));
         for (int i = 0; i < 6; i++)
             cr_assert_eq(to[2 + i / 3 * 11 + i % 3 * inner], 101 + i / 3 * 7 + i % 3);
-        cr_assert_eq(host->zero_rows(&target, NULL), MIMO_OK);
+        SUCCEEDS(host->zero_rows(&target, NULL));
         for (int i = 0; i < 24; i++)
             cr_assert_eq(to[i], 0, "element %d stays", i);
     }
     const mimo_row_copy list[2] = {{{to, sizeof(int), 0, 1, 1, 2, 1}, {from, 4, 3, 1, 1, 2, 1}},
                                    {{to, sizeof(int), 9, 1, 1, 1, 1}, {from, 4, 7, 1, 1, 1, 1}}};
-    cr_assert_eq(host->copy_list(list, 2, NULL), MIMO_OK);
+    SUCCEEDS(host->copy_list(list, 2, NULL));
     cr_assert(to[0] == 103 && to[1] == 104 && to[9] == 107 && to[8] == 0);
     mimo_rows none = {from, sizeof(int), 0, 2, 3, 0, 1}, empty = {from, 0, 0, 2, 3, 3, 1};
-    cr_assert_eq(host->copy_rows(&none, &none, NULL), MIMO_OK);
-    cr_assert_eq(host->copy_rows(&empty, &empty, NULL), MIMO_OK);
+    SUCCEEDS(host->copy_rows(&none, &none, NULL));
+    SUCCEEDS(host->copy_rows(&empty, &empty, NULL));
     cr_assert_eq(from[0], 100);
 }
 
@@ -55,15 +55,15 @@ Test(host_device, fill_rows)
         for (int i = 0; i < 12; i++)
             wanted[1 + i / 6 * 12 + i % 6 * inner] =
                 turn[i % 6] < 0 ? 0 : 100 + 2 + i / 6 * 11 + turn[i % 6] * inner;
-        cr_assert_eq(host->fill_rows(&target, &source, &two, NULL), MIMO_OK);
+        SUCCEEDS(host->fill_rows(&target, &source, &two, NULL));
         EXPECT_BITS(bits_of(to, wanted, sizeof to, sizeof *to, 0), "inner stride %d", inner);
-        cr_assert_eq(host->fill_rows(&target, &source, &none, NULL), MIMO_OK);
+        SUCCEEDS(host->fill_rows(&target, &source, &none, NULL));
         for (int i = 0; i < 12; i++)
             cr_assert_eq(to[1 + i / 6 * 12 + i % 6 * inner], 0, "row %d stays", i);
         cr_assert_eq(to[0], -7);
     }
     mimo_rows empty = {NULL, 0, 0, 2, 6, 6, 1};
-    cr_assert_eq(host->fill_rows(&empty, &empty, &two, NULL), MIMO_OK);
+    SUCCEEDS(host->fill_rows(&empty, &empty, &two, NULL));
 }
 
 /* The same three numbers in each float type. */
@@ -101,7 +101,7 @@ Test(host_device, scale)
     int32_t whole = 1;
     for (int i = 0; i < 4; i++) {
         numbers n = numbers_of(x);
-        cr_assert_eq(host->scale(of_dtype(&n, floats[i]), 3, floats[i], 0.5, NULL), MIMO_OK);
+        SUCCEEDS(host->scale(of_dtype(&n, floats[i]), 3, floats[i], 0.5, NULL));
         int64_t size = (int64_t)mimo_dtype_size(floats[i]);
         EXPECT_BITS(
             bits_of(of_dtype(&n, floats[i]), of_dtype(&scaled, floats[i]), 3 * size, size, 0), "%s",
@@ -117,9 +117,9 @@ Test(host_device, sum_squares)
     int64_t whole = 1;
     for (int i = 0; i < 4; i++) {
         double sum = -1;
-        cr_assert_eq(host->sum_squares(&sum, of_dtype(&n, floats[i]), 3, floats[i], NULL), MIMO_OK);
+        SUCCEEDS(host->sum_squares(&sum, of_dtype(&n, floats[i]), 3, floats[i], NULL));
         cr_assert_float_eq(sum, 13.25, 0, "%s gives %g", mimo_dtype_name(floats[i]), sum);
-        cr_assert_eq(host->sum_squares(&sum, NULL, 0, floats[i], NULL), MIMO_OK);
+        SUCCEEDS(host->sum_squares(&sum, NULL, 0, floats[i], NULL));
         cr_assert_float_eq(sum, 0, 0);
     }
     double sum = 7;
@@ -139,9 +139,9 @@ Test(host_device, parts_are_rounded_once)
     uint16_t sum = mimo_bf16_from(1), parts[2] = {mimo_bf16_from(0x1p-8f), mimo_bf16_from(0x1p-8f)};
     int64_t whole = INT64_C(1) << 62, wholes[2] = {5, -7};
     unsigned char byte = 1;
-    cr_assert_eq(add(&sum, parts, 2, MIMO_BF16), MIMO_OK);
+    SUCCEEDS(add(&sum, parts, 2, MIMO_BF16));
     cr_assert_eq(sum, mimo_bf16_from(1 + 0x1p-7f));
-    cr_assert_eq(add(&whole, wholes, 2, MIMO_I64), MIMO_OK);
+    SUCCEEDS(add(&whole, wholes, 2, MIMO_I64));
     cr_assert_eq(whole, (INT64_C(1) << 62) - 2);
     FAILS(add(&byte, &byte, 1, MIMO_F8), MIMO_ERR_UNSUPPORTED, "f8", "summed");
 }
@@ -158,8 +158,8 @@ Test(host_device, parts_in_stretches)
         halves[i] = mimo_f16_from((float)(data[i] = -i));
     const mimo_addends whole = {data, parts, 2, 20, 3, 5, 2, MIMO_I32};
     const mimo_addends half = {halves, half_parts, 2, 20, 3, 5, 2, MIMO_F16};
-    cr_assert_eq(host->accumulate(&whole, NULL), MIMO_OK);
-    cr_assert_eq(host->accumulate(&half, NULL), MIMO_OK);
+    SUCCEEDS(host->accumulate(&whole, NULL));
+    SUCCEEDS(host->accumulate(&half, NULL));
     for (int i = 0; i < 15; i++) {
         int expected = i % 5 < 2 ? -i + (i + 1) + (i + 21) : -i;
         cr_assert_eq(data[i], expected, "element %d is %d", i, (int)data[i]);
@@ -187,9 +187,9 @@ Test(host_device, sums_of_rows_in_their_order)
     const mimo_row_sums all = {&list, 0, SUMS, WIDTH, to, from, MIMO_F32, MIMO_F32};
     const mimo_row_sums wide = {&list, 0, 1, WIDTH, wide_to, wide_from, MIMO_F64, MIMO_F64};
     const mimo_row_sums one = {&list, 1, 1, WIDTH, half, from, MIMO_BF16, MIMO_F32};
-    cr_assert_eq(host->add_rows(&all, NULL), MIMO_OK);
-    cr_assert_eq(host->add_rows(&wide, NULL), MIMO_OK);
-    cr_assert_eq(host->add_rows(&one, NULL), MIMO_OK);
+    SUCCEEDS(host->add_rows(&all, NULL));
+    SUCCEEDS(host->add_rows(&wide, NULL));
+    SUCCEEDS(host->add_rows(&one, NULL));
     for (int c = 0; c < WIDTH; c++) {
         cr_assert(to[0][c] == 1 + 0x1p-23f && to[1][c] == (float)c && to[2][c] == 0, "column %d",
                   c);
@@ -207,8 +207,8 @@ Test(host_device, rows_that_a_tile_repeats)
     const mimo_row_repeats empty = {tile, 0, 3, begin, row};
     for (int i = 0; i < 18; i++)
         tile[i / 3][i % 3] = i / 3 * 10 + i % 3;
-    cr_assert_eq(host->repeat_rows(&repeats, NULL), MIMO_OK);
-    cr_assert_eq(host->repeat_rows(&empty, NULL), MIMO_OK);
+    SUCCEEDS(host->repeat_rows(&repeats, NULL));
+    SUCCEEDS(host->repeat_rows(&empty, NULL));
     for (int i = 0; i < 18; i++)
         cr_assert_eq(tile[i / 3][i % 3], expected[i / 3] * 10 + i % 3, "row %d", i / 3);
 }

@@ -29,7 +29,7 @@ static const mimo_lane_images two_lanes[] = {{2, 16, of_first, 2, in_first, 1},
 
 Test(images, take_the_next_rows_of_their_sample)
 {
-    cr_assert_eq(mimo_images_find(&lists, two_lanes, 2, 4, true), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_images_find(&lists, two_lanes, 2, 4, true));
     cr_expect(item_is(&rows[0], 0, 0, 1) && item_is(&rows[1], 0, 1, 2) &&
               item_is(&rows[2], 2, 0, 3));
     cr_expect(item_is(&patches[0], 0, 0, 4) && item_is(&patches[1], 0, 4, 8) &&
@@ -133,12 +133,11 @@ static void expect_spans(const mimo_tensor *ids)
     static const mimo_span expected[] = {{0, 0, 0, 2}, {0, 2, 4, 1}, {2, 0, 2, 3}};
     int64_t count = -1;
     memset(spans, 0, sizeof spans);
-    cr_assert_eq(mimo_spans_find(&count, spans, MOST, ids, IMAGE), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_spans_find(&count, spans, MOST, ids, IMAGE));
     cr_assert_eq(count, 3);
     cr_expect_arr_eq(spans, expected, sizeof expected);
     memset(spans, 0, sizeof spans);
-    cr_assert_eq(mimo_spans_find(&count, spans, 1, ids, IMAGE), MIMO_OK);
+    SUCCEEDS(mimo_spans_find(&count, spans, 1, ids, IMAGE));
     cr_expect(count == 3 && spans[0].length == 2 && spans[1].length == 0, "it wrote too many");
 }
 
@@ -190,7 +189,7 @@ Test(images, by_lane)
         rows[i] = (mimo_item){i, 2 * i, 3 * i};
         lane[i] = random_below(&random, LANES);
     }
-    cr_assert_eq(mimo_items_deal(dealt, first, rows, lane, count, LANES), MIMO_OK);
+    SUCCEEDS(mimo_items_deal(dealt, first, rows, lane, count, LANES));
     cr_expect(first[0] == 0 && first[LANES] == count);
     for (int64_t d = 0, seen = 0; d < LANES; d++)
         for (int64_t i = 0; i < count; i++)

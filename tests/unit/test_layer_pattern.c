@@ -96,8 +96,7 @@ static void expect_stages(const char *text, int64_t pp, const char *expected)
     mimo_pattern_segment *segments;
     int64_t chunks;
     char found[400] = "";
-    cr_assert_eq(mimo_pattern_cut(&segments, &chunks, pattern, pp), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_pattern_cut(&segments, &chunks, pattern, pp));
     for (int64_t i = 0; i < chunks * pp; i++)
         snprintf(found + strlen(found), sizeof found - strlen(found), "(%d,%d) %d+%d %d+%d; ",
                  (int)(i % pp), (int)(i / pp), (int)segments[i].begin,
@@ -247,9 +246,8 @@ Test(layer_pattern, keys_that_meet)
           MIMO_ERR_ARGUMENT, "decoder.layers.0.input_layernorm.weight",
           "decoder.layers.00.input_layernorm.weight",
           " both get the key decoder.layers.0.input_layernorm.weight");
-    cr_assert_eq(
-        mimo_pattern_rename_all(found, pattern, MIMO_KEYS_OF_LAYERS, MIMO_KEYS_OF_ITEMS, keys, 2),
-        MIMO_OK);
+    SUCCEEDS(
+        mimo_pattern_rename_all(found, pattern, MIMO_KEYS_OF_LAYERS, MIMO_KEYS_OF_ITEMS, keys, 2));
     cr_assert_str_eq(found[1].text, "decoder.layers.0.mlp.linear_fc1.weight");
     mimo_pattern_destroy(pattern);
 }

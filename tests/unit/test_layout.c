@@ -16,7 +16,7 @@ static void expect_boxes(const layout_case *layout, int64_t batch, int64_t seq, 
     mimo_layout *made = layout_of(layout, batch, seq, &grid);
     mimo_box boxes[4];
     int64_t found = -1;
-    cr_assert_eq(mimo_layout_boxes(&found, boxes, 4, made, rank), MIMO_OK);
+    SUCCEEDS(mimo_layout_boxes(&found, boxes, 4, made, rank));
     cr_assert_eq(found, count, "%s rank %" PRId64 ": %" PRId64 " boxes", layout->grid, rank, found);
     for (int64_t i = 0; i < count; i++)
         cr_assert(memcmp(&boxes[i], &expected[i], sizeof boxes[i]) == 0,
@@ -93,11 +93,11 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
     mimo_box boxes[ROOM], only[1], found;
     mimo_cell cell;
     int64_t count, again, rows, covered = 0, needed = 0;
-    cr_assert_eq(mimo_layout_rows(&rows, made, rank), MIMO_OK);
+    SUCCEEDS(mimo_layout_rows(&rows, made, rank));
     cr_assert_eq(rows, tile->rows, "%s rank %" PRId64 ": %" PRId64 " rows, and should be %" PRId64,
                  layout->grid, rank, rows, tile->rows);
-    cr_assert_eq(mimo_layout_boxes(&count, boxes, ROOM, made, rank), MIMO_OK);
-    cr_assert_eq(mimo_layout_boxes(&again, only, 1, made, rank), MIMO_OK);
+    SUCCEEDS(mimo_layout_boxes(&count, boxes, ROOM, made, rank));
+    SUCCEEDS(mimo_layout_boxes(&again, only, 1, made, rank));
     cr_assert_eq(again, count);
     for (int64_t i = 0; i < count; i++) {
         const mimo_box *box = &boxes[i];
@@ -175,7 +175,7 @@ static mimo_status attempt(const char *spec, mimo_partition_rule rule, int64_t b
     mimo_grid *grid;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_create_text(&grid, spec, 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, spec, 0));
     desc.grid = grid;
     desc.batch = batch;
     desc.seq = seq;
@@ -194,7 +194,7 @@ Test(layout, dimensions_without_a_meaning)
     FAILS(attempt("pd=4", rule, 4, 8), MIMO_ERR_GRID, "layout: the grid pd=4 has pd = 4",
           "none of tp, cp, pp and dp", "pd=4:copies");
     FAILS(attempt("cp=2,dp_shard=3", rule, 6, 8), MIMO_ERR_GRID, "dp_shard = 3");
-    cr_assert_eq(attempt("pd=1,cp=2,x=2:copies,dp=2", rule, 4, 8), MIMO_OK);
+    SUCCEEDS(attempt("pd=1,cp=2,x=2:copies,dp=2", rule, 4, 8));
 }
 
 Test(layout, sequence_does_not_divide)
@@ -209,9 +209,9 @@ Test(layout, sequence_does_not_divide)
     thd.cu = cu;
     FAILS(attempt("cp=3,dp=2", plain, 2, 10), MIMO_ERR_SHAPE, "10", "6");
     FAILS(attempt("tp=4,cp=2", sp, 2, 12), MIMO_ERR_SHAPE, "12", "6", "4");
-    cr_assert_eq(attempt("tp=2,cp=2", sp, 2, 12), MIMO_OK);
+    SUCCEEDS(attempt("tp=2,cp=2", sp, 2, 12));
     FAILS(attempt("tp=2,cp=2", strict, 2, 12), MIMO_ERR_SHAPE, "12", "8");
-    cr_assert_eq(attempt("tp=2,cp=2", thd, 2, 12), MIMO_OK);
+    SUCCEEDS(attempt("tp=2,cp=2", thd, 2, 12));
     FAILS(attempt("tp=2,cp=2", thd, 2, 16), MIMO_ERR_SHAPE, "16", "12");
     FAILS(attempt("tp=2,cp=4", thd, 2, 12), MIMO_ERR_SHAPE, "sequence 1", "4");
 }
@@ -254,7 +254,7 @@ static mimo_status create_on(const char *grid, mimo_layout_desc desc)
 {
     mimo_grid *made_grid;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_create_text(&made_grid, grid, 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&made_grid, grid, 0));
     desc.grid = made_grid;
     desc.batch = 3;
     desc.seq = 8;
@@ -296,7 +296,7 @@ static mimo_status items_attempt(const mimo_item *items, const int64_t first[4],
 Test(layout, every_row_is_in_one_item)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    cr_assert_eq(items_attempt(three_items, three_firsts, NULL), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(items_attempt(three_items, three_firsts, NULL));
     FAILS(items_attempt(three_items, three_firsts, &rule), MIMO_ERR_UNSUPPORTED,
           "packed or items without one");
     FAILS(items_attempt(ITEMS({2, 0, 6}, {2, 5, 3}), FIRSTS(0, 0, 1, 2), NULL), MIMO_ERR_SHAPE,
@@ -348,7 +348,7 @@ Test(layout, wrong_spans)
     const mimo_ragged placed = MIMO_RAGGED_PLACED;
 #define SPANS(...) \
     (const mimo_span[]){__VA_ARGS__}, sizeof((mimo_span[]){__VA_ARGS__}) / sizeof(mimo_span)
-    cr_assert_eq(ragged_attempt(placed, three_spans, 3, &rule), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(ragged_attempt(placed, three_spans, 3, &rule));
     FAILS(ragged_attempt(MIMO_RAGGED_PACKED, three_spans, 3, &rule), MIMO_ERR_UNSUPPORTED,
           "packed");
     FAILS(ragged_attempt((mimo_ragged)5, three_spans, 3, NULL), MIMO_ERR_ARGUMENT, "5");
@@ -372,7 +372,7 @@ Test(layout, samples_of_each_coordinate)
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_box box;
     int64_t count, rows;
-    cr_assert_eq(mimo_grid_create_text(&grid, "dp=3", 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, "dp=3", 0));
     desc.grid = grid;
     desc.batch = 5;
     desc.seq = 2;
@@ -381,10 +381,10 @@ Test(layout, samples_of_each_coordinate)
     desc.samples = negative;
     FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_SHAPE, "coordinate 1", "-1");
     desc.samples = samples;
-    cr_assert_eq(mimo_layout_create(&made, &desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_layout_boxes(&count, &box, 1, made, 2), MIMO_OK);
+    SUCCEEDS(mimo_layout_create(&made, &desc));
+    SUCCEEDS(mimo_layout_boxes(&count, &box, 1, made, 2));
     cr_assert(count == 1 && box.b0 == 1 && box.nb == 4 && box.row_s == 4);
-    cr_assert_eq(mimo_layout_rows(&rows, made, 1), MIMO_OK);
+    SUCCEEDS(mimo_layout_rows(&rows, made, 1));
     cr_assert_eq(rows, 0);
     mimo_layout_destroy(made);
     mimo_grid_destroy(grid);
@@ -394,7 +394,7 @@ Test(layout, wrong_descriptors)
 {
     mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
     mimo_grid *grid;
-    cr_assert_eq(mimo_grid_create_text(&grid, "tp=2,dp=2", 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, "tp=2,dp=2", 0));
     mimo_layout_desc good = MIMO_LAYOUT_DESC_INIT;
     good.grid = grid;
     good.batch = 4;

@@ -63,9 +63,8 @@ static void read_index(int64_t index[MOST_ROWS], const pack_case *drawn, bool pa
     rule.sequences = drawn->sequences;
     rule.cu = drawn->cu;
     at.cp_rank = cp, at.cp_size = drawn->cp, at.tp_rank = tp, at.tp_size = drawn->tp;
-    cr_assert_eq(mimo_partition_create(&partition, &rule, &at), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_partition_index(index, partition, MIMO_EMBEDDINGS, drawn->rows), MIMO_OK,
-                 "%s", mimo_last_error());
+    SUCCEEDS(mimo_partition_create(&partition, &rule, &at));
+    SUCCEEDS(mimo_partition_index(index, partition, MIMO_EMBEDDINGS, drawn->rows));
     mimo_partition_destroy(partition);
 }
 
@@ -75,10 +74,9 @@ static void check_case(const pack_case *drawn)
     int64_t count, counted, in_pack[MOST_ROWS], in_whole[MOST_ROWS];
     int64_t packed[MOST_ROWS], whole[MOST_ROWS];
     const mimo_packed_spans pack = {drawn->spans, drawn->count, drawn->cu, drawn->sequences};
-    cr_assert_eq(mimo_spans_pack(&count, cut, MOST_SPANS, &pack, drawn->cp), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_spans_pack(&count, cut, MOST_SPANS, &pack, drawn->cp));
     cr_assert_leq(count, MOST_SPANS);
-    cr_assert_eq(mimo_spans_pack(&counted, NULL, 0, &pack, drawn->cp), MIMO_OK);
+    SUCCEEDS(mimo_spans_pack(&counted, NULL, 0, &pack, drawn->cp));
     cr_assert_eq(counted, count);
     for (int64_t i = 0, row = 0; i < count; i++) {
         cr_assert(cut[i].sample == 2 && cut[i].row == row, "span %" PRId64 " is out of order", i);
@@ -108,21 +106,21 @@ static void check_plans(const pack_case *drawn)
     mimo_grid *grid;
     snprintf(text, sizeof text, "tp=%" PRId64 ",cp=%" PRId64 ",dp=2", drawn->tp, drawn->cp);
     rule.sp = drawn->tp > 1;
-    cr_assert_eq(mimo_grid_create_text(&grid, text, 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&grid, text, 0));
     desc.grid = grid;
     desc.batch = 4;
     desc.seq = drawn->rows;
     desc.ragged = MIMO_RAGGED_PACKED;
     desc.spans = drawn->spans;
     desc.span_count = drawn->count;
-    cr_assert_eq(mimo_layout_create(&src, &desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_spans_pack(&desc.span_count, cut, MOST_SPANS, &pack, drawn->cp), MIMO_OK);
+    SUCCEEDS(mimo_layout_create(&src, &desc));
+    SUCCEEDS(mimo_spans_pack(&desc.span_count, cut, MOST_SPANS, &pack, drawn->cp));
     desc.ragged = MIMO_RAGGED_PLACED;
     desc.spans = cut;
     desc.partition = &rule;
-    cr_assert_eq(mimo_layout_create(&dst, &desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_plan_check(src, dst), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_plan_check(dst, src), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_layout_create(&dst, &desc));
+    SUCCEEDS(mimo_plan_check(src, dst));
+    SUCCEEDS(mimo_plan_check(dst, src));
     mimo_layout_destroy(src);
     mimo_layout_destroy(dst);
     mimo_grid_destroy(grid);
@@ -151,10 +149,10 @@ Test(pack_spans, golden)
     const mimo_packed_spans pack = {&span, 1, cu, 2};
     mimo_span cut[4];
     int64_t count;
-    cr_assert_eq(mimo_spans_pack(&count, cut, 4, &pack, 2), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_spans_pack(&count, cut, 4, &pack, 2));
     cr_assert_eq(count, 3);
     cr_assert(memcmp(cut, expected, sizeof expected) == 0);
-    cr_assert_eq(mimo_spans_pack(&count, cut, 4, &pack, 1), MIMO_OK);
+    SUCCEEDS(mimo_spans_pack(&count, cut, 4, &pack, 1));
     cr_assert(count == 1 && memcmp(cut, &span, sizeof span) == 0, "without cp nothing is cut");
 }
 

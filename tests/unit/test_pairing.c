@@ -19,8 +19,8 @@ typedef struct pair {
 static pair pair_of(const char *src, const char *dst, int64_t offset)
 {
     pair p = {NULL, NULL};
-    cr_assert_eq(mimo_grid_create_text(&p.src, src, offset), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_grid_create_text(&p.dst, dst, offset), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_grid_create_text(&p.src, src, offset));
+    SUCCEEDS(mimo_grid_create_text(&p.dst, dst, offset));
     return p;
 }
 
@@ -38,18 +38,18 @@ static void expect_pairing(const char *src, const char *dst, int64_t offset, mim
     pair p = pair_of(src, dst, offset);
     mimo_pairing got = MIMO_PAIRING_INIT;
     int64_t ranks[16];
-    cr_assert_eq(mimo_pairing_of(&got, p.src, p.dst), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_pairing_of(&got, p.src, p.dst));
     cr_assert_eq(got.fan, expected.fan, "%s -> %s", src, dst);
     cr_assert_eq(got.scale, expected.scale);
     cr_assert_eq(got.groups, expected.groups);
     cr_assert_eq(got.group_size, expected.group_size);
     for (int64_t g = 0; g < got.groups; g++) {
-        cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, g), MIMO_OK);
+        SUCCEEDS(mimo_pairing_group(ranks, p.src, p.dst, g));
         for (int64_t j = 0; j < got.group_size; j++) {
             int64_t wanted = offset + groups[g * got.group_size + j], index, slot;
             cr_assert_eq(ranks[j], wanted, "%s -> %s group %" PRId64 " slot %" PRId64 ": %" PRId64,
                          src, dst, g, j, ranks[j]);
-            cr_assert_eq(mimo_pairing_slot(&index, &slot, p.src, p.dst, wanted), MIMO_OK);
+            SUCCEEDS(mimo_pairing_slot(&index, &slot, p.src, p.dst, wanted));
             cr_assert(index == g && slot == j);
         }
     }
@@ -79,9 +79,9 @@ Test(pairing, fan_out_groups_are_split_per_cp)
     pair p = pair_of("tp=8,dp=1", "tp=1,cp=2,dp=4", 0);
     int64_t ranks[4];
     mimo_pairing got = MIMO_PAIRING_INIT;
-    cr_assert_eq(mimo_pairing_of(&got, p.src, p.dst), MIMO_OK);
+    SUCCEEDS(mimo_pairing_of(&got, p.src, p.dst));
     cr_assert(got.groups == 2 && got.group_size == 4);
-    cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, 1), MIMO_OK);
+    SUCCEEDS(mimo_pairing_group(ranks, p.src, p.dst, 1));
     EXPECT_BITS(bits_of(ranks, ((int64_t[]){1, 3, 5, 7}), sizeof ranks, sizeof *ranks, 0), "group");
     release(p);
 }
@@ -98,13 +98,13 @@ Test(pairing, samples_follow_the_dp_coordinate)
     pair p = pair_of("tp=2,dp=4", "tp=2,cp=2,dp=2", 10);
     for (int64_t r = 0; r < 8; r++) {
         int64_t first, count;
-        cr_assert_eq(mimo_pairing_samples(&first, &count, p.src, 10 + r, 12), MIMO_OK);
+        SUCCEEDS(mimo_pairing_samples(&first, &count, p.src, 10 + r, 12));
         cr_assert(first == r / 2 * 3 && count == 3);
-        cr_assert_eq(mimo_pairing_samples(&first, &count, p.dst, 10 + r, 12), MIMO_OK);
+        SUCCEEDS(mimo_pairing_samples(&first, &count, p.dst, 10 + r, 12));
         cr_assert(first == r / 4 * 6 && count == 6);
     }
     int64_t first = -1, count = -1;
-    cr_assert_eq(mimo_pairing_samples(&first, &count, p.src, 10, 0), MIMO_OK);
+    SUCCEEDS(mimo_pairing_samples(&first, &count, p.src, 10, 0));
     cr_assert(first == 0 && count == 0, "an empty batch is a batch");
     release(p);
 }
@@ -136,7 +136,7 @@ static void check_gather_groups(const pair *p, const slow_grid *src, const slow_
     for (int64_t d = 0; d < few; d++)
         for (int64_t t = 0; t < slow_size(wide, "tp"); t++)
             for (int64_t c = 0; c < cp; c++, index++) {
-                cr_assert_eq(mimo_pairing_group(ranks, p->src, p->dst, index), MIMO_OK);
+                SUCCEEDS(mimo_pairing_group(ranks, p->src, p->dst, index));
                 for (int64_t r = 0; r < wide->size; r++) {
                     int64_t j = slow_coord(wide, r, "dp") - d * k, got_index, got_slot;
                     if (j < 0 || j >= k || slow_coord(wide, r, "tp") != t ||
@@ -144,13 +144,12 @@ static void check_gather_groups(const pair *p, const slow_grid *src, const slow_
                         continue;
                     int64_t rank = wide->offset + r;
                     cr_assert_eq(ranks[j], rank, "group %" PRId64 " slot %" PRId64, index, j);
-                    cr_assert_eq(mimo_pairing_slot(&got_index, &got_slot, p->src, p->dst, rank),
-                                 MIMO_OK);
+                    SUCCEEDS(mimo_pairing_slot(&got_index, &got_slot, p->src, p->dst, rank));
                     cr_assert(got_index == index && got_slot == j);
                 }
             }
     mimo_pairing got = MIMO_PAIRING_INIT;
-    cr_assert_eq(mimo_pairing_of(&got, p->src, p->dst), MIMO_OK);
+    SUCCEEDS(mimo_pairing_of(&got, p->src, p->dst));
     cr_assert(got.groups == index && got.group_size == k && got.scale == k);
     cr_assert_eq(got.fan, src_dp > dst_dp ? MIMO_FAN_IN : MIMO_FAN_OUT);
 }
@@ -158,11 +157,11 @@ static void check_gather_groups(const pair *p, const slow_grid *src, const slow_
 static void check_equal(const pair *p, const slow_grid *src)
 {
     mimo_pairing got = MIMO_PAIRING_INIT;
-    cr_assert_eq(mimo_pairing_of(&got, p->src, p->dst), MIMO_OK);
+    SUCCEEDS(mimo_pairing_of(&got, p->src, p->dst));
     cr_assert(got.fan == MIMO_FAN_EQUAL && got.scale == 1 && got.groups == 0);
     for (int64_t r = 0; r < src->size; r++) {
         int64_t index = 7, slot = 7;
-        cr_assert_eq(mimo_pairing_slot(&index, &slot, p->src, p->dst, src->offset + r), MIMO_OK);
+        SUCCEEDS(mimo_pairing_slot(&index, &slot, p->src, p->dst, src->offset + r));
         cr_assert(index == -1 && slot == 0);
     }
 }
@@ -245,14 +244,14 @@ Test(pairing, gather_groups_partition_16384_ranks)
     mimo_pairing got = MIMO_PAIRING_INIT;
     int64_t ranks[16];
     char *seen = calloc(16384, 1);
-    cr_assert_eq(mimo_pairing_of(&got, p.src, p.dst), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_pairing_of(&got, p.src, p.dst));
     cr_assert(got.fan == MIMO_FAN_IN && got.groups == 1024 && got.group_size == 16);
     for (int64_t g = 0; g < got.groups; g++) {
-        cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, g), MIMO_OK);
+        SUCCEEDS(mimo_pairing_group(ranks, p.src, p.dst, g));
         for (int64_t j = 0; j < 16; j++) {
             int64_t index, slot;
             cr_assert_eq(seen[ranks[j] - 100]++, 0, "rank %" PRId64 " is in two groups", ranks[j]);
-            cr_assert_eq(mimo_pairing_slot(&index, &slot, p.src, p.dst, ranks[j]), MIMO_OK);
+            SUCCEEDS(mimo_pairing_slot(&index, &slot, p.src, p.dst, ranks[j]));
             cr_assert(index == g && slot == j);
         }
     }
@@ -296,8 +295,8 @@ Test(pairing, offsets_must_agree)
 {
     mimo_grid *src, *dst;
     mimo_pairing out = MIMO_PAIRING_INIT;
-    cr_assert_eq(mimo_grid_create_text(&src, "tp=2,dp=2", 0), MIMO_OK);
-    cr_assert_eq(mimo_grid_create_text(&dst, "tp=2,dp=2", 4), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&src, "tp=2,dp=2", 0));
+    SUCCEEDS(mimo_grid_create_text(&dst, "tp=2,dp=2", 4));
     FAILS(mimo_pairing_of(&out, src, dst), MIMO_ERR_GRID, "offset 0", "offset 4");
     release((pair){src, dst});
 }

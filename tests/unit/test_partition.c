@@ -18,7 +18,7 @@ typedef mimo_partition_coords place;
 static mimo_partition *partition_of(const mimo_partition_rule *rule, place at)
 {
     mimo_partition *partition = NULL;
-    cr_assert_eq(mimo_partition_create(&partition, rule, &at), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_partition_create(&partition, rule, &at));
     return partition;
 }
 
@@ -48,10 +48,9 @@ static void expect_index(const mimo_partition_rule *rule, place at, mimo_content
 {
     mimo_partition *partition = partition_of(rule, at);
     int64_t rows, index[64];
-    cr_assert_eq(mimo_partition_rows(&rows, partition, content, seq), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_partition_rows(&rows, partition, content, seq));
     cr_assert_eq(rows, count, "%" PRId64 " rows, not %" PRId64, rows, count);
-    cr_assert_eq(mimo_partition_index(index, partition, content, seq), MIMO_OK);
+    SUCCEEDS(mimo_partition_index(index, partition, content, seq));
     for (int64_t i = 0; i < count; i++)
         cr_assert_eq(index[i], expected[i], "row %" PRId64 " is %" PRId64 ", not %" PRId64, i,
                      index[i], expected[i]);
@@ -114,8 +113,7 @@ Test(partition, positions_begin_in_each_sequence)
     for (int64_t cp = 0; cp < 2; cp++) {
         mimo_partition *partition = partition_of(&rule, (place){sizeof(place), cp, 2, 0, 1});
         int64_t position[6];
-        cr_assert_eq(mimo_partition_positions(position, partition, MIMO_LABELS, 12), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_partition_positions(position, partition, MIMO_LABELS, 12));
         EXPECT_BITS(bits_of(position, expected[cp], sizeof position, 8, 0), "packed, cp");
         FAILS(mimo_partition_positions(position, partition, MIMO_LABELS, 8), MIMO_ERR_SHAPE,
               "packed sequences have 12");
@@ -125,7 +123,7 @@ Test(partition, positions_begin_in_each_sequence)
     int64_t position[4];
     rule = sbhd(false, false);
     mimo_partition *partition = partition_of(&rule, (place){sizeof(place), 1, 2, 0, 1});
-    cr_assert_eq(mimo_partition_positions(position, partition, MIMO_EMBEDDINGS, 8), MIMO_OK);
+    SUCCEEDS(mimo_partition_positions(position, partition, MIMO_EMBEDDINGS, 8));
     EXPECT_BITS(bits_of(position, zigzag, sizeof position, 8, 0), "one sequence");
     FAILS(mimo_partition_positions(position, NULL, MIMO_EMBEDDINGS, 8), MIMO_ERR_ARGUMENT, "NULL");
     mimo_partition_destroy(partition);
@@ -150,8 +148,8 @@ Test(partition, packed_formula_and_one_sequence)
             mimo_partition_rule whole = sbhd(false, false), one = thd(cu, NULL, 1, false);
             mimo_partition *a = partition_of(&whole, (place){sizeof(place), c, cp, 0, 1});
             mimo_partition *b = partition_of(&one, (place){sizeof(place), c, cp, 0, 1});
-            cr_assert_eq(mimo_partition_index(zigzag, a, MIMO_LABELS, seq), MIMO_OK);
-            cr_assert_eq(mimo_partition_index(packed, b, MIMO_LABELS, seq), MIMO_OK);
+            SUCCEEDS(mimo_partition_index(zigzag, a, MIMO_LABELS, seq));
+            SUCCEEDS(mimo_partition_index(packed, b, MIMO_LABELS, seq));
             for (int64_t i = 0; i < 6; i++) {
                 int64_t row = i + 3 * (i < 3 ? c : 2 * (cp - 1) - c);
                 cr_assert(zigzag[i] == row && packed[i] == row,
@@ -215,11 +213,9 @@ Test(partition, random_index_maps)
         random_case it = draw_case(&state, i & 1, i & 2);
         mimo_partition *partition = partition_of_case(&it);
         int64_t rows, *index = guarded_new(it.rows * 8);
-        cr_assert_eq(mimo_partition_rows(&rows, partition, it.content, it.cu[it.sequences]),
-                     MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(mimo_partition_rows(&rows, partition, it.content, it.cu[it.sequences]));
         cr_assert_eq(rows, it.rows);
-        cr_assert_eq(mimo_partition_index(index, partition, it.content, it.cu[it.sequences]),
-                     MIMO_OK);
+        SUCCEEDS(mimo_partition_index(index, partition, it.content, it.cu[it.sequences]));
         EXPECT_BITS(bits_of(index, it.global, rows * 8, 8, 0), "case %d", i);
         EXPECT_BITS(bits_of_guards(index, rows * 8), "a guard band of case %d", i);
         guarded_free(index);
@@ -305,20 +301,18 @@ static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     mimo_partition *partition = partition_of_case(it);
     mimo_tensor full = draw_view(seed, letters, dtype, it->cu[it->sequences]);
     mimo_tensor shard = draw_view(seed, letters, dtype, it->rows);
-    cr_assert_eq(mimo_tensor_extent(&full_count, &full_bytes, &full), MIMO_OK);
-    cr_assert_eq(mimo_tensor_extent(&shard_count, &shard_bytes, &shard), MIMO_OK);
+    SUCCEEDS(mimo_tensor_extent(&full_count, &full_bytes, &full));
+    SUCCEEDS(mimo_tensor_extent(&shard_count, &shard_bytes, &shard));
     full.data = guarded_new(full_bytes);
     shard.data = guarded_new(shard_bytes);
     fill_elements(full.data, seed, full_count, (int64_t)mimo_dtype_size(dtype));
-    cr_assert_eq(mimo_partition_shard(partition, it->content, &shard, &full, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_partition_shard(partition, it->content, &shard, &full, NULL));
     expect_shard(&shard, &full, it, seed);
     bool alone = !it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS;
     if (alone) {
         fill_elements(shard.data, seed + 1, shard_count, (int64_t)mimo_dtype_size(dtype));
         memset(full.data, GUARD_POISON, (size_t)full_bytes);
-        cr_assert_eq(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL),
-                     MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL));
         expect_adjoint(&full, it, seed + 1);
     }
     EXPECT_BITS(bits_of_guards(full.data, full_bytes), "a guard band of the full tensor");
@@ -368,11 +362,10 @@ Test(partition, shard_and_adjoint_are_adjoint)
         mimo_partition *partition = partition_of_case(&it);
         mimo_tensor full = mimo_tensor_3d(x, MIMO_I64, "bsh", B, seq, H);
         mimo_tensor part = mimo_tensor_3d(shard, MIMO_I64, "bsh", B, it.rows, H);
-        cr_assert_eq(mimo_partition_shard(partition, it.content, &part, &full, NULL), MIMO_OK);
+        SUCCEEDS(mimo_partition_shard(partition, it.content, &part, &full, NULL));
         full.data = adjoint;
         part.data = y;
-        cr_assert_eq(mimo_partition_adjoint(partition, it.content, &full, &part, NULL, NULL),
-                     MIMO_OK);
+        SUCCEEDS(mimo_partition_adjoint(partition, it.content, &full, &part, NULL, NULL));
         for (int64_t k = 0; k < m; k++)
             left += shard[k] * y[k];
         for (int64_t k = 0; k < n; k++)
@@ -428,8 +421,8 @@ Test(partition, shorter_coordinates)
     mimo_partition *partition;
     const mimo_partition_rule rule = sbhd(true, false);
     const place at = {offsetof(place, tp_rank), 1, 2, 77, 77};
-    cr_assert_eq(mimo_partition_create(&partition, &rule, &at), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_partition_rows(&rows, partition, MIMO_EMBEDDINGS, 8), MIMO_OK);
+    SUCCEEDS(mimo_partition_create(&partition, &rule, &at));
+    SUCCEEDS(mimo_partition_rows(&rows, partition, MIMO_EMBEDDINGS, 8));
     cr_assert_eq(rows, 4);
     mimo_partition_destroy(partition);
 }
@@ -444,7 +437,7 @@ Test(partition, errors_of_packed_lengths)
     rule = thd(falling, NULL, 2, false);
     FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "sequence 1", "8, then 4");
     rule = thd(odd, NULL, 2, false);
-    cr_assert_eq(create(&rule, cp1), MIMO_OK);
+    SUCCEEDS(create(&rule, cp1));
     FAILS(create(&rule, cp2), MIMO_ERR_SHAPE, "sequence 1 of cu", "6 rows", "= 4");
     rule = thd(good, odd, 2, false);
     FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "sequence 1", "8 rows", "only 6");
@@ -464,7 +457,7 @@ Test(partition, errors_of_packed_lengths)
     FAILS(create(&rule, (place){sizeof(place), 0, 2, 0, 4}), MIMO_ERR_SHAPE, "8 rows", "16",
           "strict");
     rule.strict = false;
-    cr_assert_eq(create(&rule, (place){sizeof(place), 0, 2, 0, 4}), MIMO_OK);
+    SUCCEEDS(create(&rule, (place){sizeof(place), 0, 2, 0, 4}));
     rule = thd(NULL, NULL, 3, false);
     FAILS(create(&rule, cp1), MIMO_ERR_ARGUMENT, "3 sequences", "cu is NULL");
     rule = thd(good, NULL, -1, false);
@@ -495,7 +488,7 @@ Test(partition, errors_of_division)
     FAILS(mimo_partition_index(NULL, t, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
     FAILS(mimo_partition_index(index, NULL, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL");
     cr_assert(rows == -7 && index[0] == -7, "a failed call wrote its output");
-    cr_assert_eq(mimo_partition_rows(&rows, p, MIMO_LABELS, 12), MIMO_OK);
+    SUCCEEDS(mimo_partition_rows(&rows, p, MIMO_LABELS, 12));
     cr_assert_eq(rows, 6, "labels are not cut by sp");
     mimo_partition_destroy(p);
     mimo_partition_destroy(s);
@@ -567,9 +560,9 @@ Test(partition, pad)
     const int32_t lengths[] = {3, 0, 8, 9}, expected[] = {0, 4, 4, 12, 24};
     const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
     int32_t cu[5];
-    cr_assert_eq(mimo_partition_pad(cu, lengths, 4, 4), MIMO_OK);
+    SUCCEEDS(mimo_partition_pad(cu, lengths, 4, 4));
     EXPECT_BITS(bits_of(cu, expected, sizeof cu, sizeof *cu, 0), "padded lengths");
-    cr_assert_eq(mimo_partition_pad(cu, NULL, 0, 4), MIMO_OK);
+    SUCCEEDS(mimo_partition_pad(cu, NULL, 0, 4));
     memset(cu, GUARD_POISON, sizeof cu);
     FAILS(mimo_partition_pad(cu, negative, 2, 4), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
     FAILS(mimo_partition_pad(cu, lengths, 2, 0), MIMO_ERR_ARGUMENT, "multiple 0");
@@ -590,11 +583,10 @@ Test(padding, rows_go_to_their_padded_places)
     int32_t padded[5];
     int64_t out[12];
     memset(out, 0x5a, sizeof out);
-    cr_assert_eq(mimo_partition_pad(padded, lengths, 4, 4), MIMO_OK);
+    SUCCEEDS(mimo_partition_pad(padded, lengths, 4, 4));
     mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 12, 1);
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
-    cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100));
     EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "padded rows");
 
     char odd_out[sizeof out + 1], odd_tokens[sizeof tokens + 1];
@@ -602,16 +594,16 @@ Test(padding, rows_go_to_their_padded_places)
     mimo_tensor odd_to = to, odd_from = from;
     odd_to.data = odd_out + 1;
     odd_from.data = odd_tokens + 1;
-    cr_assert_eq(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100), MIMO_OK);
+    SUCCEEDS(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100));
     EXPECT_BITS(bits_of(odd_out + 1, expected, sizeof expected, 8, 0), "at odd addresses");
 
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
-    cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
-    cr_assert(strstr(mimo_last_error(), "to is i64 t[11], the lengths need t[12]"));
+    FAILS(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE,
+          "to is i64 t[11], the lengths need t[12]");
     mimo_tensor other = mimo_tensor_2d(out, MIMO_I32, "t", 12, 1);
     cr_assert_eq(mimo_partition_pad_rows(&other, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
-    cr_assert_eq(mimo_partition_pad_rows(&to, &from, padded, cu, 4, 0), MIMO_ERR_SHAPE);
-    cr_assert(strstr(mimo_last_error(), "sequence 0 has rows 0 to 4 and padded rows 0 to 3"));
+    FAILS(mimo_partition_pad_rows(&to, &from, padded, cu, 4, 0), MIMO_ERR_SHAPE,
+          "sequence 0 has rows 0 to 4 and padded rows 0 to 3");
     padded[0] = 1;
     FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE,
           "begin at 0 and 1");
@@ -626,11 +618,10 @@ Test(padding, labels_are_shifted_within_their_sequences)
     int64_t out[8];
     mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 8, 1);
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
-    cr_assert_eq(mimo_partition_shift_labels(&to, &from, cu, 4, -100), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_partition_shift_labels(&to, &from, cu, 4, -100));
     EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "shifted");
     memcpy(out, tokens, sizeof out);
-    cr_assert_eq(mimo_partition_shift_labels(&to, &to, cu, 4, -100), MIMO_OK);
+    SUCCEEDS(mimo_partition_shift_labels(&to, &to, cu, 4, -100));
     EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "in place");
     const int32_t other[] = {0, 3, 2, 8};
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I32, "t", 8, 1);
@@ -673,8 +664,7 @@ Test(padding, fills_that_an_i32_holds)
     mimo_tensor from = mimo_tensor_2d(NULL, MIMO_I32, "t", 0, 1);
     for (int64_t edge = 0; edge < 2; edge++) {
         int64_t fill = edge ? INT32_MAX : INT32_MIN, past = edge ? fill + 1 : fill - 1;
-        cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 1, fill), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_partition_pad_rows(&to, &from, cu, padded, 1, fill));
         cr_assert_eq(out, fill);
         FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 1, past), MIMO_ERR_ARGUMENT,
               "does not fit i32");

@@ -82,7 +82,7 @@ static void expect_plan_text(const mimo_plan *plan, const char *expected)
     char *text = NULL;
     size_t length;
     FILE *stream = open_memstream(&text, &length);
-    cr_assert_eq(mimo_plan_print(stream, plan), MIMO_OK);
+    SUCCEEDS(mimo_plan_print(stream, plan));
     fclose(stream);
     cr_assert_str_eq(text, expected);
     free(text);
@@ -413,7 +413,7 @@ static void move_chunk(const pair_case *pair, moved *m, const mimo_chunk *chunk)
     part.set.chunk = chunk;
     part.set.plans = calloc((size_t)part.set.ranks, sizeof(mimo_plan *));
     for (int64_t r = 0; r < part.set.ranks; r++)
-        cr_assert_eq(mimo_plan_chunk(&part.set.plans[r], made->set.plans[r], chunk), MIMO_OK);
+        SUCCEEDS(mimo_plan_chunk(&part.set.plans[r], made->set.plans[r], chunk));
     cr_assert_eq(mimo_plan_check_set(made->src, made->dst, &part.set), MIMO_OK, "%s: %s",
                  describe(pair), mimo_last_error());
     m->made = &part;
@@ -827,7 +827,7 @@ typedef void (*tamper)(mimo_plan_set *set);
 static void expect_caught(const pair_case *pair, tamper change, const char *sentence)
 {
     planned made = plan_pair(pair);
-    cr_assert_eq(mimo_plan_check_set(made.src, made.dst, &made.set), MIMO_OK);
+    SUCCEEDS(mimo_plan_check_set(made.src, made.dst, &made.set));
     change(&made.set);
     FAILS(mimo_plan_check_set(made.src, made.dst, &made.set), MIMO_ERR_INTERNAL, sentence);
     release_pair(&made);
@@ -853,7 +853,7 @@ static void send_to_nobody(mimo_plan_set *set)
     mimo_blocks *blocks = blocks_of(set, 0, MIMO_SEND);
     mimo_block more = blocks->list[blocks->count - 1];
     more.peer = 7;
-    cr_assert_eq(mimo_blocks_append(blocks, &more), MIMO_OK);
+    SUCCEEDS(mimo_blocks_append(blocks, &more));
 }
 
 /* Both ends read with other strides. */
@@ -907,14 +907,14 @@ static void receive_nothing(mimo_plan_set *set)
 static void receive_from_itself(mimo_plan_set *set)
 {
     mimo_blocks *local = blocks_of(set, 2, MIMO_LOCAL);
-    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_RECV), &local->list[0]), MIMO_OK);
+    SUCCEEDS(mimo_blocks_append(blocks_of(set, 2, MIMO_RECV), &local->list[0]));
     local->count--;
 }
 
 static void copy_from_another(mimo_plan_set *set)
 {
     mimo_blocks *received = blocks_of(set, 2, MIMO_RECV);
-    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_LOCAL), &received->list[0]), MIMO_OK);
+    SUCCEEDS(mimo_blocks_append(blocks_of(set, 2, MIMO_LOCAL), &received->list[0]));
     received->count--;
 }
 
@@ -951,12 +951,12 @@ Test(plan, checker_catches_other_chunks)
     FAILS(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_ERR_INTERNAL,
           "rank 0: row 2 of class 0 is written, and of another chunk");
     for (int64_t r = 0; r < 8; r++)
-        cr_assert_eq(mimo_plan_chunk(&plans[r], made.set.plans[r], &second), MIMO_OK);
+        SUCCEEDS(mimo_plan_chunk(&plans[r], made.set.plans[r], &second));
     part.set.plans = plans;
     FAILS(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_ERR_INTERNAL,
           "row 0 of class 0 is never written");
     part.set.chunk = &second;
-    cr_assert_eq(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_OK);
+    SUCCEEDS(mimo_plan_check_set(made.src, made.dst, &part.set));
     for (int64_t r = 0; r < 8; r++)
         mimo_plan_destroy(plans[r]);
     release_pair(&made);
@@ -968,7 +968,7 @@ Test(plan, text_of_a_chunk)
     planned made = plan_pair(&fan_in);
     const mimo_chunk last = {made.dst, 3, 4};
     mimo_plan *plan;
-    cr_assert_eq(mimo_plan_chunk(&plan, made.set.plans[2], &last), MIMO_OK);
+    SUCCEEDS(mimo_plan_chunk(&plan, made.set.plans[2], &last));
     expect_plan_text(
         plan, "rank 2 classes 1 rows: recv 0 send 4 local 4\n"
               "send  peer 0 class 0 samples [3,4) positions [0,2) from 1 +1 +2 to 3 +1 +4\n"
@@ -1044,7 +1044,7 @@ Test(plan, spans_that_differ)
               i == 2 ? "sample 1 has 2 rows in src and 3 in dst" : "dst is ragged and src is not");
     }
     cr_assert_null(plan, "a failed call leaves its output");
-    cr_assert_eq(mimo_plan_check(layouts[0], layouts[1]), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_plan_check(layouts[0], layouts[1]));
     for (int i = 0; i < CASES; i++) {
         mimo_layout_destroy(layouts[i]);
         mimo_grid_destroy(grids[i]);

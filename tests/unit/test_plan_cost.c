@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <criterion/criterion.h>
-
 #include "tools/plan_cost.h"
+#include "expect_failure.h"
 
 typedef struct bed {
     mimo_grid *grids[2];
@@ -28,7 +27,7 @@ static mimo_layout *layout_of(const mimo_cost_case *of, mimo_side side, bool cut
     desc.seq = of->seq;
     desc.partition = cut ? &rule : NULL;
     desc.cp_copies = side == MIMO_DST ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
-    cr_assert_eq(mimo_layout_create(&layout, &desc), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_layout_create(&layout, &desc));
     return layout;
 }
 
@@ -41,7 +40,7 @@ static mimo_plan_load load_between(const mimo_layout *from, const mimo_layout *t
                                    int64_t row_bytes)
 {
     mimo_plan *plan;
-    cr_assert_eq(mimo_plan_create(&plan, from, to, rank), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_plan_create(&plan, from, to, rank));
     mimo_plan_load load = mimo_plan_load_of(plan, row_bytes);
     mimo_plan_destroy(plan);
     return load;
@@ -80,8 +79,8 @@ static bed bed_shaped(const char *src, const char *dst, const mimo_cost_case *sh
 {
     bed b = {.of = *shape};
     b.of.pairing.size = sizeof b.of.pairing;
-    cr_assert_eq(mimo_grid_create_text(&b.grids[0], src, 0), MIMO_OK);
-    cr_assert_eq(mimo_grid_create_text(&b.grids[1], dst, 0), MIMO_OK);
+    SUCCEEDS(mimo_grid_create_text(&b.grids[0], src, 0));
+    SUCCEEDS(mimo_grid_create_text(&b.grids[1], dst, 0));
     b.of.src = b.grids[0];
     b.of.dst = b.grids[1];
     if (mimo_pairing_of(&b.of.pairing, b.of.src, b.of.dst) != MIMO_OK)
@@ -214,7 +213,7 @@ Test(plan_cost, packed_bytes_are_those_of_scattered_messages)
         }
         for (int64_t rank = 0; rank < 4; rank++) {
             mimo_plan *plan;
-            cr_assert_eq(mimo_plan_create(&plan, b.layouts[0], b.layouts[1], rank), MIMO_OK);
+            SUCCEEDS(mimo_plan_create(&plan, b.layouts[0], b.layouts[1], rank));
             const mimo_plan_load load = mimo_plan_load_of(plan, 1);
             cr_assert_eq(load.packed, packed_rows(plan, MIMO_SEND), "case %d rank %" PRId64, i,
                          rank);

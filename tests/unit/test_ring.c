@@ -1,7 +1,5 @@
 /* Rings: what a reader beside the writer sees, and what a writer leaves that was killed. */
 #define _GNU_SOURCE /* mkdtemp, memfd_create */
-#include <criterion/criterion.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +17,7 @@
 #include "ring/ring_process.h"
 #include "ring/ring_sample.h"
 #include "ring/ring_writer.h"
+#include "expect_failure.h"
 
 /* A call whose every field follows from its number, so that one of two calls shows. */
 static mimo_ring_call call_of(uint64_t number)
@@ -42,8 +41,7 @@ static mimo_ring *make(mimo_ring_identity *owner, int rank, int size, const char
 {
     mimo_ring *ring;
     mimo_ring_identify(owner);
-    cr_assert_eq(mimo_ring_create(&ring, owner, rank, size, folder), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_ring_create(&ring, owner, rank, size, folder));
     return ring;
 }
 
@@ -52,7 +50,7 @@ static mimo_ring_sample *look(const mimo_ring_memory *memory)
     mimo_ring_sample *sample;
     mimo_ring_identity self;
     mimo_ring_identify(&self);
-    cr_assert_eq(mimo_ring_sample_take(&sample, memory, &self), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_ring_sample_take(&sample, memory, &self));
     return sample;
 }
 
@@ -297,8 +295,7 @@ Test(ring, others_read_it_and_cannot_write, .timeout = 60)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner.pid, (int)owner.fd);
     cr_assert_gt(readlink(path, target, sizeof target - 1), 0);
     cr_assert_not_null(strstr(target, "memfd:mimo-ring"), "%s", target);
-    cr_assert_eq(mimo_ring_memory_map(&other, owner.pid, owner.fd), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_ring_memory_map(&other, owner.pid, owner.fd));
     int fd = open(path, O_RDWR);
     cr_assert(fd < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     cr_assert(fd < 0 || ftruncate(fd, 0) != 0);
@@ -337,14 +334,11 @@ Test(ring, what_may_not_be_mapped_is_refused, .timeout = 60)
     mimo_ring_memory memory = {.fd = 77};
     int fd = mkstemp(path), open_memfd = memfd_create("mimo-ring", 0);
     cr_assert(fd >= 0 && open_memfd >= 0);
-    cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_ERR_IO);
-    cr_assert_not_null(strstr(mimo_last_error(), "has 0 bytes: no ring"), "%s", mimo_last_error());
-    cr_assert_eq(mimo_ring_memory_map_file(&memory, "/tmp"), MIMO_ERR_IO);
-    cr_assert_not_null(strstr(mimo_last_error(), "/tmp is no file"), "%s", mimo_last_error());
+    FAILS(mimo_ring_memory_map_file(&memory, path), MIMO_ERR_IO, "has 0 bytes: no ring");
+    FAILS(mimo_ring_memory_map_file(&memory, "/tmp"), MIMO_ERR_IO, "/tmp is no file");
     cr_assert_eq(ftruncate(open_memfd, 1 << 20), 0);
-    cr_assert_eq(mimo_ring_memory_map(&memory, (int32_t)getpid(), open_memfd), MIMO_ERR_IO);
-    cr_assert_not_null(strstr(mimo_last_error(), "a memfd that may shrink"), "%s",
-                       mimo_last_error());
+    FAILS(mimo_ring_memory_map(&memory, (int32_t)getpid(), open_memfd), MIMO_ERR_IO,
+          "a memfd that may shrink");
     cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
     close(fd);
     close(open_memfd);
@@ -364,7 +358,7 @@ Test(ring, a_file_is_private_new_and_removed, .timeout = 60)
     cr_assert_not_null(strstr(again->memory.path, "-3-2.ring"), "%s", again->memory.path);
     cr_assert_eq(stat(expected, &about), 0);
     cr_assert_eq(about.st_mode & 0777, 0600, "mode %o", (unsigned)about.st_mode);
-    cr_assert_eq(mimo_ring_memory_map_file(&memory, expected), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_ring_memory_map_file(&memory, expected));
     mimo_ring_memory_release(&memory);
     snprintf(link, sizeof link, "%s/link", folder);
     cr_assert_eq(symlink(expected, link), 0);
@@ -388,7 +382,7 @@ Test(ring, a_file_stays_where_it_is_to, .timeout = 60)
     mimo_ring_keep(ring, &call);
     snprintf(path, sizeof path, "%s", ring->memory.path);
     mimo_ring_destroy(ring, true);
-    cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_ring_memory_map_file(&memory, path));
     mimo_ring_sample *sample = look(&memory);
     cr_assert(sample->closed && sample->last.number == 3);
     mimo_ring_sample_release(sample);
@@ -431,9 +425,7 @@ Test(ring, a_folder_without_room_is_refused, .timeout = 60)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &few), 0);
     mimo_status status = mimo_ring_memory_make_file(&memory, 1 << 20, folder, &owner, 0);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
-    cr_assert_eq(status, MIMO_ERR_IO);
-    cr_assert_not_null(strstr(mimo_last_error(), "a ring of 1048576 bytes: posix_fallocate: "),
-                       "%s", mimo_last_error());
+    FAILS(status, MIMO_ERR_IO, "a ring of 1048576 bytes: posix_fallocate: ");
     cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
     cr_assert_eq(rmdir(folder), 0, "a file was left");
 }
@@ -508,7 +500,7 @@ Test(ring, a_killed_writer_leaves_whole_calls, .timeout = 60)
         (void)nanosleep(&moment, NULL);
         cr_assert_eq(kill(child, SIGKILL), 0);
         cr_assert_eq(waitpid(child, NULL, 0), child);
-        cr_assert_eq(mimo_ring_memory_map_file(&memory, path), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(mimo_ring_memory_map_file(&memory, path));
         check_remains(&memory, &without);
         mimo_ring_memory_release(&memory);
         mimo_ring_destroy(ring, false);

@@ -32,12 +32,10 @@ static routed describe(const plain_route *plain, const int64_t *capacity)
 static routed route_all(const plain_route *plain)
 {
     routed it = describe(plain, NULL);
-    cr_assert_eq(mimo_virtual_ranks_read(&it.ranks, &it.routing, "test"), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_virtual_ranks_read(&it.ranks, &it.routing, "test"));
     it.maps = calloc((size_t)plain->ranks, sizeof *it.maps);
     for (int64_t rank = 0; rank < plain->ranks; rank++)
-        cr_assert_eq(mimo_virtual_ranks_route(&it.maps[rank], &it.ranks, rank), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_virtual_ranks_route(&it.maps[rank], &it.ranks, rank));
     return it;
 }
 
@@ -55,8 +53,7 @@ static void expect_text(const routed *it, int64_t rank, const char *expected)
 {
     char text[2048];
     int64_t length;
-    cr_assert_eq(mimo_route_text(&length, text, sizeof text, &it->routing, rank), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_route_text(&length, text, sizeof text, &it->routing, rank));
     cr_assert_str_eq(text, expected);
     cr_assert_eq(length, (int64_t)strlen(expected));
 }
@@ -77,7 +74,7 @@ Test(route, golden_a)
 {
     plain_route *plain = golden_a(1);
     routed it = describe(plain, NULL);
-    cr_assert_eq(mimo_route_check(&it.routing), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_route_check(&it.routing));
     expect_text(&it, 0,
                 "rank 0 of 2, t 0, x 0, tokens 3, rows needed 6\n"
                 "expert 0 rows [0,3): (0,0,1) (1,0,0) (1,1,1)\n"
@@ -121,7 +118,7 @@ Test(route, golden_a_aligned)
 {
     plain_route *plain = golden_a(4);
     routed it = describe(plain, NULL);
-    cr_assert_eq(mimo_route_check(&it.routing), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_route_check(&it.routing));
     expect_text(&it, 0,
                 "rank 0 of 2, t 0, x 0, tokens 3, rows needed 8\n"
                 "expert 0 rows [0,4): (0,0,1) (1,0,0) (1,1,1) 0\n"
@@ -175,7 +172,7 @@ Test(route, golden_b)
     for (int64_t rank = 0; rank < 4; rank++)
         plain_route_set(plain, rank, tokens[rank], ids[rank]);
     routed it = route_all(plain);
-    cr_assert_eq(mimo_route_prove(&it.ranks, it.maps), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_route_prove(&it.ranks, it.maps));
     for (int64_t rank = 0; rank < 4; rank++) {
         const mimo_route_map *map = &it.maps[rank];
         for (int64_t to = 0; to < 4; to++)
@@ -208,7 +205,7 @@ Test(route, an_expert_twice)
     plain_route *plain = plain_route_create(2, 1, 4, 3, 1);
     plain_route_set(plain, 0, 1, ids);
     routed it = describe(plain, NULL);
-    cr_assert_eq(mimo_route_check(&it.routing), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_route_check(&it.routing));
     expect_text(&it, 1,
                 "rank 1 of 2, t 0, x 1, tokens 0, rows needed 2\n"
                 "expert 2 rows [0,2): (0,0,0) (0,0,2)\n"
@@ -289,7 +286,7 @@ Test(route, check_of_64_ranks, .timeout = 120)
     const plain_draw draw = {5, 40, true};
     plain_route_draw(plain, &draw);
     routed it = describe(plain, NULL);
-    cr_assert_eq(mimo_route_check(&it.routing), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_route_check(&it.routing));
     release(&it);
     plain_route_destroy(plain);
 }
@@ -664,7 +661,7 @@ Test(route, the_proof_notices_changes)
         plain_route_draw(plain, &draw);
         routed it = route_all(plain);
         cr_assert(it.maps[1].out.begin[1] > 1 && it.maps[0].in.begin[4] > 3, "too few tokens");
-        cr_assert_eq(mimo_route_prove(&it.ranks, it.maps), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(mimo_route_prove(&it.ranks, it.maps));
         changes[i].change(it.maps);
         FAILS(mimo_route_prove(&it.ranks, it.maps), MIMO_ERR_INTERNAL, "rank ", changes[i].said);
         release(&it);

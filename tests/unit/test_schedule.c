@@ -131,7 +131,7 @@ Test(schedule, groups_that_do_not_divide)
     cr_assert_eq(report.lower_bound, 5 * (4 + 8 + 1 + 2));
     int64_t begin[64], end[64], count;
     const mimo_schedule_step *steps = mimo_schedule_steps(&count, schedule, 0);
-    cr_assert_eq(mimo_schedule_times(begin, end, schedule, 0, NULL), MIMO_OK);
+    SUCCEEDS(mimo_schedule_times(begin, end, schedule, 0, NULL));
     for (int64_t i = 0; i < count; i++)
         if (steps[i].kind == MIMO_STEP_E || steps[i].kind == MIMO_STEP_EB)
             cr_assert_eq(end[i] - begin[i],
@@ -224,7 +224,7 @@ Test(schedule, times_of_calls)
     costs.of[MIMO_STEP_BB] = 20;
     desc.costs = &costs;
     mimo_schedule *schedule = made(desc);
-    cr_assert_eq(mimo_schedule_times(begin, end, schedule, 0, NULL), MIMO_OK);
+    SUCCEEDS(mimo_schedule_times(begin, end, schedule, 0, NULL));
     const int64_t begins[6] = {0, 1, 11, 15, 23, 43}, ends[6] = {1, 11, 15, 23, 43, 45};
     for (int i = 0; i < 6; i++)
         cr_assert(begin[i] == begins[i] && end[i] == ends[i], "step %d: %d to %d", i, (int)begin[i],
@@ -240,8 +240,8 @@ static void expect_memory(mimo_schedule_desc desc, const int64_t *chunks, const 
     for (int64_t p = 0; p < desc.stages; p++) {
         mimo_schedule_memory memory = MIMO_SCHEDULE_MEMORY_INIT;
         int64_t of_chunk[2] = {0}, most = states[p] > 0 ? states[p] : desc.chunks;
-        cr_assert_eq(mimo_schedule_memory_of(&memory, schedule, p), MIMO_OK);
-        cr_assert_eq(mimo_schedule_states(of_chunk, schedule, p), MIMO_OK);
+        SUCCEEDS(mimo_schedule_memory_of(&memory, schedule, p));
+        SUCCEEDS(mimo_schedule_states(of_chunk, schedule, p));
         cr_assert_eq(of_chunk[0] + of_chunk[1], most, "stage %d: %d + %d states", (int)p,
                      (int)of_chunk[0], (int)of_chunk[1]);
         cr_assert_eq(memory.chunks_alive, chunks[p], "stage %d: %d", (int)p,
@@ -274,7 +274,7 @@ Test(schedule, weights_that_wait)
     mimo_schedule *schedule = made(desc_of(MIMO_SCHEDULE_ZERO_BUBBLE, 4, 8));
     for (int64_t p = 0; p < 4; p++) {
         mimo_schedule_memory memory = MIMO_SCHEDULE_MEMORY_INIT;
-        cr_assert_eq(mimo_schedule_memory_of(&memory, schedule, p), MIMO_OK);
+        SUCCEEDS(mimo_schedule_memory_of(&memory, schedule, p));
         cr_assert_eq(memory.weights_waiting, p + 1);
     }
     mimo_schedule_destroy(schedule);
@@ -304,8 +304,7 @@ Test(schedule, text_is_cut)
     mimo_schedule *schedule = made(desc_of(MIMO_SCHEDULE_1F1B, 1, 1));
     char text[8];
     int64_t length;
-    cr_assert_eq(mimo_schedule_text(&length, text, sizeof text, schedule, MIMO_SCHEDULE_TEXT),
-                 MIMO_OK);
+    SUCCEEDS(mimo_schedule_text(&length, text, sizeof text, schedule, MIMO_SCHEDULE_TEXT));
     cr_assert_str_eq(text, "stage 0");
     cr_assert_eq(length, (int64_t)strlen("stage 0: F0 B0\n"));
     FAILS(mimo_schedule_text(NULL, text, -1, schedule, MIMO_SCHEDULE_TEXT), MIMO_ERR_ARGUMENT,
@@ -341,8 +340,7 @@ static void run_as_planned(planned_run *out, const mimo_schedule *schedule)
 {
     out->run = (mimo_schedule_run)MIMO_SCHEDULE_RUN_INIT;
     for (int p = 0; p < RUN_STAGES; p++) {
-        cr_assert_eq(mimo_schedule_times(out->times[0][p], out->times[1][p], schedule, p, NULL),
-                     MIMO_OK);
+        SUCCEEDS(mimo_schedule_times(out->times[0][p], out->times[1][p], schedule, p, NULL));
         out->begin[p] = out->times[0][p];
         out->end[p] = out->times[1][p];
     }
@@ -356,7 +354,7 @@ static char *text_of_run(const mimo_schedule *schedule, mimo_schedule_format for
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    cr_assert_eq(mimo_schedule_print_run(stream, schedule, format, run), MIMO_OK);
+    SUCCEEDS(mimo_schedule_print_run(stream, schedule, format, run));
     fclose(stream);
     return text;
 }
@@ -370,9 +368,8 @@ Test(schedule, run_as_planned_looks_like_the_plan)
     for (int format = MIMO_SCHEDULE_SVG; format <= MIMO_SCHEDULE_TRACE; format++) {
         int64_t length;
         char *run = text_of_run(schedule, (mimo_schedule_format)format, &planned.run);
-        cr_assert_eq(
-            mimo_schedule_text(&length, plan, sizeof plan, schedule, (mimo_schedule_format)format),
-            MIMO_OK);
+        SUCCEEDS(
+            mimo_schedule_text(&length, plan, sizeof plan, schedule, (mimo_schedule_format)format));
         cr_assert_lt(length, (int64_t)sizeof plan);
         cr_assert_str_eq(run, plan);
         free(run);

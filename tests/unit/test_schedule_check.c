@@ -24,7 +24,7 @@ Test(schedule_check, lists_that_are_right)
 {
     mimo_schedule *schedule = written_out(with_encoder(desc_of(MIMO_SCHEDULE_1F1B, 2, 1), 1, 0),
                                           LISTS("E0 BF0 F0 B0 BB0 EB0", "E0 BF0 F0 B0 BB0 EB0"));
-    cr_assert_eq(mimo_schedule_check(schedule), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_check(schedule));
     mimo_schedule_destroy(schedule);
 }
 
@@ -66,7 +66,7 @@ Test(schedule_check, after_its_inputs)
 static void holds(mimo_schedule_desc desc, const char *const *lists)
 {
     mimo_schedule *schedule = written_out(desc, lists);
-    cr_assert_eq(mimo_schedule_check(schedule), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_check(schedule));
     mimo_schedule_destroy(schedule);
 }
 

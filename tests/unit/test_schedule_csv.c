@@ -5,8 +5,7 @@
 static mimo_schedule *read_table(mimo_schedule_desc desc, const char *table)
 {
     mimo_schedule *schedule = NULL;
-    cr_assert_eq(mimo_schedule_create_csv(&schedule, &desc, table), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_schedule_create_csv(&schedule, &desc, table));
     return schedule;
 }
 

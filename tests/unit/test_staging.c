@@ -68,13 +68,13 @@ Test(staging, from_an_allocator)
     void *first, *again, *larger;
     mimo_staging staging = begin(&allocator);
     const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
-    cr_assert_eq(mimo_staging_get(&first, &staging, &key, 100), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&first, &staging, &key, 100));
     cr_expect_eq(seen.last, 100);
     cr_expect_eq(seen.stream, &recording);
-    cr_assert_eq(mimo_staging_get(&again, &staging, &key, 100), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&again, &staging, &key, 100));
     cr_expect_eq(again, first);
     cr_expect_eq(seen.reserves, 1, "%d", seen.reserves);
-    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&larger, &staging, &key, 300));
     cr_expect_eq(seen.releases, 1);
     cr_expect_eq(seen.given_back, 100);
     mimo_staging_release(&staging);
@@ -122,19 +122,19 @@ Test(staging, of_a_stream)
     device.release = no_release;
     const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
     const mimo_staging_key beside = {&device, &context, MIMO_STAGING_FULL};
-    cr_assert_eq(mimo_staging_get(&first, &staging, &key, 100), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&first, &staging, &key, 100));
     cr_expect_eq(seen.stream, &recording);
-    cr_assert_eq(mimo_staging_get(&other, &staging, &beside, 200), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&other, &staging, &beside, 200));
     cr_expect_eq(seen.stream, &context);
     cr_expect_eq(seen.releases, 0);
-    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&larger, &staging, &key, 300));
     cr_expect_eq(seen.last, 300);
     cr_expect_eq(seen.releases, 1);
     cr_expect_eq(seen.stream, &recording);
     recording = true; /* what a graph uses stays */
-    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&larger, &staging, &key, 300));
     recording = false;
-    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 400), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&larger, &staging, &key, 400));
     cr_expect_eq(seen.releases, 1);
     cr_expect_eq(seen.lasts, 0);
     mimo_staging_release(&staging);
@@ -148,7 +148,7 @@ Test(staging, of_no_bytes)
     void *area;
     mimo_staging staging = begin(&allocator);
     const mimo_staging_key key = {&device, NULL, MIMO_STAGING_PACKED};
-    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 0), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&area, &staging, &key, 0));
     cr_expect_eq(seen.last, 1);
     mimo_staging_release(&staging);
     cr_expect_eq(seen.given_back, 1);
@@ -160,14 +160,14 @@ Test(staging, without_memory)
     void *area, *same;
     mimo_staging staging = begin(&allocator);
     const mimo_staging_key key = {&device, NULL, MIMO_STAGING_FULL};
-    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 64), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&area, &staging, &key, 64));
     seen.none = true;
     FAILS(mimo_staging_get(&same, &staging, &key, 4096), MIMO_ERR_MEMORY, "`reserve` gave no",
           "4096 bytes");
     seen.none = false;
-    cr_assert_eq(mimo_staging_get(&same, &staging, &key, 64), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&same, &staging, &key, 64));
     cr_expect_eq(same, area);
-    cr_assert_eq(mimo_staging_get(&same, &staging, &key, 4096), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&same, &staging, &key, 4096));
     mimo_staging_release(&staging);
     cr_expect_eq(seen.reserves, seen.releases);
 }
@@ -196,9 +196,9 @@ static void while_recording(const mimo_allocator *from)
           "captured");
     cr_expect_eq(seen.reserves, 0);
     recording = false;
-    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 64), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&area, &staging, &key, 64));
     recording = true;
-    cr_assert_eq(mimo_staging_get(&same, &staging, &key, 64), MIMO_OK);
+    SUCCEEDS(mimo_staging_get(&same, &staging, &key, 64));
     cr_expect_eq(same, area);
     FAILS(mimo_staging_get(&same, &staging, &key, 65), MIMO_ERR_STATE, "65 bytes of staging");
     cr_assert_eq(mimo_staging_get(&same, &staging, &other, 65), MIMO_OK, "on another stream");
@@ -218,18 +218,18 @@ static void used_by_a_graph(const mimo_allocator *from)
     char *used, *larger, *again, zeros[BYTES] = {0};
     mimo_staging staging = begin(from);
     const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
-    cr_assert_eq(mimo_staging_get((void **)&used, &staging, &key, BYTES), MIMO_OK);
+    SUCCEEDS(mimo_staging_get((void **)&used, &staging, &key, BYTES));
     recording = true;
-    cr_assert_eq(mimo_staging_get((void **)&used, &staging, &key, BYTES), MIMO_OK);
+    SUCCEEDS(mimo_staging_get((void **)&used, &staging, &key, BYTES));
     recording = false;
     memset(used, 7, BYTES);
-    cr_assert_eq(mimo_staging_get((void **)&larger, &staging, &key, 1000), MIMO_OK);
+    SUCCEEDS(mimo_staging_get((void **)&larger, &staging, &key, 1000));
     memset(larger, 0, 1000);
     cr_expect_neq(larger, used);
     memset(used, 0, BYTES); /* the replay: a sanitizer sees whether this is still memory */
     cr_expect_eq(memcmp(used, zeros, BYTES), 0);
     cr_expect_eq(seen.releases, 0);
-    cr_assert_eq(mimo_staging_get((void **)&again, &staging, &key, 2000), MIMO_OK);
+    SUCCEEDS(mimo_staging_get((void **)&again, &staging, &key, 2000));
     cr_expect_eq(seen.releases, from ? 1 : 0, "no graph uses the second area");
     mimo_staging_release(&staging);
     cr_expect_eq(seen.releases, seen.reserves);

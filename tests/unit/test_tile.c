@@ -25,8 +25,7 @@ static mimo_partition *partition_over_two(mimo_tile_rules *rules)
     mimo_partition *partition = NULL;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_partition_coords place = {sizeof(mimo_partition_coords), 0, 2, 0, 1};
-    cr_assert_eq(mimo_partition_create(&partition, &rule, &place), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_partition_create(&partition, &rule, &place));
     rules->partition = partition;
     rules->cuts = 2;
     return partition;
@@ -39,7 +38,7 @@ Test(tile, sizes_of_a_pair)
     mimo_tile_rules rules = fan_in_by(2);
     mimo_tensor src = mimo_tensor_3d(a, MIMO_F32, "sbh", 2, 3, H);
     mimo_tensor dst = mimo_tensor_3d(b, MIMO_F32, "bsh", 6, 2, H);
-    cr_assert_eq(mimo_tile_pair_of(&pair, &rules, &src, &dst), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_tile_pair_of(&pair, &rules, &src, &dst));
     cr_assert(pair.seq == 2 && pair.src.batch == 3 && pair.dst.batch == 6);
     cr_assert(mimo_tile_bytes(&pair.src) == sizeof a && mimo_tile_bytes(&pair.dst) == sizeof b);
     cr_assert(pair.src.row_b == 1 && pair.src.row_s == 3);
@@ -122,6 +121,6 @@ Test(tile, overlap)
     mimo_tensor none = mimo_tensor_3d(a + H, MIMO_F32, "sbh", 2, 0, H);
     FAILS(mimo_tile_check_apart(&whole, &part), MIMO_ERR_ARGUMENT, "overlap");
     FAILS(mimo_tile_check_apart(&part, &whole), MIMO_ERR_ARGUMENT, "overlap");
-    cr_assert_eq(mimo_tile_check_apart(&whole, &none), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_tile_check_apart(&none, &whole), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_tile_check_apart(&whole, &none));
+    SUCCEEDS(mimo_tile_check_apart(&none, &whole));
 }

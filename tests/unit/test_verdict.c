@@ -1,7 +1,5 @@
 /* Who waits for whom, of ranks that are rings in this process. Each row of the table is a
  * situation, what the verdict says of it, and which ranks it names. */
-#include <criterion/criterion.h>
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +8,7 @@
 #include "core/memory.h"
 #include "ring/ring_verdict.h"
 #include "ring/ring_writer.h"
+#include "expect_failure.h"
 
 enum { MOST = 8, WORLD = 100, TWIN = 200 }; /* communicators: of all ranks, and a second one */
 
@@ -40,8 +39,7 @@ static void begin(bed *it, int size)
         mimo_ring_identify(&it->owners[r]);
         it->owners[r].pid = 1000 + r;
         it->lives[r] = MIMO_RING_RUNNING;
-        cr_assert_eq(mimo_ring_create(&it->rings[r], &it->owners[r], r, size, NULL), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_ring_create(&it->rings[r], &it->owners[r], r, size, NULL));
         it->world[r] = mimo_ring_take_slot(it->rings[r], WORLD, NULL, size);
         it->twin[r] = mimo_ring_take_slot(it->rings[r], TWIN, NULL, size);
     }
@@ -52,8 +50,7 @@ static void begin(bed *it, int size)
 static mimo_ring_sample *sample_of(const bed *it, int rank)
 {
     mimo_ring_sample *sample;
-    cr_assert_eq(mimo_ring_sample_take(&sample, &it->rings[rank]->memory, &it->owners[0]), MIMO_OK,
-                 "%s", mimo_last_error());
+    SUCCEEDS(mimo_ring_sample_take(&sample, &it->rings[rank]->memory, &it->owners[0]));
     return sample;
 }
 
@@ -72,7 +69,7 @@ static void judge_without(bed *it, int unread)
         if (!(unread & 1 << r))
             rings[count++] = (mimo_ring_looked){sample_of(it, r), it->before[r]};
     const mimo_ring_world world = {rings, count, &it->owners[0], life_in, it};
-    cr_assert_eq(mimo_ring_judge(&it->verdict, &world, "\n"), MIMO_OK);
+    SUCCEEDS(mimo_ring_judge(&it->verdict, &world, "\n"));
     for (int i = 0; i < count; i++)
         mimo_ring_sample_release((mimo_ring_sample *)rings[i].now);
 }
@@ -678,7 +675,7 @@ Test(verdict, families_stand_apart, .timeout = 60)
         rings[4 + r] = (mimo_ring_looked){sample_of(&b, r), NULL};
     }
     const mimo_ring_world world = {rings, 8, &a.owners[0], life_in, &b};
-    cr_assert_eq(mimo_ring_judge(&b.verdict, &world, "\n"), MIMO_OK);
+    SUCCEEDS(mimo_ring_judge(&b.verdict, &world, "\n"));
     expect_parts(&situations[1], b.verdict.text);
     cr_assert_null(strchr(b.verdict.text, '\n'), "%s", b.verdict.text);
     for (int i = 0; i < 8; i++)

@@ -40,7 +40,7 @@ static const struct adapter_config example = {2, 4, false, up, 1, "", ""};
 static void expect_text(const struct adapter_config *config, const char *want)
 {
     char *text = NULL;
-    cr_assert_eq(adapter_config_text(&text, config), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_config_text(&text, config));
     cr_assert_str_eq(text, want);
     memory_release(text);
 }
@@ -72,7 +72,7 @@ Test(adapter_config, numbers_as_python_prints_them)
     struct adapter_config largest = example;
     char *text = NULL;
     largest.alpha = 0x1.fffffffffffffp1023;
-    cr_assert_eq(adapter_config_text(&text, &largest), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_config_text(&text, &largest));
     cr_assert_eq(strlen(text), 409 - 1 + 309);
     memory_release(text);
 }
@@ -112,8 +112,8 @@ Test(adapter_config, many_targets)
                      escaped ? high : '0' + i / 64, escaped ? low : '0' + i % 64);
             list[i] = names[i];
         }
-        cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
-        cr_assert_eq(parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(adapter_config_text(&text, &config));
+        SUCCEEDS(parse(&read, text));
         cr_assert_eq(read->target_count, MANY);
         for (int i = 0; i < MANY; i++)
             cr_assert_str_eq(read->targets[i], names[i]);
@@ -129,7 +129,7 @@ Test(adapter_config, hashes)
     struct adapter_config *read = NULL;
     char *text = NULL;
     adapter_hash_print(config.tensors, UINT64_C(0x123456789abcdef));
-    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_config_text(&text, &config));
     cr_assert(strstr(text, "\"lora_dropout\": 0.0,\n"
                            "  \"mimo_bridge\": {\n"
                            "    \"tensors\": \"0123456789abcdef\"\n"
@@ -138,13 +138,13 @@ Test(adapter_config, hashes)
               "%s", text);
     memory_release(text);
     adapter_hash_print(config.base, UINT64_MAX);
-    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_config_text(&text, &config));
     cr_assert(strstr(text, "{\n"
                            "    \"base\": \"ffffffffffffffff\",\n"
                            "    \"tensors\": \"0123456789abcdef\"\n"
                            "  },\n"),
               "%s", text);
-    cr_assert_eq(parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&read, text));
     cr_assert_str_eq(read->base, config.base);
     cr_assert_str_eq(read->tensors, config.tensors);
     expect_text(read, text);
@@ -182,7 +182,7 @@ Test(adapter_config, values_that_no_file_can_have)
 static struct adapter_config *parsed(const char *text)
 {
     struct adapter_config *config = NULL;
-    cr_assert_eq(parse(&config, text), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&config, text));
     return config;
 }
 
@@ -195,7 +195,7 @@ Test(adapter_config, reads_what_it_writes)
                                            {2, 4, false, up, 1, "", ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = NULL;
-        cr_assert_eq(adapter_config_text(&text, &cases[i]), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(adapter_config_text(&text, &cases[i]));
         struct adapter_config *config = parsed(text);
         cr_assert_eq(config->rank, cases[i].rank);
         cr_assert_eq(config->alpha, cases[i].alpha);
@@ -380,7 +380,7 @@ Test(adapter_config, files)
     FAILS(adapter_config_read(&config, NULL, folder), MIMO_ERR_IO, folder, "is no ordinary file");
     FILE *file = fopen(path, "w");
     cr_assert(file && fputs("{" FULL "}\n", file) >= 0 && fflush(file) == 0);
-    cr_assert_eq(adapter_config_read(&config, NULL, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_config_read(&config, NULL, path));
     cr_assert(config->rank == 8 && config->alpha == 16 && config->target_count == 1);
     memory_release(config);
     config = NULL;

@@ -63,18 +63,18 @@ enum {
 static adapter_writer *created(void)
 {
     adapter_writer *writer = NULL;
-    cr_assert_eq(adapter_create(&writer, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_create(&writer, folder, &config, &both));
     return writer;
 }
 
 static void write_example(void)
 {
     adapter_writer *writer = created();
-    cr_assert_eq(adapter_write(writer, 0, b), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_write(writer, 0, b));
+    SUCCEEDS(adapter_write(writer, 1, a));
     cr_assert(access(tensors_path, F_OK) != 0 && access(config_path, F_OK) != 0,
               "there before the commit");
-    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_commit(writer));
 }
 
 static size_t bytes_of(const char *path, unsigned char *bytes, size_t room)
@@ -100,7 +100,7 @@ Test(adapter_file, golden)
     char *text = NULL;
     struct adapter_config hashed = config;
     strcpy(hashed.tensors, "cbebee0570cc0726");
-    cr_assert_eq(adapter_config_text(&text, &hashed), MIMO_OK);
+    SUCCEEDS(adapter_config_text(&text, &hashed));
     cr_assert_eq(bytes_of(config_path, bytes, sizeof bytes), 409 + HASH_BYTES);
     EXPECT_BITS(bits_of(bytes, text, 409 + HASH_BYTES, 1, 0), "the configuration");
     memory_release(text);
@@ -117,17 +117,17 @@ Test(adapter_file, replaces_what_was_there)
     struct adapter_config *read = NULL;
     adapter_file *file = NULL;
     later.alpha = 8;
-    cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
+    SUCCEEDS(adapter_create(&writer, folder, &later, &one));
+    SUCCEEDS(adapter_write(writer, 0, a));
     adapter_discard(writer); /* and leaves the first */
-    cr_assert_eq(adapter_open(&file, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_open(&file, folder, &config, &both));
     adapter_close(file);
-    cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
-    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_open(&file, folder, &config, &one), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_create(&writer, folder, &later, &one));
+    SUCCEEDS(adapter_write(writer, 0, a));
+    SUCCEEDS(adapter_commit(writer));
+    SUCCEEDS(adapter_open(&file, folder, &config, &one));
     adapter_close(file);
-    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_read_config(&read, NULL, folder));
     cr_assert_eq(read->alpha, 8);
     memory_release(read);
 }
@@ -148,11 +148,10 @@ static size_t save_twice(unsigned char *first, size_t room)
     changed.alpha = 400;
     write_example();
     size_t size = bytes_of(config_path, first, room);
-    cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
-                 mimo_last_error());
-    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
-    cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
-    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_create(&writer, folder, &changed, &both));
+    SUCCEEDS(adapter_write(writer, 1, a));
+    SUCCEEDS(adapter_write(writer, 0, other));
+    SUCCEEDS(adapter_commit(writer));
     return size;
 }
 
@@ -165,18 +164,18 @@ Test(adapter_file, a_torn_adapter)
     size_t size = save_twice(old, sizeof old);
     size_t later_size = bytes_of(config_path, later, sizeof later);
     put_bytes(config_path, old, size);
-    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_read_config(&read, NULL, folder));
     FAILS(adapter_open(&file, folder, read, &both), MIMO_ERR_IO, folder, "are not of one adapter",
           read->tensors);
     cr_assert_null(file);
     read->tensors[0] = '\0'; /* as other programs write it */
-    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_open(&file, folder, read, &both));
     adapter_close(file);
     memory_release(read);
     put_bytes(config_path, later, later_size);
-    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_read_config(&read, NULL, folder));
     cr_assert_eq(read->alpha, 400);
-    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_open(&file, folder, read, &both));
     adapter_close(file);
     memory_release(read);
 }
@@ -195,9 +194,9 @@ static void expect_pair(double alpha)
 {
     adapter_file *file = NULL;
     struct adapter_config *read = NULL;
-    cr_assert_eq(adapter_read_config(&read, NULL, folder), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_read_config(&read, NULL, folder));
     cr_assert_eq(read->alpha, alpha, "alpha %g", read->alpha);
-    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_open(&file, folder, read, &both));
     adapter_close(file);
     memory_release(read);
 }
@@ -218,7 +217,7 @@ Test(adapter_file, a_save_that_died_between_its_files)
     cr_assert_eq(access(unfinished, F_OK), 0, "reading changes nothing");
     unlink(config_path); /* as after the first save ever */
     expect_pair(400);
-    cr_assert_eq(adapter_create(&writer, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_create(&writer, folder, &config, &both));
     adapter_discard(writer);
     expect_pair(400);
     cr_assert_eq(access(config_path, F_OK), 0, "the configuration has no name");
@@ -231,13 +230,13 @@ Test(adapter_file, a_configuration_that_cannot_be_renamed)
 {
     char unfinished[192];
     adapter_writer *writer = created();
-    cr_assert_eq(adapter_write(writer, 0, b), MIMO_OK);
-    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    SUCCEEDS(adapter_write(writer, 0, b));
+    SUCCEEDS(adapter_write(writer, 1, a));
     cr_assert_eq(mkdir(config_path, 0777), 0);
     FAILS(adapter_commit(writer), MIMO_ERR_IO, "the adapter in ", folder, "is whole", config_path);
     cr_assert_eq(rmdir(config_path), 0);
     expect_pair(4);
-    cr_assert_eq(adapter_pair_complete(folder), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_pair_complete(folder));
     expect_pair(4);
     snprintf(unfinished, sizeof unfinished, "%s.unfinished-%ld-0", config_path, (long)getpid());
     cr_assert_neq(access(unfinished, F_OK), 0, "it is there twice");
@@ -249,19 +248,18 @@ Test(adapter_file, every_range)
     float got[10];
     int ranges = 0;
     write_example();
-    cr_assert_eq(adapter_open(&file, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_open(&file, folder, &config, &both));
     for (int first = 0; first <= 8; first++)
         for (int count = 0; first + count <= 8; count++, ranges++) {
             memset(got, 0xa5, sizeof got);
-            cr_assert_eq(adapter_read(file, 0, first, count, got), MIMO_OK, "%s",
-                         mimo_last_error());
+            SUCCEEDS(adapter_read(file, 0, first, count, got));
             EXPECT_BITS(bits_of(got, b + first, count * 4, 4, 0), "[%d, +%d)", first, count);
             uint32_t guard;
             memcpy(&guard, got + count, sizeof guard);
             cr_assert_eq(guard, 0xa5a5a5a5, "written past the end");
         }
     cr_assert_eq(ranges, 45);
-    cr_assert_eq(adapter_read(file, 1, 1, 3, got), MIMO_OK);
+    SUCCEEDS(adapter_read(file, 1, 1, 3, got));
     EXPECT_BITS(bits_of(got, a + 1, 12, 4, 0), "A from 1");
     FAILS(adapter_read(file, 0, 7, 2, got), MIMO_ERR_ARGUMENT, "[7, +2) lie outside the 8");
     FAILS(adapter_read(file, 0, -1, 2, got), MIMO_ERR_ARGUMENT, "[-1, +2) lie outside the 8");
@@ -280,17 +278,16 @@ static void put_file(const struct safetensors_tensor *list, int64_t count)
     snprintf(above, sizeof above, "%s/a", top);
     mkdir(above, 0777);
     mkdir(folder, 0777);
-    cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, tensors_path, &content));
     for (int64_t t = 0; t < count; t++) {
         int64_t elements = 1;
         for (int d = 0; d < list[t].ndim; d++)
             elements *= list[t].shape[d];
-        cr_assert_eq(memory_reserve(&zeros, elements, 8), MIMO_OK);
-        cr_assert_eq(safetensors_write(writer, t, 0, elements, zeros), MIMO_OK);
+        SUCCEEDS(memory_reserve(&zeros, elements, 8));
+        SUCCEEDS(safetensors_write(writer, t, 0, elements, zeros));
         memory_release(zeros);
     }
-    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_commit(writer));
 }
 
 /* All values of 16 bits, as an A and a B of rank 8 that end amid a block of the reader. */
@@ -309,18 +306,17 @@ Test(adapter_file, sixteen_bits_are_widened_exactly)
     safetensors_writer *writer = NULL;
     for (int i = 0; i < COUNT; i++)
         halves[i] = (uint16_t)i;
-    cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK);
-    cr_assert_eq(safetensors_write(writer, 0, 0, COUNT, halves), MIMO_OK);
-    cr_assert_eq(safetensors_write(writer, 1, 0, COUNT, halves), MIMO_OK);
-    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, tensors_path, &content));
+    SUCCEEDS(safetensors_write(writer, 0, 0, COUNT, halves));
+    SUCCEEDS(safetensors_write(writer, 1, 0, COUNT, halves));
+    SUCCEEDS(safetensors_commit(writer));
     adapter_file *file = NULL;
     const struct adapter_tensors two = {wanted, 2};
-    cr_assert_eq(adapter_open_tensors(&file, tensors_path, RANK, &two), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(adapter_open_tensors(&file, tensors_path, RANK, &two));
     for (int t = 0; t < 2; t++)
         for (int first = 0; first < 8; first += 7) {
             memset(got, 0xa5, sizeof got);
-            cr_assert_eq(adapter_read(file, t, first, COUNT - first, got), MIMO_OK);
+            SUCCEEDS(adapter_read(file, t, first, COUNT - first, got));
             for (int i = first; i < COUNT; i++) {
                 float want = t == 0 ? mimo_f16_to((uint16_t)i) : mimo_bf16_to((uint16_t)i);
                 float value = got[i - first];
@@ -460,15 +456,13 @@ Test(adapter_file, factors_of_routers)
         safetensors_writer *writer = NULL;
         adapter_file *file = NULL;
         put_file(list, 2); /* makes the folder */
-        cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK);
+        SUCCEEDS(safetensors_create(&writer, tensors_path, &content));
         for (int t = 0; t < 4; t++) {
             int64_t count = list[t].shape[0] * (list[t].ndim > 1 ? list[t].shape[1] : 1);
-            cr_assert_eq(safetensors_write(writer, t, 0, count - 1, zeros), MIMO_OK);
-            cr_assert_eq(
-                safetensors_write(writer, t, count - 1, 1, t == 3 ? &cases[i].last : zeros),
-                MIMO_OK);
+            SUCCEEDS(safetensors_write(writer, t, 0, count - 1, zeros));
+            SUCCEEDS(safetensors_write(writer, t, count - 1, 1, t == 3 ? &cases[i].last : zeros));
         }
-        cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(safetensors_commit(writer));
         mimo_status status = adapter_open(&file, folder, &config, &both);
         cr_assert_eq(status, cases[i].status, "%zu: %s", i, mimo_last_error());
         cr_assert(status == MIMO_OK || strstr(mimo_last_error(), cases[i].part), "%s",
@@ -548,10 +542,10 @@ Test(adapter_file, a_tensor_that_was_not_written)
     adapter_writer *writer = created();
     FAILS(adapter_write(writer, 2, a), MIMO_ERR_ARGUMENT, "no tensor 2 among the 2", folder);
     FAILS(adapter_write(writer, -1, a), MIMO_ERR_ARGUMENT, "no tensor -1 among the 2");
-    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    SUCCEEDS(adapter_write(writer, 1, a));
     FAILS(adapter_commit(writer), MIMO_ERR_STATE, UP "lora_B.weight", "got 0 of its 32 bytes");
     cr_assert_neq(access(folder, F_OK), 0, "something is left behind");
-    cr_assert_eq(adapter_commit(NULL), MIMO_OK);
+    SUCCEEDS(adapter_commit(NULL));
     adapter_discard(NULL);
     adapter_close(NULL);
 }
@@ -561,8 +555,8 @@ Test(adapter_file, an_adapter_without_tensors)
     const struct adapter_tensors none = {NULL, 0};
     adapter_writer *writer = NULL;
     adapter_file *file = NULL;
-    cr_assert_eq(adapter_create(&writer, folder, &config, &none), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_open(&file, folder, &config, &none), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(adapter_create(&writer, folder, &config, &none));
+    SUCCEEDS(adapter_commit(writer));
+    SUCCEEDS(adapter_open(&file, folder, &config, &none));
     adapter_close(file);
 }

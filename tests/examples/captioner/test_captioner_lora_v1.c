@@ -47,24 +47,24 @@ enum { GOLDEN = sizeof golden - 1 };
 static lora_v1_writer *created(const struct adapter_tensors *list)
 {
     lora_v1_writer *writer = NULL;
-    cr_assert_eq(lora_v1_create(&writer, path, list), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_create(&writer, path, list));
     return writer;
 }
 
 static void write_example(void)
 {
     lora_v1_writer *writer = created(&both);
-    cr_assert_eq(lora_v1_write(writer, 0, b), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(lora_v1_write(writer, 1, a), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_write(writer, 0, b));
+    SUCCEEDS(lora_v1_write(writer, 1, a));
     cr_assert_neq(access(path, F_OK), 0, "there before the commit");
-    cr_assert_eq(lora_v1_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_commit(writer));
 }
 
 static lora_v1_file *matched(const struct adapter_tensors *list)
 {
     lora_v1_file *file = NULL;
-    cr_assert_eq(lora_v1_open(&file, path), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(lora_v1_match(file, list), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_open(&file, path));
+    SUCCEEDS(lora_v1_match(file, list));
     return file;
 }
 
@@ -112,14 +112,14 @@ Test(lora_v1, rows_in_another_order)
     for (int i = 0; i < ELEMENTS; i++)
         values[i] = (float)(mimo_mix64((uint64_t)i + 1) >> 40);
     lora_v1_writer *writer = created(&list);
-    cr_assert_eq(lora_v1_write(writer, 0, values), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(lora_v1_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_write(writer, 0, values));
+    SUCCEEDS(lora_v1_commit(writer));
 
     struct adapter_tensor plain = packed;
     plain.lora_rows = NULL;
     const struct adapter_tensors as_stored = {&plain, 1};
     lora_v1_file *file = matched(&as_stored);
-    cr_assert_eq(lora_v1_read(file, 0, 0, ELEMENTS, stored), MIMO_OK);
+    SUCCEEDS(lora_v1_read(file, 0, 0, ELEMENTS, stored));
     for (int row = 0; row < ROWS; row++)
         EXPECT_BITS(bits_of(stored + order[row] * RANK, values + row * RANK, RANK * 4, 4, 0),
                     "row %d", row);
@@ -129,7 +129,7 @@ Test(lora_v1, rows_in_another_order)
     for (int first = 0; first <= ELEMENTS; first++)
         for (int count = 0; first + count <= ELEMENTS; count++, ranges++) {
             memset(got, 0xa5, sizeof got);
-            cr_assert_eq(lora_v1_read(file, 0, first, count, got), MIMO_OK);
+            SUCCEEDS(lora_v1_read(file, 0, first, count, got));
             EXPECT_BITS(bits_of(got, values + first, count * 4, 4, 0), "[%d, +%d)", first, count);
             uint32_t guard;
             memcpy(&guard, got + count, sizeof guard);
@@ -156,9 +156,9 @@ Test(lora_v1, tensors_in_another_order)
     put(bytes, GOLDEN);
     lora_v1_file *file = matched(&both);
     cr_assert_str_eq(lora_v1_name(file, 0), UP "lora_A");
-    cr_assert_eq(lora_v1_read(file, 0, 0, 8, got), MIMO_OK);
+    SUCCEEDS(lora_v1_read(file, 0, 0, 8, got));
     EXPECT_BITS(bits_of(got, b, sizeof b, sizeof *b, 2), "B");
-    cr_assert_eq(lora_v1_read(file, 1, 0, 4, got), MIMO_OK);
+    SUCCEEDS(lora_v1_read(file, 1, 0, 4, got));
     EXPECT_BITS(bits_of(got, a, sizeof a, sizeof *a, 2), "A");
     lora_v1_close(file);
 }
@@ -223,7 +223,7 @@ Test(lora_v1, damaged_lengths)
     put_little_endian((unsigned char *)bytes + 52, 4, 8);
     put_little_endian((unsigned char *)bytes + 108, 8, 8);
     put_little_endian((unsigned char *)bytes + 116, 1, 8);
-    cr_assert_eq(open_bytes(bytes, GOLDEN), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(open_bytes(bytes, GOLDEN));
 
     static const char tall[] = "\x41\x52\x4f\x4c\1\0\0\0\1\0\0\0"
                                "\7\0\0\0.lora_A\2\0\0\0\1\4\0\0\0\0\0\0\1\0\0\0\0\0\0\0";
@@ -282,14 +282,14 @@ Test(lora_v1, tensors_of_another_model)
     lora_v1_file *file = NULL;
     float got;
     put(golden, GOLDEN);
-    cr_assert_eq(lora_v1_open(&file, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_open(&file, path));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct adapter_tensors list = {cases[i].list, cases[i].count};
         FAILS(lora_v1_match(file, &list), cases[i].status, cases[i].part);
         FAILS(lora_v1_read(file, 0, 0, 1, &got), MIMO_ERR_ARGUMENT, "no tensor 0 among the 0");
     }
-    cr_assert_eq(lora_v1_match(file, &both), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(lora_v1_read(file, 0, 5, 1, &got), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(lora_v1_match(file, &both));
+    SUCCEEDS(lora_v1_read(file, 0, 5, 1, &got));
     cr_assert_eq(got, -1);
     lora_v1_close(file);
 }
@@ -328,10 +328,10 @@ Test(lora_v1, contents_that_no_file_can_have)
     writer = created(&both);
     FAILS(lora_v1_write(writer, 2, a), MIMO_ERR_ARGUMENT, "no tensor 2 among the 2");
     FAILS(lora_v1_write(writer, -1, a), MIMO_ERR_ARGUMENT, "no tensor -1 among the 2");
-    cr_assert_eq(lora_v1_write(writer, 0, b), MIMO_OK);
+    SUCCEEDS(lora_v1_write(writer, 0, b));
     FAILS(lora_v1_commit(writer), MIMO_ERR_STATE, "tensor 1 of", "was not written");
     cr_assert_neq(access(path, F_OK), 0, "something is left behind");
-    cr_assert_eq(lora_v1_commit(NULL), MIMO_OK);
+    SUCCEEDS(lora_v1_commit(NULL));
     lora_v1_discard(NULL);
     lora_v1_close(NULL);
 }

@@ -2,12 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <criterion/criterion.h>
-
 #include "captioner/captions/augment.h"
 #include "captioner/training/options.h"
 #include "core/check.h"
 #include "schedule/step_costs.h"
+#include "expect_failure.h"
 
 enum { MOST_WORDS = 32 };
 
@@ -26,7 +25,7 @@ Test(options, defaults)
 {
     struct options o;
     char line[] = "";
-    cr_assert_eq(parse(&o, line), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, line));
     cr_assert_eq(o.asked, OPTION_ASKED_NOTHING);
     cr_assert_str_eq(o.encoder, "tp=2,dp=4");
     cr_assert_str_eq(o.llm, "tp=2,cp=2,dp=2");
@@ -51,7 +50,7 @@ Test(options, every_flag)
     char models[] = "--encoder dp=8 --llm=cp=4,dp=2 --image-size 64 --seq 160 --hidden 256 "
                     "--heads 16 --layers 3,5 --samples s.bin --out pics --log l.jsonl "
                     "--save a.safetensors --resume b.safetensors --progress bar";
-    cr_assert_eq(parse(&o, models), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, models));
     cr_assert_str_eq(o.encoder, "dp=8");
     cr_assert_str_eq(o.llm, "cp=4,dp=2");
     cr_assert(o.image_size == 64 && o.seq == 160 && o.hidden == 256 && o.heads == 16);
@@ -65,59 +64,59 @@ Test(options, every_flag)
     char training[] = "--steps 7 --global-batch 32 --micro-batches 4 --seed 18446744073709551615 "
                       "--lr 2.5e-4 --device cuda --dtype bf16 --encoder-layers 1 --llm-layers 9 "
                       "--precision bf16 --recompute";
-    cr_assert_eq(parse(&o, training), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, training));
     cr_assert(o.steps == 7 && o.global_batch == 32 && o.micro_batches == 4);
     cr_assert(o.seed == UINT64_MAX && o.lr == 2.5e-4);
     cr_assert(o.device == OPTIONS_CUDA);
     cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16 && o.recompute);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
     char pattern[] = "--llm-pattern [*-]|*-", both[] = "--layers 1,3 --llm-pattern [*-]|*-";
-    cr_assert_eq(parse(&o, pattern), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, pattern));
     cr_assert_str_eq(o.llm_pattern, "[*-]|*-");
     cr_assert_eq(o.llm_layers, 0);
-    cr_assert_eq(parse(&o, both), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, both));
     cr_assert_eq(o.llm_layers, 3);
     char mixtures[] = "--experts 16,4", shared[] = "--experts 16,4 --expert-grid etp=2,ep=2";
-    cr_assert_eq(parse(&o, mixtures), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, mixtures));
     cr_assert(o.experts == 16 && o.top_k == 4);
     cr_assert_str_eq(options_expert_grid(&o), "etp=1,ep=1");
-    cr_assert_eq(parse(&o, shared), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, shared));
     cr_assert_str_eq(options_expert_grid(&o), "etp=2,ep=2");
     char care[] = "--weight-decay 2.5 --augment colour,shift --evaluate-every 50 --save s "
                   "--save-every 9";
-    cr_assert_eq(parse(&o, care), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, care));
     cr_assert(o.decay == 2.5 && o.evaluate_every == 50 && o.save_every == 9);
     cr_assert_eq(o.augment, AUGMENT_SHIFT + AUGMENT_COLOUR);
     char none[] = "--weight-decay 0 --augment shift --augment none";
-    cr_assert_eq(parse(&o, none), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, none));
     cr_assert(o.decay == 0 && o.augment == 0);
     char keys[] = "--save s --keys megatron", own[] = "--save s";
-    cr_assert_eq(parse(&o, keys), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, keys));
     cr_assert(o.megatron_keys);
-    cr_assert_eq(parse(&o, own), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, own));
     cr_assert(!o.megatron_keys);
     char images[] = "--images 0-4 --balance", number[] = "--images 3";
-    cr_assert_eq(parse(&o, images), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, images));
     cr_assert(o.least_images == 0 && o.most_images == 4 && o.balance);
-    cr_assert_eq(parse(&o, number), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, number));
     cr_assert(o.least_images == 3 && o.most_images == 3 && !o.balance);
     char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
-    cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, hashes));
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
-    cr_assert_eq(parse(&o, tensors), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, tensors));
     cr_assert_eq(o.log_hashes, OPTIONS_TENSOR_HASHES);
     char fixed[] = "--same-bits --log l", plain[] = "--log-hashes=none --same-bits --log l";
-    cr_assert_eq(parse(&o, fixed), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, fixed));
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES, "the mode is there to be compared");
-    cr_assert_eq(parse(&o, plain), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, plain));
     cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
     char fast[] = "--log l", unlogged[] = "--same-bits";
-    cr_assert_eq(parse(&o, fast), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, fast));
     cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
-    cr_assert_eq(parse(&o, unlogged), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, unlogged));
     cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
     char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt --names n.txt";
-    cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, prepare));
     cr_assert_str_eq(o.prepare, "s.bin");
     cr_assert_str_eq(o.font, "f.ttf");
     cr_assert_str_eq(o.emoji_test, "e.txt");
@@ -142,7 +141,7 @@ Test(options, costs)
     char *text = NULL;
     size_t size = 0;
     char some[] = "--cost B=9 --cost f=412,b=830,hop=3,head=40";
-    cr_assert_eq(parse(&o, some), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, some));
     cr_assert(o.costs.of[MIMO_STEP_F] == 412 && o.costs.of[MIMO_STEP_B] == 830);
     cr_assert(o.costs.head == 40 && o.costs.hop == 3 && o.costs.of[MIMO_STEP_EB] == 2);
     FILE *stream = open_memstream(&text, &size);
@@ -150,7 +149,7 @@ Test(options, costs)
     fclose(stream);
     cr_assert_str_eq(text, "f=412,b=830,i=4,w=4,e=1,eb=2,head=40");
     mimo_step_costs read = MIMO_STEP_COSTS_INIT;
-    cr_assert_eq(mimo_step_costs_parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_step_costs_parse(&read, text));
     cr_assert(memcmp(read.of, o.costs.of, sizeof read.of) == 0 && read.head == 40);
     free(text);
 }
@@ -289,10 +288,10 @@ Test(options, help_and_version_win_over_contradictions)
 {
     struct options o;
     char help[] = "--help --hidden 100";
-    cr_assert_eq(parse(&o, help), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, help));
     cr_assert_eq(o.asked, OPTION_ASKED_HELP);
     char version[] = "--version";
-    cr_assert_eq(parse(&o, version), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, version));
     cr_assert_eq(o.asked, OPTION_ASKED_VERSION);
 }
 
@@ -344,8 +343,8 @@ Test(options, help_explains_each_flag)
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
-    cr_assert_eq(option_answer(stream, options_table(), OPTION_ASKED_HELP), MIMO_OK);
-    cr_assert_eq(option_answer(stream, options_table(), OPTION_ASKED_VERSION), MIMO_OK);
+    SUCCEEDS(option_answer(stream, options_table(), OPTION_ASKED_HELP));
+    SUCCEEDS(option_answer(stream, options_table(), OPTION_ASKED_VERSION));
     fclose(stream);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         cr_assert(strstr(text, flags[i]), "%s is not in the help", flags[i]);

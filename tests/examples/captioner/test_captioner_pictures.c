@@ -8,12 +8,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <criterion/criterion.h>
 #include <png.h>
 
 #include "captioner/pictures/pictures.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "expect_failure.h"
 #include "skip_unless.h"
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE * 3, CELLS = 10, STEPS = 400 };
@@ -84,8 +84,7 @@ Test(pictures, contact_sheet_has_every_image_in_crisp_pixels)
     static uint8_t images[CELLS][PIXELS];
     struct contact_cell cells[CELLS];
     struct contact_sheet sheet = example_sheet(images, cells);
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture picture = load();
     cr_assert(picture.png.width > 5 * 256 && picture.png.height > 2 * 256);
     /* 128 points at two pixels a point for 32 pixels: 8 x 8 for each. */
@@ -116,8 +115,7 @@ Test(pictures, contact_sheet_has_three_verdicts)
     sheet.count = 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cells[0].generated = cases[i].generated;
-        cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
         struct picture picture = load();
         cr_assert_eq(count(&picture, 0x1d, 0x7d, 0x46) > 20, cases[i].green, "green, case %zu", i);
         cr_assert_eq(count(&picture, 0x94, 0x60, 0x0b) > 20, cases[i].amber, "amber, case %zu", i);
@@ -131,12 +129,10 @@ Test(pictures, a_note_takes_a_line_of_its_own)
     static uint8_t images[CELLS][PIXELS];
     struct contact_cell cells[CELLS];
     struct contact_sheet sheet = example_sheet(images, cells);
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture plain = load();
     sheet.note = "12 of 196";
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture noted = load();
     cr_assert_eq(noted.png.height, plain.png.height + 2 * 17);
     free(plain.pixels);
@@ -149,14 +145,12 @@ Test(pictures, contact_sheet_shows_the_base_too)
     static uint8_t images[CELLS][PIXELS];
     struct contact_cell cells[CELLS];
     struct contact_sheet sheet = example_sheet(images, cells);
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture plain = load();
     cr_assert_eq(count(&plain, 0x7b, 0x4a, 0x98), 0, "a base that nobody asked");
     for (int i = 0; i < CELLS; i++)
         cells[i].base = i == 3 ? "" : "gr\xc3\xbcn";
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture picture = load();
     cr_assert_gt(picture.png.height, plain.png.height);
     cr_assert_eq(picture.png.width, plain.png.width);
@@ -190,14 +184,12 @@ Test(pictures, any_bytes_may_be_generated)
     cells[3].generated = endless;
     sheet.title = "\xff title";
     sheet.subtitle = NULL;
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     struct picture picture = load();
     cr_assert_gt(count(&picture, 0xb3, 0x41, 0x2e), 100, "no red for a wrong name");
     free(picture.pixels);
     sheet.count = 1;
-    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(picture_contact_sheet(path, &sheet, MODULE_FOLDER));
     free(endless);
 }
 
@@ -213,7 +205,7 @@ Test(pictures, loss_curve_has_its_lines)
     double loss[STEPS];
     example_losses(loss);
     struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels, 0, NULL, NULL};
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
     struct picture picture = load();
     cr_assert(picture.png.width == 1720 && picture.png.height == 1000);
     cr_assert_gt(count(&picture, 0x23, 0x67, 0xb1), 1000, "no curve");
@@ -244,8 +236,7 @@ Test(pictures, loads_of_experts_stand_beside_the_curve)
     struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, bars, NULL};
     for (int i = 0; i < 4; i++) {
         curve.bar_count = i;
-        cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
         struct picture picture = load();
         cr_assert(picture.png.width == (i > 0 ? 2220 : 1720) && picture.png.height == 1000);
         blue[i] = blue_right_of(&picture, 1720);
@@ -276,7 +267,7 @@ Test(pictures, loss_curve_does_not_end_at_one_step)
         loss[i] = 3;
     loss[STEPS - 1] = 0;
     struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
     struct picture picture = load();
     /* The frame has the losses 0 to 3 in 348 points from point 82 on, and two pixels a point. */
     int64_t row = lowest(&picture, 0x23, 0x67, 0xb1), of_one = 2 * (82 + 348 * 2 / 3);
@@ -292,7 +283,7 @@ Test(pictures, losses_that_span_much_have_a_logarithmic_axis)
     for (int i = 0; i < STEPS; i++)
         loss[i] = i == 0 ? 10 : i == STEPS - 1 ? 0.1 : 1;
     struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
     struct picture picture = load();
     int64_t rows[1000] = {0}, most = 0;
     for (int64_t i = 0; i < (int64_t)picture.png.width * picture.png.height; i++)
@@ -312,11 +303,11 @@ Test(pictures, loss_curve_has_looks_at_held_out_samples)
         held_out[i] = i % 100 == 99 ? 2 : (double)NAN;
     }
     struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
     struct picture none = load();
     cr_assert_eq(count(&none, 0x1d, 0x7d, 0x46), 0);
     curve.held_out = held_out;
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(picture_loss_curve(path, &curve, MODULE_FOLDER));
     struct picture some = load();
     cr_assert_gt(count(&some, 0x1d, 0x7d, 0x46), 1000, "a line and four dots");
     cr_assert_gt(count(&some, 0x23, 0x67, 0xb1), 1000, "the curve is still there");
@@ -361,16 +352,13 @@ Test(pictures, each_failure_has_its_sentence)
     double loss[STEPS];
     example_losses(loss);
     struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL, 0, NULL, NULL};
-    cr_assert_eq(picture_loss_curve(path, &curve, "/nowhere"), MIMO_ERR_UNSUPPORTED);
-    cr_assert(strstr(mimo_last_error(), "libcairo2-dev"), "%s", mimo_last_error());
-    cr_assert_eq(picture_loss_curve("/nowhere/x.png", &curve, MODULE_FOLDER), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "/nowhere/x.png"), "%s", mimo_last_error());
+    FAILS(picture_loss_curve(path, &curve, "/nowhere"), MIMO_ERR_UNSUPPORTED, "libcairo2-dev");
+    FAILS(picture_loss_curve("/nowhere/x.png", &curve, MODULE_FOLDER), MIMO_ERR_IO,
+          "/nowhere/x.png");
     curve.count = 0;
-    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "of 0 steps"), "%s", mimo_last_error());
+    FAILS(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_ERR_ARGUMENT, "of 0 steps");
     const struct contact_sheet empty = {.image_size = 32};
-    cr_assert_eq(picture_contact_sheet(path, &empty, MODULE_FOLDER), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "of 0 images"), "%s", mimo_last_error());
+    FAILS(picture_contact_sheet(path, &empty, MODULE_FOLDER), MIMO_ERR_ARGUMENT, "of 0 images");
     /* The limit of the file size replaces a full disk. */
     curve.count = STEPS;
     signal(SIGXFSZ, SIG_IGN);
@@ -381,9 +369,7 @@ Test(pictures, each_failure_has_its_sentence)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
     mimo_status status = picture_loss_curve(path, &curve, MODULE_FOLDER);
     setrlimit(RLIMIT_FSIZE, &before);
-    cr_assert_eq(status, MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), path) && strstr(mimo_last_error(), "too large"), "%s",
-              mimo_last_error());
+    FAILS(status, MIMO_ERR_IO, path, "too large");
     cr_assert_neq(access(path, F_OK), 0, "half a picture was left");
 }
 

@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <criterion/criterion.h>
-
 #include "captioner/data/box_filter.h"
 #include "captioner/data/emoji_list.h"
 #include "captioner/data/render_module.h"
@@ -16,6 +14,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "expect_failure.h"
 #include "same_bits.h"
 #include "skip_unless.h"
 
@@ -73,8 +72,8 @@ static int by_value(const void *a, const void *b)
 Test(render, every_emoji_once_and_the_same_again)
 {
     struct samples s = {0}, again = {0};
-    cr_assert_eq(samples_render(&s, &installed), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(samples_render(&again, &installed), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(samples_render(&s, &installed));
+    SUCCEEDS(samples_render(&again, &installed));
     cr_assert_eq(s.count, 3655, "%lld", (long long)s.count);
     cr_assert_eq(s.held_out_count, 141, "%lld", (long long)s.held_out_count);
     const size_t bytes = 32 * 32 * 3;
@@ -113,12 +112,12 @@ Test(render, cache_is_filled_once_and_follows_its_source)
     struct sample_source small = {.module_folder = MODULE_FOLDER, .image_size = 8};
     cr_assert(mkdtemp(folder));
     setenv("XDG_CACHE_HOME", folder, 1);
-    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_cache_fill(&path, &small));
     snprintf(made, sizeof made, "%s/mimo-bridge/emoji-8.samples", folder);
     cr_assert_str_eq(path, made);
     cr_assert_eq(stat(path, &first), 0);
     mimo_release(path);
-    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_cache_fill(&path, &small));
     cr_assert_eq(stat(path, &second), 0);
     cr_assert_eq(first.st_ino, second.st_ino, "rendered twice");
     mimo_release(path);
@@ -142,23 +141,22 @@ Test(render, cache_needs_a_home)
     char *path = NULL;
     setenv("XDG_CACHE_HOME", "relative/does/not/count", 1);
     setenv("HOME", "/home/someone", 1);
-    cr_assert_eq(sample_cache_path(&path, &installed), MIMO_OK);
+    SUCCEEDS(sample_cache_path(&path, &installed));
     cr_assert_str_eq(path, "/home/someone/.cache/mimo-bridge/emoji-32.samples");
     mimo_release(path);
     struct sample_source named = installed, other = installed;
     char *path_other = NULL;
     named.names = "de.txt";
     other.names = "fr.txt";
-    cr_assert_eq(sample_cache_path(&path, &named), MIMO_OK);
-    cr_assert_eq(sample_cache_path(&path_other, &other), MIMO_OK);
+    SUCCEEDS(sample_cache_path(&path, &named));
+    SUCCEEDS(sample_cache_path(&path_other, &other));
     cr_assert_eq(strlen(path), strlen("/home/someone/.cache/mimo-bridge/emoji-32-.samples") + 16);
     cr_assert_str_neq(path, path_other, "two languages would share a cache");
     mimo_release(path);
     mimo_release(path_other);
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
-    cr_assert_eq(sample_cache_path(&path, &installed), MIMO_ERR_NOT_FOUND);
-    cr_assert(strstr(mimo_last_error(), "--samples"), "%s", mimo_last_error());
+    FAILS(sample_cache_path(&path, &installed), MIMO_ERR_NOT_FOUND, "--samples");
 }
 
 static void expect(const struct sample_source *source, mimo_status status, const char *part)
@@ -249,9 +247,9 @@ Test(render, other_names_for_the_same_pictures)
     write_text(list, "1F600 ; fully-qualified # x E1.0 one\n1F98A ; fully-qualified # x E1.0 two\n"
                      "1F431 ; fully-qualified # x E1.0 three two\n#EOF\n");
     write_text(names, "1F431\tK\xc3\xa4tzchen\n1F600\tGesicht\n");
-    cr_assert_eq(samples_render(&english, &source), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(samples_render(&english, &source));
     source.names = names;
-    cr_assert_eq(samples_render(&german, &source), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(samples_render(&german, &source));
     cr_assert(english.count == 3 && german.count == 2);
     cr_assert_str_eq(sample_name(&german, 1), "K\xc3\xa4tzchen");
     cr_assert_eq(german.name_length[1], 9);
@@ -264,11 +262,11 @@ Test(render, other_names_for_the_same_pictures)
     char folder[] = "/tmp/captioner-cache-XXXXXX", *path = NULL;
     cr_assert(mkdtemp(folder));
     setenv("XDG_CACHE_HOME", folder, 1);
-    cr_assert_eq(sample_cache_fill(&path, &source), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_cache_fill(&path, &source));
     mimo_release(path);
     write_text(names, "1F431\tKatze\n");
-    cr_assert_eq(sample_cache_fill(&path, &source), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(sample_file_read(&german, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_cache_fill(&path, &source));
+    SUCCEEDS(sample_file_read(&german, path));
     cr_assert_eq(german.count, 1, "the old names are still in the cache");
     samples_release(&german);
     unlink(names);
@@ -310,9 +308,8 @@ Test(render, missing_module)
     expect(&source, MIMO_ERR_UNSUPPORTED, "libfreetype-dev and libharfbuzz-dev");
     struct plugin plugin = {.handle = NULL};
     const struct plugin_name name = {"no-such-module.so", "symbol", 1, "package"};
-    cr_assert_eq(plugin_open(&plugin, &name, NULL), MIMO_ERR_UNSUPPORTED);
-    cr_assert(strstr(mimo_last_error(), "no-such-module.so is neither in /"), "%s",
-              mimo_last_error());
+    FAILS(plugin_open(&plugin, &name, NULL), MIMO_ERR_UNSUPPORTED,
+          "no-such-module.so is neither in /");
     cr_assert_null(plugin.handle);
 }
 
@@ -332,13 +329,12 @@ Test(render, a_module_that_does_not_load)
     rmdir(folder);
     struct plugin plugin = {.handle = NULL};
     struct plugin_name name = {"captioner-render.so", "no_such_symbol", 1, "package"};
-    cr_assert_eq(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED);
-    cr_assert(strstr(mimo_last_error(), "no symbol no_such_symbol"), "%s", mimo_last_error());
+    FAILS(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED,
+          "no symbol no_such_symbol");
     name.symbol = RENDER_MODULE_SYMBOL;
     name.version = 99;
-    cr_assert_eq(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED);
-    cr_assert(strstr(mimo_last_error(), "has version 1, this program needs 99"), "%s",
-              mimo_last_error());
+    FAILS(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED,
+          "has version 1, this program needs 99");
 }
 
 /* A machine without the font or the module skips visibly. */

@@ -8,12 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <criterion/criterion.h>
-
 #include "train/formats/safetensors.h"
 #include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "expect_failure.h"
 #include "same_bits.h"
 
 static char folder[] = "/tmp/captioner-tensors-XXXXXX";
@@ -63,25 +62,24 @@ static void fill(unsigned char *bytes, int64_t index, int64_t count)
 static void write_example(void)
 {
     safetensors_writer *writer = NULL;
-    cr_assert_eq(safetensors_create(&writer, path, &content), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, path, &content));
     for (int64_t i = 0; i < TENSORS; i++) {
         unsigned char bytes[128];
         int64_t size = (int64_t)mimo_dtype_size(tensors[i].dtype), count = elements(&tensors[i]);
         int64_t half = count / 2;
         fill(bytes, i, count * size);
-        cr_assert_eq(safetensors_write(writer, i, half, count - half, bytes + half * size),
-                     MIMO_OK);
-        cr_assert_eq(safetensors_write(writer, i, 0, half, bytes), MIMO_OK);
+        SUCCEEDS(safetensors_write(writer, i, half, count - half, bytes + half * size));
+        SUCCEEDS(safetensors_write(writer, i, 0, half, bytes));
     }
     cr_assert_neq(access(path, F_OK), 0, "the file must not be there before the commit");
-    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_commit(writer));
 }
 
 Test(safetensors, round_trip)
 {
     safetensors_file *file = NULL;
     write_example();
-    cr_assert_eq(safetensors_open(&file, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_open(&file, path));
     cr_assert_eq(safetensors_count(file), TENSORS);
     for (int64_t i = 0; i < TENSORS; i++) {
         unsigned char want[128], got[128];
@@ -95,7 +93,7 @@ Test(safetensors, round_trip)
         size_t bytes = (size_t)count * mimo_dtype_size(tensor->dtype);
         fill(want, i, (int64_t)bytes);
         memset(got, 0xa5, sizeof got);
-        cr_assert_eq(safetensors_read(file, at, 0, count, got), MIMO_OK, "%s", mimo_last_error());
+        SUCCEEDS(safetensors_read(file, at, 0, count, got));
         EXPECT_BITS(bits_of(got, want, (int64_t)bytes, (int64_t)mimo_dtype_size(tensor->dtype), 0),
                     "%s", tensor->name);
         cr_assert_eq(got[bytes], 0xa5, "written past the end");
@@ -114,27 +112,26 @@ Test(safetensors, slices_and_rows)
     unsigned char whole[128];
     float rows[6], slice[3];
     write_example();
-    cr_assert_eq(safetensors_open(&file, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_open(&file, path));
     int64_t at = safetensors_find(file, tensors[1].name);
     fill(whole, 1, sizeof(float) * 12);
-    cr_assert_eq(safetensors_read_rows(file, at, 1, 2, rows), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_read_rows(file, at, 1, 2, rows));
     EXPECT_BITS(bits_of(rows, whole + 3 * sizeof(float), sizeof rows, sizeof *rows, 3),
                 "rows 1 and 2");
-    cr_assert_eq(safetensors_read(file, at, 5, 3, slice), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_read(file, at, 5, 3, slice));
     EXPECT_BITS(bits_of(slice, whole + 5 * sizeof(float), sizeof slice, sizeof *slice, 0),
                 "elements 5 to 7");
     cr_assert_eq(safetensors_read_rows(file, at, 4, 0, rows), MIMO_OK, "no rows at the end");
-    cr_assert_eq(safetensors_read_rows(file, at, 3, 2, rows), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "rows [3, +2) lie outside the 4"), "%s", mimo_last_error());
+    FAILS(safetensors_read_rows(file, at, 3, 2, rows), MIMO_ERR_ARGUMENT,
+          "rows [3, +2) lie outside the 4");
     cr_assert_eq(safetensors_read_rows(file, at, -1, 1, rows), MIMO_ERR_ARGUMENT);
     cr_assert_eq(safetensors_read_rows(file, at, INT64_MAX, INT64_MAX, rows), MIMO_ERR_ARGUMENT);
-    cr_assert_eq(safetensors_read(file, at, 10, 3, slice), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "[10, +3) lie outside the 12"), "%s", mimo_last_error());
+    FAILS(safetensors_read(file, at, 10, 3, slice), MIMO_ERR_ARGUMENT,
+          "[10, +3) lie outside the 12");
     cr_assert_eq(safetensors_read(file, 99, 0, 1, slice), MIMO_ERR_ARGUMENT);
     cr_assert_eq(safetensors_read_rows(file, -1, 0, 1, slice), MIMO_ERR_ARGUMENT);
-    cr_assert_eq(safetensors_read_rows(file, safetensors_find(file, "step"), 0, 1, slice),
-                 MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "single value"), "%s", mimo_last_error());
+    FAILS(safetensors_read_rows(file, safetensors_find(file, "step"), 0, 1, slice),
+          MIMO_ERR_ARGUMENT, "single value");
     safetensors_close(file);
 }
 
@@ -167,9 +164,9 @@ Test(safetensors, a_file_without_tensors)
     const struct safetensors_content nothing = {NULL, 0, NULL, 0};
     safetensors_writer *writer = NULL;
     safetensors_file *file = NULL;
-    cr_assert_eq(safetensors_create(&writer, path, &nothing), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(safetensors_open(&file, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, path, &nothing));
+    SUCCEEDS(safetensors_commit(writer));
+    SUCCEEDS(safetensors_open(&file, path));
     cr_assert_eq(safetensors_count(file), 0);
     cr_assert_null(safetensors_metadata(file, "format"));
     safetensors_close(file);
@@ -268,13 +265,10 @@ Test(safetensors, hostile_headers)
         cr_assert(strstr(mimo_last_error(), path), "%s", mimo_last_error());
     }
     const char *bools = "{" TENSOR("a", "BOOL", "[8]", "[0,8]") "}";
-    cr_assert_eq(open_text(bools, (int64_t)strlen(bools), 8), MIMO_ERR_UNSUPPORTED);
-    cr_assert(strstr(mimo_last_error(), "\"a\" has dtype \"BOOL\""), "%s", mimo_last_error());
-    cr_assert_eq(open_text("{" A8 "}", -1, 8), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "promises 18446744073709551615 bytes"), "%s",
-              mimo_last_error());
-    cr_assert_eq(open_text("{" A8 "}", 1000, 8), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "promises 1000 bytes"), "%s", mimo_last_error());
+    FAILS(open_text(bools, (int64_t)strlen(bools), 8), MIMO_ERR_UNSUPPORTED,
+          "\"a\" has dtype \"BOOL\"");
+    FAILS(open_text("{" A8 "}", -1, 8), MIMO_ERR_IO, "promises 18446744073709551615 bytes");
+    FAILS(open_text("{" A8 "}", 1000, 8), MIMO_ERR_IO, "promises 1000 bytes");
 }
 
 /* No row, and rows of 2^80 elements: the file is sound, with nothing to read. */
@@ -284,9 +278,9 @@ Test(safetensors, no_rows_of_any_width)
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,1099511627776,1099511627776],"
         "\"data_offsets\":[0,0]}}";
     safetensors_file *file = NULL;
-    cr_assert_eq(open_text(header, (int64_t)strlen(header), 0), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(safetensors_open(&file, path), MIMO_OK);
-    cr_assert_eq(safetensors_read_rows(file, 0, 0, 0, NULL), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(open_text(header, (int64_t)strlen(header), 0));
+    SUCCEEDS(safetensors_open(&file, path));
+    SUCCEEDS(safetensors_read_rows(file, 0, 0, 0, NULL));
     safetensors_close(file);
 }
 
@@ -348,27 +342,26 @@ Test(safetensors, contents_that_no_file_can_have)
     const struct safetensors_text twice[] = {{"k", "1"}, {"k", "2"}};
     const struct safetensors_content wrong = {tensors, TENSORS, twice, 2};
     safetensors_writer *writer = NULL;
-    cr_assert_eq(safetensors_create(&writer, path, &wrong), MIMO_ERR_EXISTS);
-    cr_assert(strstr(mimo_last_error(), "two metadata are named \"k\""), "%s", mimo_last_error());
+    FAILS(safetensors_create(&writer, path, &wrong), MIMO_ERR_EXISTS,
+          "two metadata are named \"k\"");
 }
 
 Test(safetensors, a_tensor_that_is_not_whole)
 {
     const float values[12] = {0};
     safetensors_writer *writer = NULL;
-    cr_assert_eq(safetensors_create(&writer, path, &content), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(safetensors_write(writer, 0, 0, 3, values), MIMO_OK);
-    cr_assert_eq(safetensors_write(writer, 1, 3, 2, values), MIMO_OK);
-    cr_assert_eq(safetensors_write(writer, 1, 11, 2, values), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "[11, +2) lie outside the 12"), "%s", mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, path, &content));
+    SUCCEEDS(safetensors_write(writer, 0, 0, 3, values));
+    SUCCEEDS(safetensors_write(writer, 1, 3, 2, values));
+    FAILS(safetensors_write(writer, 1, 11, 2, values), MIMO_ERR_ARGUMENT,
+          "[11, +2) lie outside the 12");
     cr_assert_eq(safetensors_write(writer, TENSORS, 0, 1, values), MIMO_ERR_ARGUMENT);
-    cr_assert_eq(safetensors_commit(writer), MIMO_ERR_STATE);
-    cr_assert(strstr(mimo_last_error(), "got 8 of its 48 bytes"), "%s", mimo_last_error());
+    FAILS(safetensors_commit(writer), MIMO_ERR_STATE, "got 8 of its 48 bytes");
     cr_assert_neq(access(path, F_OK), 0, "half a file was left");
-    cr_assert_eq(safetensors_create(&writer, path, &content), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(safetensors_create(&writer, path, &content));
     safetensors_discard(writer);
     safetensors_discard(NULL);
-    cr_assert_eq(safetensors_commit(NULL), MIMO_OK);
+    SUCCEEDS(safetensors_commit(NULL));
 }
 
 /* The limit of the file size replaces a full disk. */
@@ -386,11 +379,9 @@ Test(safetensors, a_full_disk_leaves_nothing)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
     mimo_status status = safetensors_create(&writer, path, &one);
     setrlimit(RLIMIT_FSIZE, &before);
-    cr_assert_eq(status, MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), path), "%s", mimo_last_error());
+    FAILS(status, MIMO_ERR_IO, path);
     cr_assert_null(writer);
     safetensors_file *file = NULL;
     cr_assert_eq(safetensors_open(&file, path), MIMO_ERR_NOT_FOUND);
-    cr_assert_eq(safetensors_open(&file, folder), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "no ordinary file"), "%s", mimo_last_error());
+    FAILS(safetensors_open(&file, folder), MIMO_ERR_IO, "no ordinary file");
 }

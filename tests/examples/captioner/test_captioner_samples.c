@@ -8,13 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <criterion/criterion.h>
-
 #include "captioner/data/sample_file.h"
 #include "train/support/folders.h"
 #include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "expect_failure.h"
 #include "same_bits.h"
 
 enum { SIDE = 8, COUNT = 3, HEADER = 48, PIXELS = SIDE * SIDE * 3 };
@@ -52,7 +51,7 @@ static struct samples example(void)
 {
     static const char *const names[COUNT] = {"grinning face", "Leo", "\xc3\x85land"};
     struct samples s = {0};
-    cr_assert_eq(samples_create(&s, COUNT, SIDE), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(samples_create(&s, COUNT, SIDE));
     for (int64_t i = 0; i < COUNT; i++) {
         strcpy(sample_name(&s, i), names[i]);
         s.name_length[i] = (uint8_t)strlen(names[i]);
@@ -67,8 +66,8 @@ static struct samples example(void)
 Test(samples, round_trip)
 {
     struct samples s = example(), back = {0};
-    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(sample_file_read(&back, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_file_write(path, &s));
+    SUCCEEDS(sample_file_read(&back, path));
     cr_assert(back.count == COUNT && back.image_size == SIDE && back.held_out_count == 1);
     cr_assert_eq(back.source, s.source);
     for (int64_t i = 0; i < COUNT; i++) {
@@ -86,7 +85,7 @@ Test(samples, round_trip)
 static long load(unsigned char *bytes, size_t room)
 {
     struct samples s = example();
-    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_file_write(path, &s));
     samples_release(&s);
     FILE *file = fopen(path, "rb");
     cr_assert(file);
@@ -115,7 +114,7 @@ Test(samples, every_flipped_byte_and_every_cut_is_found)
 {
     unsigned char bytes[1024];
     long size = load(bytes, sizeof bytes);
-    cr_assert_eq(read_bytes(bytes, size), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(read_bytes(bytes, size));
     for (long i = 0; i < size; i++) {
         bytes[i] ^= 0x81;
         cr_assert_eq(read_bytes(bytes, size), MIMO_ERR_IO, "byte %ld", i);
@@ -175,21 +174,18 @@ Test(samples, hostile_files_with_a_right_checksum)
 Test(samples, what_is_no_file)
 {
     struct samples back;
-    cr_assert_eq(sample_file_read(&back, path), MIMO_ERR_NOT_FOUND);
-    cr_assert(strstr(mimo_last_error(), path));
-    cr_assert_eq(sample_file_read(&back, folder), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "no ordinary file"));
+    FAILS(sample_file_read(&back, path), MIMO_ERR_NOT_FOUND, path);
+    FAILS(sample_file_read(&back, folder), MIMO_ERR_IO, "no ordinary file");
     cr_assert_eq(mkfifo(path, 0600), 0);
     cr_assert_eq(sample_file_read(&back, path), MIMO_ERR_IO, "a pipe must not hold us");
-    cr_assert_eq(samples_create(&back, 1, 7), MIMO_ERR_ARGUMENT);
-    cr_assert(strstr(mimo_last_error(), "8 to 136 pixels a side, not 7"), "%s", mimo_last_error());
+    FAILS(samples_create(&back, 1, 7), MIMO_ERR_ARGUMENT, "8 to 136 pixels a side, not 7");
 }
 
 /* The limit of the file size replaces a full disk. */
 Test(samples, a_write_that_fails_leaves_the_old_file)
 {
     struct samples s = example(), back = {0};
-    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_file_write(path, &s));
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit before, low;
     getrlimit(RLIMIT_FSIZE, &before);
@@ -198,11 +194,9 @@ Test(samples, a_write_that_fails_leaves_the_old_file)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
     mimo_status status = sample_file_write(path, &s);
     setrlimit(RLIMIT_FSIZE, &before);
-    cr_assert_eq(status, MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), path) && strstr(mimo_last_error(), "too large"), "%s",
-              mimo_last_error());
+    FAILS(status, MIMO_ERR_IO, path, "too large");
     cr_assert_eq(entries(), 1, "no half file is left");
-    cr_assert_eq(sample_file_read(&back, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(sample_file_read(&back, path));
     samples_release(&back);
     samples_release(&s);
 }
@@ -210,8 +204,7 @@ Test(samples, a_write_that_fails_leaves_the_old_file)
 Test(samples, a_folder_that_is_not_there)
 {
     struct samples s = example();
-    cr_assert_eq(sample_file_write("/nowhere/x.samples", &s), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "/nowhere/x.samples"), "%s", mimo_last_error());
+    FAILS(sample_file_write("/nowhere/x.samples", &s), MIMO_ERR_IO, "/nowhere/x.samples");
     samples_release(&s);
 }
 
@@ -222,18 +215,18 @@ Test(folders, are_made_and_unmade_again)
     size_t kept;
     snprintf(first, sizeof first, "%s/a", folder);
     snprintf(deep, sizeof deep, "%s/a/b//c/", folder);
-    cr_assert_eq(make_folders(deep, &kept), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(make_folders(deep, &kept));
     cr_assert(stat(deep, &found) == 0);
     cr_assert_eq(kept, strlen(folder) + 1, "kept %zu", kept);
     remove_folders(deep, kept);
     cr_assert_eq(entries(), 0, "%s is left", first);
 
-    cr_assert_eq(make_folders(first, &kept), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(make_folders(deep, &kept), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(make_folders(first, &kept));
+    SUCCEEDS(make_folders(deep, &kept));
     remove_folders(deep, kept);
     cr_assert_eq(rmdir(first), 0, "what was there before stays, and it is empty");
 
-    cr_assert_eq(make_folders(folder, &kept), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(make_folders(folder, &kept));
     remove_folders(folder, kept);
     cr_assert_eq(stat(folder, &found), 0, "nothing was made, so nothing is removed");
 }
@@ -247,14 +240,12 @@ Test(folders, a_failure_leaves_none)
     FILE *file = fopen(path, "w");
     cr_assert(file);
     fclose(file);
-    cr_assert_eq(make_folders(below, &kept), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), below), "%s", mimo_last_error());
+    FAILS(make_folders(below, &kept), MIMO_ERR_IO, below);
 
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     snprintf(below, sizeof below, "%s/a/b/%s", folder, long_name);
-    cr_assert_eq(make_folders(below, &kept), MIMO_ERR_IO);
-    cr_assert(strstr(mimo_last_error(), "too long"), "%s", mimo_last_error());
+    FAILS(make_folders(below, &kept), MIMO_ERR_IO, "too long");
     cr_assert_eq(kept, 7, "a failed call leaves its output");
     cr_assert_eq(entries(), 1, "only the file is there");
 }
