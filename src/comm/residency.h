@@ -78,10 +78,10 @@ int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int sel
  * more would be in flight than the budget allows; the sentence has the numbers.
  *
  * bound    from now on the budget is at most `blocks`
- * reserve  `blocks` > 0 thread blocks, or the budget where that is less: lane->blocks
+ * reserve  `wanted` > 0 thread blocks, or the budget where that is less: lane->blocks
  * rest     as many of `wanted` > 0 as there are: lane->blocks, at least 1 */
 mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
-mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
+mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t wanted);
 mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t wanted);
 
 /* A lane of the rest needs `blocks` <= lane->blocks alone; 0: it leaves. */

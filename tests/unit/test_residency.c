@@ -195,7 +195,8 @@ Test(residency, limits_above_a_part, .timeout = 60)
         cr_assert_eq(mimo_residency_reserve(&ledger, &rows, LIMIT), MIMO_OK);
         cr_assert_eq(rows.blocks, 16, "%ld thread blocks", (long)rows.blocks);
         FAILS(mimo_residency_reserve(&ledger, &more, LIMIT), MIMO_ERR_ARGUMENT,
-              "16 thread blocks beside 16 of 1 others", "on 16 of this device's 132");
+              "16 thread blocks (of 32 wanted) beside 16 of 1 others",
+              "on 16 of this device's 132");
         sum += rows.blocks;
     }
     cr_assert_leq(sum, WHOLE - MIMO_RESIDENCY_SPARE);
