@@ -1,7 +1,9 @@
 #include "comm/residency.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -52,17 +54,23 @@ int64_t mimo_residency_in_flight(const mimo_residency *ledger)
     return all.reserved + all.rest;
 }
 
+/* ------------------------- ranks that share a device ------------------------- */
+
+int64_t mimo_residency_share(bool mps, const char *percentage)
+{
+    const double percent = mps && percentage ? strtod(percentage, NULL) : 0;
+    if (!(percent > 0 && percent < 100))
+        return MIMO_SHARE_WHOLE;
+    return (int64_t)ceil(percent * (MIMO_SHARE_WHOLE / 100));
+}
+
 int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int self)
 {
-    const mimo_residency_rank *own = &ranks[self];
-    int64_t whole = mimo_residency_whole(own->multiprocessors), sharers = 0, others = 0;
-    for (int i = 0; i < count; i++) {
-        if (ranks[i].device != own->device)
-            continue;
-        sharers += !ranks[i].apart;
-        others += ranks[i].apart ? ranks[i].multiprocessors : 0;
-    }
-    return own->apart ? whole : larger((whole - others) / sharers, 1);
+    int64_t shares = 0;
+    for (int i = 0; i < count; i++)
+        shares += ranks[i].device == ranks[self].device ? ranks[i].share : 0;
+    int64_t budget = mimo_residency_whole(ranks[self].multiprocessors);
+    return larger(budget * MIMO_SHARE_WHOLE / larger(shares, MIMO_SHARE_WHOLE), 1);
 }
 
 /* -------------------------------------- lanes --------------------------------------- */
