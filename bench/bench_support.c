@@ -16,6 +16,16 @@ void bench_must(mimo_status status, const char *what)
     _exit(1); /* not exit: other ranks may still wait for this one */
 }
 
+void *bench_room(int64_t count, size_t bytes)
+{
+    void *made = calloc(count > 0 ? (size_t)count : 1, bytes);
+    if (made)
+        return made;
+    fprintf(stderr, "bench: out of memory: %lld items of %zu bytes\n", (long long)count, bytes);
+    fflush(NULL);
+    _exit(1);
+}
+
 void bench_options(void *into, const option_table *table, int argc, char **argv)
 {
     option_asked asked;

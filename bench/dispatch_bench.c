@@ -7,9 +7,11 @@
  * The floor is a push of as many bytes as the busiest rank has to send or to get: each token's row
  * once to each rank that has an expert of it, contiguous at both ends, by the library's own copies.
  * The other ways know how many rows go where beforehand; reading that back is not timed. What they
- * bring is compared bit for bit before anything is timed.
+ * bring is compared bit for bit before anything is timed. On a GPU the host's launches count where
+ * calls are short; with --graph every way is a CUDA graph, and they don't.
  *
- * Rows are bf16. Sums of the reduce-scatter are f32, as partial sums of a combine are.
+ * Rows are bf16. Sums of the reduce-scatter are f32, as partial sums of a combine are without
+ * --narrow: such a combine sends twice the bytes of the floor.
  */
 #include <inttypes.h>
 #include <mpi.h>
@@ -26,7 +28,7 @@ enum { MOST_REPEATS = 1000, WARM_UP = 2 };
 typedef struct bench_settings {
     int64_t tokens, experts, top_k, hidden, ctas, repeats, calls;
     int device, kind; /* kind: a routing_kind + 1; 0: all */
-    bool json;
+    bool narrow, graph, json;
 } bench_settings;
 
 #define OPTION_INTO bench_settings
@@ -41,6 +43,8 @@ static const option_row rows[] = {
                   "Experts alike, or by 1/(e + 1), or those of rank 0 (default all)"),
     OPTION_INT("ctas", "C", ctas, 0, INT32_MAX,
                "Thread blocks of a move on a GPU (default 0: the library's choice)"),
+    OPTION_FLAG("narrow", narrow, "Partial sums of a combine in bf16"),
+    OPTION_FLAG("graph", graph, "Every way as a CUDA graph"),
     OPTION_INT("repeats", "N", repeats, 1, MOST_REPEATS, "Timed repeats of each way (default 15)"),
     OPTION_INT("calls", "N", calls, 1, INT32_MAX, "Calls of a repeat (default 5)"),
     OPTION_FLAG("json", json, "One JSON object a line"),
@@ -60,19 +64,23 @@ typedef struct bench_world {
 
 /* ---------------------------------------- printing ------------------------------------ */
 
-/* What a way is compared with. */
-static dispatch_way yardstick(dispatch_way way)
+/* What a way is compared with; WAYS: nothing. Where no row leaves its rank there is no floor. */
+static dispatch_way yardstick(dispatch_way way, const routing *its)
 {
-    if (way == WAY_ROWS)
-        return WAY_FLOOR;
-    if (way == WAY_COMBINE)
-        return WAY_FLOOR;
-    return way == WAY_ADDED || way == WAY_SCATTERED ? WAY_COMBINE : WAY_ROWS;
-}
-
-static bool has_ratio(dispatch_way way)
-{
-    return way != WAY_FLOOR && way != WAY_ROUTE && way != WAY_ALL;
+    switch (way) {
+    case WAY_ROWS:
+    case WAY_COMBINE:
+        return its->most_link > 0 ? WAY_FLOOR : WAYS;
+    case WAY_PER_PAIR:
+    case WAY_ONCE:
+    case WAY_GATHERED:
+        return WAY_ROWS;
+    case WAY_ADDED:
+    case WAY_SCATTERED:
+        return WAY_COMBINE;
+    default:
+        return WAYS;
+    }
 }
 
 static void print_words(const bench_world *world, const routing *its, const double us[WAYS],
@@ -86,9 +94,9 @@ static void print_words(const bench_world *world, const routing *its, const doub
            world->settings->hidden, (double)its->most_link * row_kib / 1024, its->most_rows,
            sizes->tokens * sizes->top_k);
     for (int way = 0; way < WAYS; way++) {
-        dispatch_way beside = yardstick((dispatch_way)way);
+        dispatch_way beside = yardstick((dispatch_way)way, its);
         printf("    %-24s %10.1f us", way_names[way], us[way]);
-        if (has_ratio((dispatch_way)way))
+        if (beside != WAYS)
             printf("  %7.2f x %s", us[way] / us[beside], way_names[beside]);
         printf("\n");
     }
@@ -100,14 +108,17 @@ static void print_json(const bench_world *world, const routing *its, const doubl
     const routing_sizes *sizes = &its->sizes;
     printf("{\"routing\":\"%s\",\"device\":\"%s\",\"ranks\":%d,\"tokens\":%" PRId64
            ",\"experts\":%" PRId64 ",\"top_k\":%" PRId64 ",\"hidden\":%" PRId64 ",\"ctas\":%" PRId64
-           ",\"link_bytes\":%" PRId64 ",\"tile_rows\":%" PRId64,
+           ",\"narrow\":%s,\"graph\":%s,\"link_bytes\":%" PRId64 ",\"tile_rows\":%" PRId64,
            routing_names[kind], world->place->memory == MIMO_MEMORY_HOST ? "cpu" : "cuda",
            world->ranks, sizes->tokens, sizes->experts, sizes->top_k, world->settings->hidden,
-           world->settings->ctas, its->most_link * world->settings->hidden * 2, its->most_rows);
+           world->settings->ctas, world->settings->narrow ? "true" : "false",
+           world->settings->graph ? "true" : "false", its->most_link * world->settings->hidden * 2,
+           its->most_rows);
     for (int way = 0; way < WAYS; way++) {
+        dispatch_way beside = yardstick((dispatch_way)way, its);
         printf(",\"%s_us\":%.2f", way_keys[way], us[way]);
-        if (has_ratio((dispatch_way)way))
-            printf(",\"%s_ratio\":%.3f", way_keys[way], us[way] / us[yardstick((dispatch_way)way)]);
+        if (beside != WAYS)
+            printf(",\"%s_ratio\":%.3f", way_keys[way], us[way] / us[beside]);
     }
     printf("}\n");
 }
@@ -117,8 +128,10 @@ static void print_json(const bench_world *world, const routing *its, const doubl
 static void measure(double us[WAYS], dispatch_ways *ways, const bench_settings *settings)
 {
     static double times[WAYS][MOST_REPEATS];
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < WAYS; way++) {
+        bench_stage(way_names[way]);
         (void)dispatch_ways_time(ways, (dispatch_way)way, WARM_UP);
+    }
     for (int64_t r = 0; r < settings->repeats; r++)
         for (int way = 0; way < WAYS; way++) {
             bench_stage(way_names[way]);
@@ -134,7 +147,13 @@ static bool run(const bench_world *world, routing_kind kind)
     double us[WAYS];
     const bench_settings *s = world->settings;
     const routing_sizes sizes = {world->ranks, s->tokens, s->experts, s->top_k};
-    const ways_desc desc = {world->place, world->comm, world->stream, s->hidden, (int)s->ctas};
+    const ways_desc desc = {.place = world->place,
+                            .comm = world->comm,
+                            .stream = world->stream,
+                            .hidden = s->hidden,
+                            .ctas = (int)s->ctas,
+                            .narrow = s->narrow,
+                            .graph = s->graph};
     bench_stage(routing_names[kind]);
     routing its = routing_make(&sizes, kind, world->rank);
     dispatch_ways *ways = dispatch_ways_new(&desc, &its);
@@ -152,29 +171,37 @@ static bool run(const bench_world *world, routing_kind kind)
     return differs == WAYS;
 }
 
-static const dispatch_place *place_of(const bench_settings *settings)
+/* Why these settings can't run on this number of ranks; NULL: they can. Lists of rows, and MPI's
+ * counts, are int. */
+static const char *refusal(const bench_settings *s, int ranks)
 {
-    if (settings->device == 0)
-        return &dispatch_place_host;
-#ifdef MIMO_WITH_CUDA
-    return &dispatch_place_cuda;
-#else
-    fprintf(stderr, "dispatch_bench: this build has no CUDA\n");
-    return NULL;
+    if (s->experts % ranks > 0)
+        return "--experts is no multiple of the number of ranks";
+    if (s->top_k > s->experts)
+        return "--top-k is larger than --experts";
+    if (s->hidden % 8 > 0)
+        return "--hidden is no multiple of 8";
+    if (s->tokens > INT32_MAX / ranks / s->top_k)
+        return "--tokens times --top-k of all ranks are too many";
+    if (s->device == 0 && s->tokens > INT32_MAX / (2 * s->hidden))
+        return "--tokens times --hidden are too many for messages of MPI";
+    if (s->device == 0 && s->graph)
+        return "--graph needs --device cuda";
+#ifndef MIMO_WITH_CUDA
+    if (s->device > 0)
+        return "this build has no CUDA";
 #endif
+    return NULL;
 }
 
-static bool fits(const bench_settings *settings, int ranks)
+static const dispatch_place *place_of(const bench_settings *settings)
 {
-    bool divides = settings->experts % ranks == 0 && settings->hidden % 8 == 0;
-    bool chooses = settings->top_k <= settings->experts;
-    if (!divides)
-        fprintf(stderr, "dispatch_bench: %" PRId64 " experts on %d ranks, H %" PRId64 "\n",
-                settings->experts, ranks, settings->hidden);
-    if (!chooses)
-        fprintf(stderr, "dispatch_bench: %" PRId64 " of %" PRId64 " experts\n", settings->top_k,
-                settings->experts);
-    return divides && chooses;
+#ifdef MIMO_WITH_CUDA
+    if (settings->device > 0)
+        return &dispatch_place_cuda;
+#endif
+    (void)settings;
+    return &dispatch_place_host;
 }
 
 int main(int argc, char **argv)
@@ -188,7 +215,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.ranks);
     world.place = place_of(&settings);
-    if (!world.place || !fits(&settings, world.ranks)) {
+    const char *why = refusal(&settings, world.ranks);
+    if (why) {
+        if (world.rank == 0)
+            fprintf(stderr, "dispatch_bench: %d ranks: %s\n", world.ranks, why);
         MPI_Finalize();
         return 2;
     }

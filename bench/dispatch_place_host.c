@@ -1,6 +1,5 @@
 /* A dispatch in host memory, beside the calls of MPI. */
 #include <mpi.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,12 +25,7 @@ static void close_place(void)
 
 static void *room(int64_t bytes)
 {
-    void *made = malloc((size_t)(bytes > 0 ? bytes : 1));
-    if (!made) {
-        fprintf(stderr, "dispatch_bench: out of memory\n");
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    return made;
+    return bench_room(bytes, 1);
 }
 
 static void copy(void *to, const void *from, int64_t bytes)

@@ -1,20 +1,11 @@
 #include "dispatch_routing.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-const char *const routing_names[ROUTING_KINDS] = {"even", "zipf", "one-rank"};
+#include "bench_support.h"
 
-static void *room(int64_t count, size_t bytes)
-{
-    void *made = calloc((size_t)(count > 0 ? count : 1), bytes);
-    if (!made) {
-        fprintf(stderr, "dispatch_bench: out of memory\n");
-        abort();
-    }
-    return made;
-}
+const char *const routing_names[ROUTING_KINDS] = {"even", "zipf", "one-rank"};
 
 /* ---------------------------------------- ids ----------------------------------------- */
 
@@ -71,8 +62,8 @@ static draw draw_ids(const routing_sizes *sizes, routing_kind kind)
 {
     uint64_t state = 1 + (uint64_t)kind;
     int64_t tokens = sizes->ranks * sizes->tokens, k = sizes->top_k;
-    draw made = {sizes, room(tokens * k, sizeof *made.ids)};
-    double *sums = room(sizes->experts, sizeof *sums);
+    draw made = {sizes, bench_room(tokens * k, sizeof *made.ids)};
+    double *sums = bench_room(sizes->experts, sizeof *sums);
     weigh(sums, sizes, kind);
     for (int64_t i = 0; i < tokens; i++)
         for (int64_t j = 0; j < k; j++)
@@ -122,7 +113,8 @@ static int64_t rows_between(const draw *it, int64_t from, int64_t to, bool once)
 static routing_counts count_rows(const draw *it, int64_t rank, bool once)
 {
     int64_t ranks = it->sizes->ranks;
-    routing_counts made = {room(ranks, sizeof *made.to), room(ranks, sizeof *made.from), 0, 0};
+    routing_counts made = {bench_room(ranks, sizeof *made.to), bench_room(ranks, sizeof *made.from),
+                           0, 0};
     for (int64_t r = 0; r < ranks; r++) {
         made.to[r] = rows_between(it, rank, r, once);
         made.from[r] = rows_between(it, r, rank, once);
@@ -157,8 +149,8 @@ static void list_sent(routing *out, const draw *it, int64_t rank)
 {
     int64_t held = it->sizes->experts / it->sizes->ranks, pairs = 0, once = 0;
     const int64_t first = rank * it->sizes->tokens;
-    out->pair_tokens = room(out->pairs.sent, sizeof *out->pair_tokens);
-    out->once_tokens = room(out->once.sent, sizeof *out->once_tokens);
+    out->pair_tokens = bench_room(out->pairs.sent, sizeof *out->pair_tokens);
+    out->once_tokens = bench_room(out->once.sent, sizeof *out->once_tokens);
     for (int64_t r = 0; r < it->sizes->ranks; r++) {
         for (int64_t e = r * held; e < (r + 1) * held; e++)
             for (int64_t i = 0; i < it->sizes->tokens; i++)
@@ -173,18 +165,17 @@ static void list_sent(routing *out, const draw *it, int64_t rank)
 /* Where rows of each rank begin among those that are received; at: the next one of each. */
 static int32_t *begins_of(const routing_counts *counts, int64_t ranks)
 {
-    int32_t *at = room(ranks, sizeof *at);
+    int32_t *at = bench_room(ranks, sizeof *at);
     for (int64_t r = 1; r < ranks; r++)
         at[r] = at[r - 1] + (int32_t)counts->from[r - 1];
     return at;
 }
 
 /* Of each token of all ranks: which received row it is. */
-static int32_t *rows_of_once(const routing *out, const draw *it, int64_t rank)
+static int32_t *rows_of_once(const draw *it, int64_t rank)
 {
     int64_t tokens = it->sizes->ranks * it->sizes->tokens;
-    int32_t *row = room(tokens, sizeof *row), next = 0;
-    (void)out;
+    int32_t *row = bench_room(tokens, sizeof *row), next = 0;
     for (int64_t i = 0; i < tokens; i++)
         row[i] = choices_on(it, i, rank) > 0 ? next++ : -1;
     return row;
@@ -193,11 +184,11 @@ static int32_t *rows_of_once(const routing *out, const draw *it, int64_t rank)
 static void list_tile(routing *out, const draw *it, int64_t rank)
 {
     int64_t held = it->sizes->experts / it->sizes->ranks, row = 0;
-    int32_t *at = begins_of(&out->pairs, it->sizes->ranks), *once = rows_of_once(out, it, rank);
-    out->tile_of_pairs = room(out->rows, sizeof(int32_t));
-    out->tile_of_once = room(out->rows, sizeof(int32_t));
-    out->tile_of_all = room(out->rows, sizeof(int32_t));
-    out->pairs_of_tile = room(out->rows, sizeof(int32_t));
+    int32_t *at = begins_of(&out->pairs, it->sizes->ranks), *once = rows_of_once(it, rank);
+    out->tile_of_pairs = bench_room(out->rows, sizeof(int32_t));
+    out->tile_of_once = bench_room(out->rows, sizeof(int32_t));
+    out->tile_of_all = bench_room(out->rows, sizeof(int32_t));
+    out->pairs_of_tile = bench_room(out->rows, sizeof(int32_t));
     for (int64_t e = rank * held; e < (rank + 1) * held; e++)
         for (int64_t i = 0; i < it->sizes->ranks * it->sizes->tokens; i++) {
             if (choice_of(it, i, e) < 0)
@@ -215,8 +206,9 @@ static void list_tile(routing *out, const draw *it, int64_t rank)
 /* The sums of `count` rows whose leaf i belongs to row `of`[i]. */
 static routing_sums sums_of(const int32_t *of, int64_t leaves, int64_t count)
 {
-    routing_sums made = {count, room(count + 1, sizeof(int32_t)), room(leaves, sizeof(int32_t))};
-    int32_t *next = room(count, sizeof *next);
+    routing_sums made = {count, bench_room(count + 1, sizeof(int32_t)),
+                         bench_room(leaves, sizeof(int32_t))};
+    int32_t *next = bench_room(count, sizeof *next);
     for (int64_t i = 0; i < leaves; i++)
         made.begin[of[i] + 1]++;
     for (int64_t i = 0; i < count; i++)
@@ -231,7 +223,7 @@ routing routing_make(const routing_sizes *sizes, routing_kind kind, int rank)
 {
     draw all = draw_ids(sizes, kind);
     int64_t pairs = sizes->tokens * sizes->top_k;
-    routing made = {.sizes = *sizes, .ids = room(pairs, sizeof *made.ids)};
+    routing made = {.sizes = *sizes, .ids = bench_room(pairs, sizeof *made.ids)};
     for (int64_t i = 0; i < pairs; i++)
         made.ids[i] = all.ids[rank * pairs + i];
     made.pairs = count_rows(&all, rank, false);

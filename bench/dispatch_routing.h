@@ -47,7 +47,6 @@ typedef struct routing {
     routing_sums all_of_tile;     /* [ranks * tokens], of a tile's rows */
 } routing;
 
-/* Memory that runs out ends the launch. */
 routing routing_make(const routing_sizes *sizes, routing_kind kind, int rank);
 void routing_free(routing *it);
 

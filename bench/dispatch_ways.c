@@ -47,7 +47,7 @@ struct dispatch_ways {
     /* Of the other ways. */
     void *sent, *received, *tile, *back; /* rows */
     float *wide, *wide_sums;             /* [ranks * tokens, H], [tokens, H] */
-    void *graph;                         /* of WAY_ALL; NULL: it has none */
+    void *graphs[WAYS];                  /* NULL: the way has none so far */
 };
 
 /* ------------------------------------- the dispatch ----------------------------------- */
@@ -61,6 +61,7 @@ static void open_dispatch(dispatch_ways *it)
     desc.hidden = it->desc.hidden;
     desc.buffers_only = true;
     desc.ctas = it->desc.ctas;
+    desc.narrow_sums = it->desc.narrow;
     must(mimo_dispatch_create(&it->dispatch, it->desc.comm, &desc));
     must(mimo_route_create(&it->route, it->dispatch));
     must(mimo_buffer_create(&it->tiles, it->desc.comm, it->its->most_rows * it->row_bytes));
@@ -107,19 +108,6 @@ static void do_all(void *context)
     combine(context);
 }
 
-static void run_all(void *context)
-{
-    dispatch_ways *it = context;
-    const dispatch_place *place = it->desc.place;
-    if (!place->record) {
-        do_all(it);
-        return;
-    }
-    if (!it->graph)
-        it->graph = place->record(do_all, it);
-    place->replay(it->graph);
-}
-
 /* --------------------------------------- the floor ------------------------------------ */
 
 enum { BASE_FROM, BASE_TO, BASES };
@@ -139,10 +127,9 @@ static void open_floor(dispatch_ways *it)
     static const int64_t alignments[BASES] = {MIMO_MOST_ALIGNMENT, MIMO_MOST_ALIGNMENT};
     const int64_t ranks = it->its->sizes.ranks, each = it->its->sizes.tokens * it->row_bytes;
     mimo_comm *comm = it->desc.comm;
-    int *peers = calloc((size_t)ranks, sizeof *peers),
-        *pushers = calloc((size_t)ranks, sizeof *pushers);
-    mimo_push *pushes = calloc((size_t)ranks, sizeof *pushes);
-    mimo_placed_copy *rows = calloc((size_t)ranks, sizeof *rows);
+    int *peers = bench_room(ranks, sizeof *peers), *pushers = bench_room(ranks, sizeof *pushers);
+    mimo_push *pushes = bench_room(ranks, sizeof *pushes);
+    mimo_placed_copy *rows = bench_room(ranks, sizeof *rows);
     must(mimo_buffer_create(&it->floor, comm, ranks * each));
     char *const own = mimo_buffer_data(it->floor), *bases[BASES] = {it->tokens, own};
     mimo_messages messages = {.alignments = alignments, .base_count = BASES};
@@ -236,12 +223,21 @@ static const place_call calls[WAYS] = {[WAY_FLOOR] = push_as_much,
                                        [WAY_ROUTE] = set_route,
                                        [WAY_ROWS] = move_rows,
                                        [WAY_COMBINE] = combine,
-                                       [WAY_ALL] = run_all,
+                                       [WAY_ALL] = do_all,
                                        [WAY_PER_PAIR] = move_per_pair,
                                        [WAY_ONCE] = move_once,
                                        [WAY_GATHERED] = gather_and_select,
                                        [WAY_ADDED] = send_back_and_add,
                                        [WAY_SCATTERED] = add_and_scatter};
+
+/* NULL: the way is called, not replayed. */
+static void *graph_of(dispatch_ways *it, dispatch_way way)
+{
+    const dispatch_place *place = it->desc.place;
+    if (!it->graphs[way] && place->record && (it->desc.graph || way == WAY_ALL))
+        it->graphs[way] = place->record(calls[way], it);
+    return it->graphs[way];
+}
 
 /* --------------------------------------- its life ------------------------------------- */
 
@@ -281,7 +277,7 @@ static void open_lists(dispatch_ways *it)
 static void fill_tokens(dispatch_ways *it)
 {
     int64_t count = it->its->sizes.tokens * it->desc.hidden;
-    uint16_t *values = malloc((size_t)(count + 1) * sizeof *values);
+    uint16_t *values = bench_room(count, sizeof *values);
     for (int64_t i = 0; i < count; i++) {
         uint64_t mixed = ((uint64_t)it->rank * (uint64_t)count + (uint64_t)i) * 2654435761U;
         values[i] = mimo_bf16_from((float)(mixed >> 11 & 7));
@@ -306,7 +302,7 @@ static void open_rooms(dispatch_ways *it)
 
 dispatch_ways *dispatch_ways_new(const ways_desc *desc, const routing *its)
 {
-    dispatch_ways *made = calloc(1, sizeof *made);
+    dispatch_ways *made = bench_room(1, sizeof *made);
     *made = (dispatch_ways){.desc = *desc, .its = its, .row_bytes = desc->hidden * 2};
     made->rank = mimo_comm_rank(desc->comm);
     open_lists(made);
@@ -339,8 +335,9 @@ void dispatch_ways_free(dispatch_ways *it)
                            it->tile,
                            it->wide,
                            it->wide_sums};
-    if (it->graph)
-        it->desc.place->forget(it->graph);
+    for (int way = 0; way < WAYS; way++)
+        if (it->graphs[way])
+            it->desc.place->forget(it->graphs[way]);
     it->desc.comm->backend->exchange_destroy(it->push);
     mimo_route_destroy(it->route);
     mimo_dispatch_destroy(it->dispatch);
@@ -356,7 +353,7 @@ void dispatch_ways_free(dispatch_ways *it)
 /* Whether two tensors have equal bytes here. */
 static bool same(const dispatch_ways *it, const void *one, const void *other, int64_t bytes)
 {
-    char *a = malloc((size_t)bytes + 1), *b = malloc((size_t)bytes + 1);
+    char *a = bench_room(bytes, 1), *b = bench_room(bytes, 1);
     it->desc.place->take(a, one, bytes);
     it->desc.place->take(b, other, bytes);
     bool equal = memcmp(a, b, (size_t)bytes) == 0;
@@ -369,8 +366,8 @@ static bool same(const dispatch_ways *it, const void *one, const void *other, in
 static bool same_sums(const dispatch_ways *it)
 {
     int64_t count = it->its->sizes.tokens * it->desc.hidden;
-    uint16_t *narrow = malloc((size_t)(count + 1) * 2);
-    float *wide = malloc((size_t)(count + 1) * sizeof *wide);
+    uint16_t *narrow = bench_room(count, sizeof *narrow);
+    float *wide = bench_room(count, sizeof *wide);
     bool equal = true;
     it->desc.place->take(narrow, it->sums, count * 2);
     it->desc.place->take(wide, it->wide_sums, count * 4);
@@ -393,7 +390,10 @@ static bool brings_the_same(const dispatch_ways *it, dispatch_way way)
 dispatch_way dispatch_ways_check(dispatch_ways *it)
 {
     for (int way = 0; way < WAYS; way++) {
-        calls[way](it);
+        calls[way](it); /* a first call is no graph's: NCCL may connect ranks in it */
+        void *graph = graph_of(it, (dispatch_way)way);
+        if (graph)
+            it->desc.place->replay(graph);
         int differs = !brings_the_same(it, (dispatch_way)way);
         MPI_Allreduce(MPI_IN_PLACE, &differs, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
         if (differs)
@@ -404,7 +404,10 @@ dispatch_way dispatch_ways_check(dispatch_ways *it)
 
 double dispatch_ways_time(dispatch_ways *it, dispatch_way way, int count)
 {
-    double us = it->desc.place->time(calls[way], it, count);
+    const dispatch_place *place = it->desc.place;
+    void *graph = graph_of(it, way);
+    double us =
+        graph ? place->time(place->replay, graph, count) : place->time(calls[way], it, count);
     MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return us;
 }

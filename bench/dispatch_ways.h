@@ -27,6 +27,8 @@ typedef struct ways_desc {
     mimo_stream stream;
     int64_t hidden; /* a multiple of 8; rows are bf16 */
     int ctas;
+    bool narrow; /* partial sums of a combine in bf16, not f32 */
+    bool graph;  /* where graphs are: each way is one, not only WAY_ALL */
 } ways_desc;
 
 typedef struct dispatch_ways dispatch_ways;
@@ -39,7 +41,8 @@ void dispatch_ways_free(dispatch_ways *it);
  * Collective; the same on all ranks. */
 dispatch_way dispatch_ways_check(dispatch_ways *it);
 
-/* Microseconds of a call, the mean of `calls`, on the slowest rank. Collective. */
+/* Microseconds of a call, the mean of `calls`, on the slowest rank. Collective. The first time of a
+ * way records its graph. */
 double dispatch_ways_time(dispatch_ways *it, dispatch_way way, int calls);
 
 #endif

@@ -4,7 +4,7 @@
     plot_bench.py FOLDER
 
 Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
-torch_seed.jsonl, xla_reshard.jsonl, torch_bench.jsonl and torch_compiled.jsonl. A file may be missing,
+torch_seed.jsonl, xla_reshard.jsonl, torch_bench.jsonl, torch_compiled.jsonl and dispatch*.jsonl. A file may be missing,
 empty or cut short: its lines of the table say "no data", and the others are drawn. Prints the table, and
 draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is missed is no failure.
 """
@@ -20,6 +20,7 @@ FAN_IN_ONE = ("tp=1,dp=4", "tp=1,cp=4,dp=1")
 PAIR = ("tp=1,dp=2", "tp=1,cp=2,dp=1")
 FAN_OUT = ("tp=4,dp=1", "tp=1,cp=2,dp=2")
 BOTH = ("forward", "backward")
+DISPATCHES = ("dispatch", "dispatch_graph", "dispatch_narrow", "dispatch_small")
 
 # What these files do not have, and where to find it.
 ELSEWHERE = [
@@ -63,6 +64,7 @@ class Results:
         self.plain = {key_of(row): row for row in plain if "src" in row}
         self.graph = {key_of(row): row for row in graph if "src" in row}
         self.addresses = [row for row in plain if "addresses" in row]
+        self.experts = [row for name in DISPATCHES for row in read_rows(folder, f"{name}.jsonl")]
         self.torch, self.xla = {}, {}
         for row in read_rows(folder, "torch_seed.jsonl"):  # the faster of the two tensor orders
             best = min(row["us"], self.torch.get(key_of(row), row)["us"])
@@ -228,6 +230,25 @@ def bridge_lines(results):
     return lines
 
 
+def expert_lines(results):
+    """Of tokens whose experts are all alike. On more than two ranks the link bounds more of a move, so more is
+    wanted. Few tokens are bound by latency, and a graph shows that alone. Partial sums in f32 are twice the bytes."""
+    lines = []
+    for row in results.experts:
+        if row.get("routing") != "even":
+            continue
+        few, many = row["tokens"] <= 128, row["ranks"] > 2
+        key = ("", "", row["tokens"], "graph" if row["graph"] else "")
+        rows = 1.5 if few else 1.12 if many else 1.2
+        combine = 2.5 if few else (1.2 if many else 1.5) if row["narrow"] else (2.3 if many else 2.5)
+        lines.append(Line(f"rows / floor, {row['ranks']} ranks", key, row.get("rows_ratio"), rows))
+        lines.append(Line(f"combine {'bf16' if row['narrow'] else 'f32'} / floor, {row['ranks']} ranks", key,
+                          row.get("combine_ratio"), combine))
+        if row["graph"]:
+            lines.append(Line(f"route, {row['ranks']} ranks", key, row["route_us"], 20, unit="us"))
+    return lines or [Line("rows / floor", ("", "", 0, ""), None, 1.12)]
+
+
 def still_lines(results):
     rows = results.plain
     still = [key for key in results.keys()
@@ -290,7 +311,7 @@ def auto_lines(results):
 
 def print_table(results):
     lines = [line for make in (link_lines, staged_lines, address_lines, xla_lines, torch_lines,
-                               bridge_lines, still_lines, small_lines, bare_lines, auto_lines)
+                               bridge_lines, expert_lines, still_lines, small_lines, bare_lines, auto_lines)
              for line in make(results)]
     print(f"{'what':<34}{'case':<28}{'S':>6} {'':<9}{'reached':>10} {'wanted':>10}")
     for line in lines:

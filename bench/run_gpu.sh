@@ -5,9 +5,11 @@
 #
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
-# JAX are installed), dispatch.jsonl and torch_experts.jsonl (a dispatch, and other ways to experts),
+# JAX are installed), dispatch*.jsonl (a dispatch beside other ways to experts: in a stream, in graphs, with bf16
+# sums, and of few tokens in graphs) and torch_experts.jsonl (those ways in PyTorch),
 # torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
-# balance_bench.jsonl and balance.txt (steps of a balanced encoder), hf.txt (a Qwen3-VL, where
+# balance_bench.jsonl and balance.txt (steps of a balanced encoder), overlap_bench.jsonl and overlap.txt (what
+# mb.Overlap hides of expert exchanges), hf.txt (a Qwen3-VL, where
 # transformers is installed), pipeline*.json and .txt (the captioner's stages, on RANKS and on 2 x RANKS/2),
 # lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
 # bench.png. RANKS is the number of GPUs, an even one (default: 4). MPIRUN and PYTHON name other programs
@@ -27,7 +29,8 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
-rm -f "$folder"/{nccl,nccl_graph,dispatch,torch_seed,torch_experts,torch_bench,torch_compiled,xla_reshard}.jsonl # of an earlier run
+rm -f "$folder"/{nccl,nccl_graph,dispatch{,_graph,_narrow,_small},torch_{seed,experts,bench,compiled},xla_reshard}.jsonl # of an earlier run
+rm -f "$folder"/{balance,overlap}_bench.jsonl
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # measure NAME COMMAND...: write the command's lines of JSON to FOLDER/NAME.jsonl. Where a command
@@ -57,18 +60,22 @@ pipelines() {
 
 measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
-experts=(--tokens 4096 --experts 256 --top-k 8 --hidden 7168)
-measure dispatch "$mpirun" -n "$ranks" "$build/bench/dispatch_bench" --device cuda --json --calls 20 "${experts[@]}"
+experts=(--experts 256 --top-k 8 --hidden 7168)
+dispatch=("$mpirun" -n "$ranks" "$build/bench/dispatch_bench" --device cuda --json --calls 20 "${experts[@]}")
+measure dispatch "${dispatch[@]}" --tokens 4096
+measure dispatch_graph "${dispatch[@]}" --tokens 4096 --graph
+measure dispatch_narrow "${dispatch[@]}" --tokens 4096 --narrow
+measure dispatch_small "${dispatch[@]}" --tokens 128 --narrow --graph
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
-    measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" "${experts[@]}"
+    measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" --tokens 4096 "${experts[@]}"
     on_all=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
         torch.distributed.run --standalone --nproc-per-node "$ranks")
     bridges=("${on_all[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})
     measure torch_bench "${bridges[@]}"
     "${on_all[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
-    "${on_two[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
+    "${on_all[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
         echo "run_gpu.sh: overlap_bench failed" >&2
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
     if has transformers; then

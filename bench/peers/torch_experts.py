@@ -15,8 +15,9 @@ There:  per pair             index_select, all_to_all_single of a row for each p
 Back:   per pair + add       index_select, all_to_all_single, index_add_
         scattered            index_add_ into the tokens of all ranks, reduce_scatter_tensor
 
-A time is that of the slowest rank for several calls between two events, the median of all repeats
-(torch_seed.py). Before that, every way is compared with plain indexing of the tokens of all ranks.
+A time is that of the slowest rank for several calls between two events (torch_seed.py), the median of all repeats, in
+which the ways take turns. Ratios are those of one run: over the fastest way there, or back. Before that, every way is
+compared with plain indexing of the tokens of all ranks.
 """
 import argparse
 import importlib.util
@@ -25,9 +26,11 @@ import json
 import torch
 import torch.distributed as dist
 
-from torch_seed import start, timed
+from peer_cases import REPEATS, WARM_UP, median
+from torch_seed import microseconds, start
 
 ROUTINGS = ("even", "zipf", "one-rank")
+BACK = ("per pair + add", "scattered", "DeepEP combine")
 
 
 class Routing:
@@ -212,12 +215,33 @@ def check(name, got, wanted, device):
         raise SystemExit(f"{name}: {int(wrong.item())} ranks have other rows than plain indexing brings")
 
 
+def slowest(call, device):
+    taken = torch.tensor([microseconds(call, device)], dtype=torch.float64, device=device)
+    dist.all_reduce(taken, op=dist.ReduceOp.MAX)
+    return taken.item()
+
+
+def times(calls, device):
+    """name -> microseconds. All ways take turns, so that what drifts is not in their ratios."""
+    taken = {name: [] for name in calls}
+    for _ in range(WARM_UP):
+        for call in calls.values():
+            call()
+    for _ in range(REPEATS):
+        for name, call in calls.items():
+            taken[name].append(slowest(call, device))
+    return {name: median(each) for name, each in taken.items()}
+
+
 def run(routing, makers, out):
     ways = Ways(routing)
     calls = {name: call for maker in [lambda ways: ways, *makers] for name, call in maker(ways).calls().items()}
     for name, (call, wanted) in calls.items():
         check(f"{routing.kind}, {name}", call(), wanted, routing.device)
-        out({"routing": routing.kind, "way": name, "us": round(timed(call, routing.device), 2)})
+    taken = times({name: call for name, (call, _) in calls.items()}, routing.device)
+    for name, us in taken.items():
+        best = min(other for way, other in taken.items() if (way in BACK) == (name in BACK))
+        out({"routing": routing.kind, "way": name, "us": round(us, 2), "ratio": round(us / best, 3)})
 
 
 def options():

@@ -1,6 +1,9 @@
 #include "comm/residency.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -51,17 +54,23 @@ int64_t mimo_residency_in_flight(const mimo_residency *ledger)
     return all.reserved + all.rest;
 }
 
+/* ------------------------- ranks that share a device ------------------------- */
+
+int64_t mimo_residency_share(bool mps, const char *percentage)
+{
+    const double percent = mps && percentage ? strtod(percentage, NULL) : 0;
+    if (!(percent > 0 && percent < 100))
+        return MIMO_SHARE_WHOLE;
+    return (int64_t)ceil(percent * (MIMO_SHARE_WHOLE / 100));
+}
+
 int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int self)
 {
-    const mimo_residency_rank *own = &ranks[self];
-    int64_t whole = mimo_residency_whole(own->multiprocessors), sharers = 0, others = 0;
-    for (int i = 0; i < count; i++) {
-        if (ranks[i].device != own->device)
-            continue;
-        sharers += !ranks[i].apart;
-        others += ranks[i].apart ? ranks[i].multiprocessors : 0;
-    }
-    return own->apart ? whole : larger((whole - others) / sharers, 1);
+    int64_t shares = 0;
+    for (int i = 0; i < count; i++)
+        shares += ranks[i].device == ranks[self].device ? ranks[i].share : 0;
+    int64_t budget = mimo_residency_whole(ranks[self].multiprocessors);
+    return larger(budget * MIMO_SHARE_WHOLE / larger(shares, MIMO_SHARE_WHOLE), 1);
 }
 
 /* -------------------------------------- lanes --------------------------------------- */
@@ -85,16 +94,31 @@ mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_
     return enter(ledger, lane, MIMO_LANE_BOUND, blocks);
 }
 
-mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
+/* A limit, and what is left of it. */
+typedef struct limit_text {
+    char text[64];
+} limit_text;
+
+static limit_text limit_of(int64_t wanted, int64_t blocks)
+{
+    limit_text out;
+    int length = snprintf(out.text, sizeof out.text, "%" PRId64 " thread blocks", blocks);
+    if (wanted > blocks)
+        snprintf(out.text + length, sizeof out.text - (size_t)length, " (of %" PRId64 " wanted)",
+                 wanted);
+    return out;
+}
+
+mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t wanted)
 {
     const sums all = add_up(ledger);
-    blocks = smaller(blocks, all.budget);
+    const int64_t blocks = smaller(wanted, all.budget);
     MIMO_CHECK(blocks <= all.budget - all.reserved - all.rest, MIMO_ERR_ARGUMENT,
-               "%" PRId64 " thread blocks beside %" PRId64 " of %" PRId64
-               " others with a limit and %" PRId64
+               "%s beside %" PRId64 " of %" PRId64 " others with a limit and %" PRId64
                " of calls without one: kernels that wait for other ranks may run at the same time "
                "on %" PRId64 " of this device's %" PRId64 " multiprocessors",
-               blocks, all.reserved, all.lanes, all.rest, all.budget, ledger->multiprocessors);
+               limit_of(wanted, blocks).text, all.reserved, all.lanes, all.rest, all.budget,
+               ledger->multiprocessors);
     return enter(ledger, lane, MIMO_LANE_RESERVED, blocks);
 }
 

@@ -62,26 +62,34 @@ int64_t mimo_residency_budget(const mimo_residency *ledger);
 /* The lanes that are in flight together, at the most. */
 int64_t mimo_residency_in_flight(const mimo_residency *ledger);
 
+/* A share of a device, in hundredths of a percent. */
+enum { MIMO_SHARE_WHOLE = 10000 };
+
+/* The share that a process has by the variable CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, or NULL: rounded
+ * up. Without MPS nobody reads the variable: the process sees all of the device, and others do
+ * too. */
+int64_t mimo_residency_share(bool mps, const char *percentage);
+
 /* A rank, as those of a communicator tell each other. */
 typedef struct mimo_residency_rank {
     uint64_t device;         /* the same number for the same device */
     int64_t multiprocessors; /* as the rank sees them */
-    bool apart;              /* it sees its own part of the device, so that nobody else has it */
+    int64_t share;           /* of the device: these multiprocessors */
 } mimo_residency_rank;
 
-/* The part of rank `self` of its device's budget. Ranks that see the whole device have equal parts
- * of what the others leave, of at least 1. A pure function of what all ranks know, so they agree.
- * */
+/* The part of rank `self` of its device's budget, at least 1. Where the shares of a device's ranks
+ * come to more than the whole, as they do if no rank has a share of its own, all parts are smaller
+ * by as much. A pure function of what all ranks know, so they agree. */
 int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int self);
 
 /* Enter a lane. A lane that could not enter is out; the ledger is as it was. MIMO_ERR_ARGUMENT:
  * more would be in flight than the budget allows; the sentence has the numbers.
  *
  * bound    from now on the budget is at most `blocks`
- * reserve  `blocks` > 0 thread blocks, or the budget where that is less: lane->blocks
+ * reserve  `wanted` > 0 thread blocks, or the budget where that is less: lane->blocks
  * rest     as many of `wanted` > 0 as there are: lane->blocks, at least 1 */
 mimo_status mimo_residency_bound(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
-mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t blocks);
+mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t wanted);
 mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t wanted);
 
 /* A lane of the rest needs `blocks` <= lane->blocks alone; 0: it leaves. */

@@ -1,6 +1,8 @@
 /* What a bridge asks of its backend, recorded by a table before the real one, as results do not
- * show it: the limit of thread blocks, which has no effect on the host, and that it is reserved;
- * and the number of phases of backward, with the bytes of each. */
+ * show it: the limit of thread blocks, which has no effect on the host, that it is reserved, and
+ * that exchanges learn what was reserved; and the number of phases of backward, with the bytes of
+ * each. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@ enum { RANKS = 4, MOST = 8 };
 /* The bytes and rows that one exchange was asked to move. */
 typedef struct asked {
     int ctas;
+    int64_t reserved;
     int sends, pushes;
     int64_t bytes[RANKS]; /* from here to each rank, sent or pushed */
 } asked;
@@ -27,7 +30,10 @@ static struct {
 static void write_down(asked *out, const mimo_messages *messages)
 {
     const mimo_pushes *pushes = &messages->pushes;
-    *out = (asked){.ctas = pushes->ctas, .sends = messages->send_count, .pushes = pushes->count};
+    *out = (asked){.ctas = pushes->ctas,
+                   .reserved = pushes->reserved,
+                   .sends = messages->send_count,
+                   .pushes = pushes->count};
     for (int i = 0; i < messages->send_count; i++)
         for (int64_t j = 0; j < messages->sends[i].count; j++)
             out->bytes[messages->sends[i].peer] +=
@@ -67,6 +73,15 @@ static void set_environment(const char *value)
         unsetenv("MIMO_CTAS");
 }
 
+/* Forward and backward, whole calls and chunks. */
+static void move_all_ways(bridge_bed *bed, uint64_t seed)
+{
+    for (bed->c.chunks = 0; bed->c.chunks < 3; bed->c.chunks += 2) {
+        bed_move(bed, false, seed);
+        bed_move(bed, true, seed);
+    }
+}
+
 static void expect_ctas(int wanted)
 {
     bool pushed = false;
@@ -97,10 +112,7 @@ MPI_TEST(recorded, limit_of_thread_blocks)
         bed_create(&bed, &c);
         set_environment("3");
         record_bridge(bed.bridge, &table);
-        for (bed.c.chunks = 0; bed.c.chunks < 3; bed.c.chunks += 2) {
-            bed_move(&bed, false, i);
-            bed_move(&bed, true, i);
-        }
+        move_all_ways(&bed, i);
         expect_ctas(cases[i].wanted);
         bed_destroy(&bed);
         set_environment(NULL);
@@ -113,6 +125,7 @@ MPI_TEST(recorded, limit_of_thread_blocks)
 static struct {
     mimo_comm_backend table;
     const mimo_comm_backend *real;
+    int most;     /* of a lane; a limit above is cut, as where ranks share a device */
     int blocks;   /* in all */
     bool refuses; /* on this rank */
 } reserved;
@@ -121,6 +134,7 @@ static mimo_status reserve(mimo_comm *comm, mimo_lane *lane, int blocks)
 {
     (void)comm;
     MIMO_CHECK(!reserved.refuses, MIMO_ERR_ARGUMENT, "%d thread blocks are too many", blocks);
+    blocks = blocks < reserved.most ? blocks : reserved.most;
     *lane = (mimo_lane){.kind = MIMO_LANE_RESERVED, .blocks = blocks};
     reserved.blocks += blocks;
     return MIMO_OK;
@@ -146,9 +160,10 @@ static mimo_status create_reserving(mimo_bridge **out, executor_id executor, int
     return status;
 }
 
-static void begin_reserving(void)
+static void begin_reserving(int most)
 {
     mimo_comm *comm = mpi_test_comm();
+    reserved.most = most;
     reserved.real = comm->backend;
     reserved.table = *reserved.real;
     reserved.table.reserve_blocks = reserve;
@@ -177,7 +192,7 @@ MPI_TEST(recorded, limit_is_reserved)
                  {EXECUTOR_ZERO_COPY, 0, "7", 0},
                  {EXECUTOR_P2P, 5, NULL, 0}};
     mimo_bridge *bridge;
-    begin_reserving();
+    begin_reserving(INT_MAX);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_environment(cases[i].environment);
         MPI_EXPECT_OK(create_reserving(&bridge, cases[i].executor, cases[i].ctas));
@@ -190,6 +205,33 @@ MPI_TEST(recorded, limit_is_reserved)
     MPI_EXPECT_STATUS(create_reserving(&bridge, EXECUTOR_ZERO_COPY, 5), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 3: bridge: 5 thread blocks are too many");
     reserved.refuses = false;
+    end_reserving();
+}
+
+/* A limit may be cut where it is reserved. Kernels of every exchange that pushes rows have the
+ * thread blocks of the lane, not those of the limit. */
+MPI_TEST(recorded, exchanges_learn_what_is_reserved)
+{
+    enum { MOST_OF_LANE = 3 };
+    static const struct {
+        int ctas, wanted;
+    } cases[] = {{5, MOST_OF_LANE}, {2, 2}, {0, 0}};
+    begin_reserving(MOST_OF_LANE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bed_case c = bed_fan_in;
+        bridge_bed bed;
+        mimo_comm_backend table;
+        c.ctas = cases[i].ctas;
+        bed_create(&bed, &c);
+        record_bridge(bed.bridge, &table);
+        move_all_ways(&bed, i);
+        expect_ctas(cases[i].ctas);
+        for (int e = 0; e < record.count && e < MOST; e++)
+            MPI_EXPECT(record.list[e].reserved == cases[i].wanted,
+                       "case %d, exchange %d: %d thread blocks of a lane, not %d", (int)i, e,
+                       (int)record.list[e].reserved, cases[i].wanted);
+        bed_destroy(&bed);
+    }
     end_reserving();
 }
 

@@ -58,9 +58,9 @@ LAUNCHES = {
     "bridge_bench": [Launch("--repeats 1 --kib 64", "zero-copy 8 tensors", 2),
                      Launch("--repeats 1 --kib 64 --kib 128 --json", '"kib_per_rank":128', 2)],
     "dispatch_bench": [Launch(f"{TINY_DISPATCH} --device cpu", r"add \+ reduce-scatter .* x combine\n(.*\n)*one-rank", 2),
-                       Launch(f"{TINY_DISPATCH} --routing zipf --ctas 16 --json", '"scattered_ratio":', 4),
+                       Launch(f"{TINY_DISPATCH} --routing zipf --ctas 16 --narrow --json", '"narrow":true.*"scattered_ratio":', 4),
                        Launch(f"{TINY_DISPATCH} --device cuda --ctas 16", r"route, rows, combine +\d", 1, 1),
-                       Launch(f"{TINY_DISPATCH} --device cuda --json", '"rows_ratio":', 2, 2)],
+                       Launch(f"{TINY_DISPATCH} --device cuda --graph --json", '"rows_ratio":', 2, 2)],
     "nccl_bench": [Launch("--seq 256 --chunks", f"forward.* {ROWS}", ranks, ranks) for ranks in (1, 2)]
     + [Launch("--seq 256 --pair 8 --json --chunks", A_CHUNK, 1, 1),
        Launch("--seq 256 --pair 8 --json --graph", '"auto_us":[^0]', 1, 1),

@@ -16,6 +16,8 @@ TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us
          "auto_elsewhere": "staged", "auto_elsewhere_us": 119.7, "staged_us": 114, "staged32_us": 126}
 STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
 
+EXPERTS = {"routing": "even", "ranks": 4, "tokens": 4096, "narrow": False, "graph": False, "route_us": 30}
+
 # file, direction, S, other keys of the line
 WRITTEN = [
     ("nccl", "forward", 8192, TIMES),
@@ -30,6 +32,11 @@ WRITTEN = [
     ("torch_seed", "forward", 8192, {"peer": "pytorch", "order": "bsh", "us": 520}),
     ("torch_seed", "backward", 8192, {"peer": "pytorch", "order": "bsh", "us": 900}),
     ("xla_reshard", "forward", 8192, {"peer": "xla", "us": 161}),
+    ("dispatch", "", 0, {**EXPERTS, "rows_ratio": 1.13, "combine_ratio": 2.3}),
+    ("dispatch_small", "", 0, {**EXPERTS, "tokens": 128, "narrow": True, "graph": True, "rows_ratio": 1.49,
+                               "combine_ratio": 2.51, "route_us": 19}),
+    ("dispatch_narrow", "", 0, {**EXPERTS, "ranks": 2, "narrow": True, "rows_ratio": 1.2, "combine_ratio": 1.51}),
+    ("dispatch_graph", "", 0, {**EXPERTS, "routing": "zipf", "rows_ratio": 99}),
     # of no case: the host's times with addresses that stay or change
     ("nccl", "", 0, {"addresses": "p2p", "tensors": 2, "ratio": 1.09}),
     ("nccl", "", 0, {"addresses": "zero-copy", "tensors": 64, "ratio": 1.12}),
@@ -51,6 +58,13 @@ EXPECTED = [
     "XLA / zero-copy, wall clock +tp=4,dp=1 .* 32768 backward +- .* no data",
     "PyTorch / zero-copy .*,cp=2,dp=2 +8192 forward +5.00 x .* ok",
     "PyTorch / zero-copy .*,cp=2,dp=2 +8192 backward +8.49 x .* missed",
+    "rows / floor, 4 ranks +any +4096 +1.13 x .* missed",
+    "combine f32 / floor, 4 ranks +any +4096 +2.30 x .* ok",
+    "rows / floor, 4 ranks +any +128 graph +1.49 x .* ok",
+    "combine bf16 / floor, 4 ranks +any +128 graph +2.51 x .* missed",
+    "route, 4 ranks +any +128 graph +19.00 us .* ok",
+    "rows / floor, 2 ranks +any +4096 +1.20 x .* ok",
+    "combine bf16 / floor, 2 ranks +any +4096 +1.51 x .* missed",
     "nothing moves: zero-copy / copy +tp=4,dp=1 .* 2048 forward +1.09 x .* ok",
     "small .* 256 forward +8.50 us .* ok",
     "small, in a graph .* 256 forward +7.40 us .* ok",

@@ -149,33 +149,72 @@ Test(residency, rest_is_what_reservations_leave, .timeout = 60)
 
 /* --------------------------------- ranks that share a device -------------------------------- */
 
+/* Multiprocessors that a process may see of `whole`, at the most: as if MPS rounded a share up to an
+ * even number. */
+static int64_t seen_of(int64_t whole, int64_t share)
+{
+    int64_t seen = (whole * share + 2 * MIMO_SHARE_WHOLE - 1) / (2 * MIMO_SHARE_WHOLE) * 2;
+    return seen < whole ? seen : whole;
+}
+
+/* Whatever shares ranks have, of all or of 1 to 50 percent, their parts fit their device. Equal
+ * ranks have equal parts, and shares that fit lose nothing. */
 Test(residency, parts_of_a_shared_device, .timeout = 60)
 {
     enum { RANKS = 8, DEVICES = 3, WHOLE = 132 };
     uint64_t random = 3;
-    for (int i = 0; i < 1000; i++) {
+    int64_t fitting = 0;
+    for (int i = 0; i < 2000; i++) {
         mimo_residency_rank ranks[RANKS];
-        int64_t sums[DEVICES] = {0};
+        int64_t parts[DEVICES] = {0}, shares[DEVICES] = {0};
         int count = 1 + (int)random_below(&random, RANKS);
         for (int r = 0; r < count; r++) {
-            bool apart = random_below(&random, 4) == 0;
-            ranks[r] = (mimo_residency_rank){.device = next_random(&random) % DEVICES,
-                                             .multiprocessors = apart ? 14 : WHOLE,
-                                             .apart = apart};
+            int64_t share = random_below(&random, 4) == 0 ? MIMO_SHARE_WHOLE
+                                                          : 100 * (1 + random_below(&random, 50));
+            ranks[r] = (mimo_residency_rank){(uint64_t)random_below(&random, DEVICES),
+                                             seen_of(WHOLE, share), share};
+            shares[ranks[r].device] += share;
         }
         for (int r = 0; r < count; r++) {
+            const mimo_residency_rank *it = &ranks[r];
             int64_t part = mimo_residency_part(ranks, count, r);
             cr_assert_geq(part, 1);
-            sums[ranks[r].device] += part;
+            parts[it->device] += part;
             for (int o = 0; o < r; o++)
-                if (ranks[o].device == ranks[r].device && ranks[o].apart == ranks[r].apart)
+                if (ranks[o].device == it->device && ranks[o].share == it->share)
                     cr_assert_eq(part, mimo_residency_part(ranks, count, o));
+            if (shares[it->device] <= MIMO_SHARE_WHOLE && ++fitting)
+                cr_assert_eq(part, mimo_residency_whole(it->multiprocessors));
         }
         for (int d = 0; d < DEVICES; d++)
-            cr_assert_leq(sums[d], WHOLE - MIMO_RESIDENCY_SPARE);
+            cr_assert_leq(parts[d], WHOLE - MIMO_RESIDENCY_SPARE, "%ld of %ld hundredths",
+                          (long)parts[d], (long)shares[d]);
     }
-    const mimo_residency_rank alone = {7, WHOLE, false};
-    cr_assert_eq(mimo_residency_part(&alone, 1, 0), WHOLE - MIMO_RESIDENCY_SPARE);
+    CASES_RAN(fitting, 2000 * RANKS, 1000, "ranks whose shares fit");
+}
+
+/* Two processes of which each sees all of the device, whatever their variable says. */
+static int64_t part_of_two(bool mps, const char *percentage, int64_t seen)
+{
+    const int64_t share = mimo_residency_share(mps, percentage);
+    const mimo_residency_rank ranks[2] = {{7, seen, share}, {7, seen, share}};
+    return mimo_residency_part(ranks, 2, 1);
+}
+
+/* The variable counts only where MPS reads it. Otherwise both would take the whole device, and
+ * wait for each other. */
+Test(residency, a_share_needs_mps, .timeout = 60)
+{
+    static const char *const whole[] = {NULL, "", "0", "100", "-5", "250", "nan", "half"};
+    cr_assert_eq(part_of_two(false, NULL, 132), 64);
+    cr_assert_eq(part_of_two(false, "50", 132), 64, "without MPS both would have 128");
+    cr_assert_eq(part_of_two(true, "50", 66), 62);
+    cr_assert_eq(part_of_two(true, "75", 100), 64, "75 + 75 percent");
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        cr_assert_eq(mimo_residency_share(true, whole[i]), MIMO_SHARE_WHOLE, "\"%s\"", whole[i]);
+    cr_assert_eq(mimo_residency_share(true, "24"), 2400);
+    cr_assert_eq(mimo_residency_share(true, "12.5"), 1250);
+    cr_assert_eq(mimo_residency_share(true, "0.001"), 1);
 }
 
 /* Ranks that share a device may ask for more than their parts: a limit is the most, so each gets
@@ -186,7 +225,7 @@ Test(residency, limits_above_a_part, .timeout = 60)
     mimo_residency_rank ranks[RANKS];
     int64_t sum = 0;
     for (int r = 0; r < RANKS; r++)
-        ranks[r] = (mimo_residency_rank){7, WHOLE, false};
+        ranks[r] = (mimo_residency_rank){7, WHOLE, MIMO_SHARE_WHOLE};
     for (int r = 0; r < RANKS; r++) {
         mimo_residency ledger = empty;
         mimo_lane bound = {0}, rows = {0}, more = {0};
@@ -195,7 +234,8 @@ Test(residency, limits_above_a_part, .timeout = 60)
         cr_assert_eq(mimo_residency_reserve(&ledger, &rows, LIMIT), MIMO_OK);
         cr_assert_eq(rows.blocks, 16, "%ld thread blocks", (long)rows.blocks);
         FAILS(mimo_residency_reserve(&ledger, &more, LIMIT), MIMO_ERR_ARGUMENT,
-              "16 thread blocks beside 16 of 1 others", "on 16 of this device's 132");
+              "16 thread blocks (of 32 wanted) beside 16 of 1 others",
+              "on 16 of this device's 132");
         sum += rows.blocks;
     }
     cr_assert_leq(sum, WHOLE - MIMO_RESIDENCY_SPARE);

@@ -190,7 +190,7 @@ typedef struct rank_info {
     char bus[BUS_TEXT];         /* the GPU's PCI bus id on that host */
     int32_t device;
     int32_t multiprocessors;
-    int32_t apart;   /* MPS gives this rank a part of its GPU */
+    int32_t share;   /* of its GPU: these multiprocessors (mimo_residency_share) */
     int32_t policy;  /* mimo_agreement_policy */
     int32_t shares;  /* NCCL lets this rank share its GPU */
     ncclUniqueId id; /* rank 0's is used */
@@ -203,11 +203,20 @@ static bool shares_gpus(void)
     return enabled && strcmp(enabled, "1") == 0;
 }
 
-/* MPS lets a process use this part of a device in percent, and it sees no other multiprocessors. */
-static bool has_part_of_gpu(void)
+/* Whether processes use this device by MPS. Where the runtime or the driver is too old to tell, they
+ * don't: then ranks divide what they see, which is too little under MPS, and never too much. */
+static bool has_mps(int device)
 {
-    const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    return percent && atof(percent) > 0 && atof(percent) < 100;
+    int enabled = 0;
+#if CUDART_VERSION >= 12030
+    if (cudaDeviceGetAttribute(&enabled, cudaDevAttrMpsEnabled, device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+#else
+    (void)device;
+#endif
+    return enabled != 0;
 }
 
 /* Choose the device: the number of this rank on its host, or the only device where a launcher shows
@@ -262,7 +271,8 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetAttribute(&mine->multiprocessors, cudaDevAttrMultiProcessorCount,
                                          desc.device));
-    mine->apart = has_part_of_gpu();
+    mine->share = (int32_t)mimo_residency_share(has_mps(desc.device),
+                                                getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
     mine->shares = shares_gpus();
@@ -330,7 +340,7 @@ static int count_sharers(const rank_info *all, const mimo_bootstrap *bootstrap)
 static mimo_residency_rank residency_of(const rank_info *rank)
 {
     uint64_t device = mimo_hash_bytes(rank->host, rank->bus, strnlen(rank->bus, BUS_TEXT));
-    return (mimo_residency_rank){device, rank->multiprocessors, rank->apart != 0};
+    return (mimo_residency_rank){device, rank->multiprocessors, rank->share};
 }
 
 /* Ranks that share a GPU divide what kernels that wait may occupy of it: all know the same of each
