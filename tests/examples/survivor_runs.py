@@ -61,17 +61,19 @@ def rank_pids(word):
 class Run:
     """A launch that goes on beside the test, with its files NAME.st and NAME.log."""
 
-    def __init__(self, captioner, name, setting, steps, *flags):
+    def __init__(self, captioner, name, setting, steps, *flags, **environment):
         self.save, self.log = (os.path.join(captioner.folder, f"{name}.{kind}") for kind in ("st", "log"))
         for path in (self.save, self.log):
             if os.path.exists(path):
                 os.remove(path)
         command = ["timeout", str(PATIENCE), captioner.mpirun, "--enable-recovery", "--oversubscribe", "-n",
                    str(setting.ranks), "sh", "-c", ENDS_WELL, "sh", captioner.program, *SIZES, "--steps", str(steps),
-                   "--samples", captioner.samples, "--save", self.save, "--log", self.log, *setting.flags, *flags]
+                   "--save", self.save, "--log", self.log, *setting.flags, *flags]
+        if not any(flag.startswith("--emoji-test") for flag in flags):
+            command += ["--samples", captioner.samples]
         deadline = DEADLINE_MS if any(flag.startswith("--survive") for flag in flags) else 0
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env={**os.environ, "MIMO_DEADLINE_MS": str(deadline)})
+                                        env={**os.environ, "MIMO_DEADLINE_MS": str(deadline), **environment})
         self.said, self.errors, self.pids = "", "", {}
         self.lost, self.went = None, None # when the first rank was lost, and when the others went on
         self.readers = [threading.Thread(target=self.read, args=pair)

@@ -2,18 +2,21 @@
 nothing happened to: what is in memory, what is in the checkpoint where both copies are lost, a rank that was stopped
 and wakes; and what it does where it can't go on. captioner_survivors.py has many of these. All runs are under way at
 the same time: most of their time they wait for a deadline."""
+import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from captioner_runs import Captioner, Checks
-from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
+from captioner_runs import Captioner, Checks, LIST
+from survivor_runs import DEADLINE_MS, rank_pids, Run, Setting, SETTINGS, WENT_ON
 
 STEPS = 10
+SMALL = Setting(3, ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3"], "")
 
 
 class Survivors(Checks):
@@ -56,12 +59,18 @@ class Survivors(Checks):
         self.ends_well(run, whole, [0] * 4 + [137] * 2, f"4 ranks go on from step ([468]|10), which is in {run.save}")
 
     def stopped(self, setting, whole):
-        """It wakes when the others have gone on."""
-        run = Run(self.captioner, "stopped", setting, STEPS, setting.survive, f"--save-every={STEPS}")
+        """It wakes when the others have gone on. An unfinished file of its is open, as in the midst of a picture."""
+        out = self.path("stopped.out")
+        run = Run(self.captioner, "stopped", setting, STEPS, setting.survive, f"--save-every={STEPS}", f"--out={out}")
         run.wait_for_step(2)
-        run.signal(0, signal.SIGSTOP)
-        run.wait_for_recovery()
-        run.signal(0, signal.SIGCONT)
+        unfinished = os.path.join(out, f"loss-curve.png.unfinished-{run.pids[0]}-0")
+        with open(unfinished, "w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            run.signal(0, signal.SIGSTOP)
+            run.wait_for_recovery()
+            run.signal(0, signal.SIGCONT)
+            run.process.wait()
+        self.expect(not os.path.exists(unfinished), f"{unfinished} stays")
         self.ends_well(run, whole, [0] * 5 + [1], "5 ranks go on from step 0, as nothing was saved yet")
         words = "captioner: mimo_comm_survivors: ranks 1, 2, 3, 4, 5 went on without this one, rank 0, as generation 1"
         self.expect(f"{words}\n" in run.errors, f"the stopped rank says nothing: {run.errors}")
@@ -75,6 +84,32 @@ class Survivors(Checks):
         self.expect(ended == [1] * 5 + [137], f"{ended}\n{run.errors}")
         self.expect("captioner: 5 ranks are left, and --survive has grids for 4. The model after step " in run.errors
                     and f" is in {run.save}, for --resume\n" in run.errors, run.errors)
+
+    def not_prepared(self, setting):
+        """Those that are left cannot replace the log. The checkpoint stays, for --resume."""
+        run = Run(self.captioner, "loop", setting, STEPS, setting.survive, "--save-every=2")
+        run.wait_for_step(4)
+        os.symlink(run.log, run.log + ".loop")
+        os.rename(run.log + ".loop", run.log)
+        run.signal(5)
+        ended = run.end()
+        self.expect(ended == [1] * 5 + [137], f"{ended}\n{run.errors}")
+        said = re.findall(rf"^captioner: .*{run.log}.*\. The model after step \d+ is in {run.save}, for --resume$",
+                          run.errors, re.M)
+        self.expect(len(said) > 0, run.errors)
+
+    def dies_while_it_renders(self, setting):
+        """Rank 0, from a long list. The next one has a short list."""
+        names = self.path("names.txt")
+        shutil.copy(LIST, names)
+        run = Run(self.captioner, "render", setting, 1, setting.survive, "--save-memory=1", f"--emoji-test={names}",
+                  XDG_CACHE_HOME=self.path("cache"), MIMO_STALL_MS="50")
+        run.wait_for("the wait", lambda: re.search(r"warning: samples: .*no sign of rank 0", run.errors))
+        run.pids = rank_pids(run.save)
+        os.replace(self.path("emoji.txt"), names)
+        run.signal(0)
+        ended = run.end()
+        self.expect(ended == [0] * (setting.ranks - 1) + [137], f"{ended}\n{run.errors}")
 
     def too_few(self, setting):
         """Half of them are not enough. Rank 0 is none of those that say so."""
@@ -108,7 +143,8 @@ def main():
         whole = test.whole(setting)
         with ThreadPoolExecutor() as pool:
             runs = [pool.submit(lose, setting, whole) for lose in (test.stopped, test.rank_0_dies, test.both_copies_die)]
-            runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.too_few)]
+            runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.not_prepared, test.too_few)]
+            runs.append(pool.submit(test.dies_while_it_renders, SMALL))
         for run in runs:
             run.result()
         test.refused_at_once()

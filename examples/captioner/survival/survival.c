@@ -9,6 +9,7 @@
 #include <mimo/survivors.h>
 
 #include "captioner/survival/survive_grids.h"
+#include "captioner/training/run_files.h"
 #include "captioner/training/training_run.h"
 #include "train/formats/adapter_format.h"
 #include "train/support/atomic_file.h"
@@ -59,11 +60,11 @@ static mimo_status remove_of_leads(const generations *all, const char *path)
     return MIMO_OK;
 }
 
-/* The files of an adapter's folder. */
-static mimo_status remove_in_folder(const generations *all, const char *folder)
+/* `names` ends with NULL. */
+static mimo_status remove_in_folder(const generations *all, const char *folder,
+                                    const char *const *names)
 {
-    static const char *const names[] = {ADAPTER_CONFIG_NAME, ADAPTER_TENSORS_NAME};
-    for (int i = 0; folder && i < 2; i++) {
+    for (int i = 0; folder && names[i]; i++) {
         char *path;
         TRY(adapter_path(&path, folder, names[i]));
         mimo_status status = remove_of_leads(all, path);
@@ -76,12 +77,16 @@ static mimo_status remove_in_folder(const generations *all, const char *folder)
 /* A rename by one of them then fails, whenever it wakes. */
 static mimo_status remove_unfinished(const generations *all)
 {
+    static const char *const adapter[] = {ADAPTER_CONFIG_NAME, ADAPTER_TENSORS_NAME, NULL};
+    static const char *const results[] = {RUN_FILE_SHEET, RUN_FILE_CURVE,  RUN_FILE_PLANNED,
+                                          RUN_FILE_RAN,   RUN_FILE_EVENTS, NULL};
     const struct options *given = all->given;
     TRY(remove_of_leads(all, given->save));
     TRY(remove_of_leads(all, given->log));
     TRY(remove_of_leads(all, given->merge));
     TRY(remove_of_leads(all, given->adapter_out));
-    return remove_in_folder(all, given->adapter_out);
+    TRY(remove_in_folder(all, given->adapter_out, adapter));
+    return remove_in_folder(all, given->out, results);
 }
 
 /* ---------------------------------------- who is left ----------------------------------------- */

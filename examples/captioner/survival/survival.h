@@ -5,9 +5,10 @@
  * computed again.
  *
  * A rank that was only stopped, and wakes when the others have gone on, finds its family ended and
- * itself outside. Whatever it still writes goes nowhere: before the next generation reads anything,
- * its rank 0 removes the unfinished files of those that led earlier ones, and puts another file in
- * the place of the log.
+ * itself outside. Before the next generation reads anything, its rank 0 removes the unfinished
+ * files of those that led earlier ones, and puts another file in the place of the log. So what such
+ * a rank had begun to write goes nowhere. What it begins later are at most pictures under --out:
+ * the others had taken all steps by then, and theirs replace them.
  */
 #ifndef CAPTIONER_SURVIVAL_H
 #define CAPTIONER_SURVIVAL_H

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "captioner/training/run_drawing.h"
+#include "captioner/training/run_files.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -93,9 +94,9 @@ static mimo_status draw_events(FILE *stream, const void *context)
 
 mimo_status run_nodes_draw(const run_nodes *nodes, const char *folder, FILE *stream)
 {
-    TRY(run_drawing_write(folder, "schedule.svg", draw_plan, nodes));
-    TRY(run_drawing_write(folder, "schedule_run.svg", draw_run, nodes));
-    TRY(run_drawing_write(folder, "schedule_run.json", draw_events, nodes));
+    TRY(run_drawing_write(folder, RUN_FILE_PLANNED, draw_plan, nodes));
+    TRY(run_drawing_write(folder, RUN_FILE_RAN, draw_run, nodes));
+    TRY(run_drawing_write(folder, RUN_FILE_EVENTS, draw_events, nodes));
     fprintf(stream,
             "schedule: %s/schedule.svg by nodes, and its last step in microseconds: "
             "schedule_run.svg, schedule_run.json\n",

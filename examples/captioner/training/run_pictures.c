@@ -3,10 +3,11 @@
 #include <inttypes.h>
 
 #include "captioner/pictures/pictures.h"
+#include "captioner/training/run_files.h"
 #include "train/support/train_support.h"
 
 enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 256, MOST_BARS = 6 };
-static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
+static const char curve_file[] = RUN_FILE_CURVE, sheet_file[] = RUN_FILE_SHEET;
 
 static mimo_status join_path(char *path, const char *folder, const char *file)
 {

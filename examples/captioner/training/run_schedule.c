@@ -3,13 +3,14 @@
 #include <inttypes.h>
 
 #include "captioner/training/run_drawing.h"
+#include "captioner/training/run_files.h"
 #include "captioner/training/run_nodes.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "schedule/step_costs.h"
 
 enum { NANOSECONDS = 1000 /* in a microsecond */ };
-static const char planned_file[] = "schedule.svg", run_file[] = "schedule_run.svg";
+static const char planned_file[] = RUN_FILE_PLANNED, run_file[] = RUN_FILE_RAN;
 
 mimo_status run_schedule_probe(const char *folder)
 {
