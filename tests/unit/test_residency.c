@@ -149,8 +149,8 @@ Test(residency, rest_is_what_reservations_leave, .timeout = 60)
 
 /* --------------------------------- ranks that share a device -------------------------------- */
 
-/* Multiprocessors that a process may see of `whole`, at the most: as if MPS rounded a share up to an
- * even number. */
+/* Multiprocessors that a process may see of `whole`, at the most: as if MPS rounded a share up to
+ * an even number. */
 static int64_t seen_of(int64_t whole, int64_t share)
 {
     int64_t seen = (whole * share + 2 * MIMO_SHARE_WHOLE - 1) / (2 * MIMO_SHARE_WHOLE) * 2;

@@ -72,7 +72,8 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
     int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
     int64_t heads = desc->heads;
-    /* Experts have any number of rows, and model_pass.c can't compute all shapes beforehand. */
+    /* A device can't load kernels or shapes of products within a walk (model_pass.c, warm-up), and
+     * experts have any number of rows. */
     CHECK(topology->stages == 1 || desc->experts == 0 ||
               nn_runtime_or_host(desc->runtime)->memory == MIMO_MEMORY_HOST,
           MIMO_ERR_UNSUPPORTED,

@@ -203,8 +203,8 @@ static bool shares_gpus(void)
     return enabled && strcmp(enabled, "1") == 0;
 }
 
-/* Whether processes use this device by MPS. Where the runtime or the driver is too old to tell, they
- * don't: then ranks divide what they see, which is too little under MPS, and never too much. */
+/* Whether processes use this device by MPS. Where the runtime or the driver is too old to tell,
+ * they don't: then ranks divide what they see, which is too little under MPS, and never too much. */
 static bool has_mps(int device)
 {
     int enabled = 0;
