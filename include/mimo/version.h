@@ -11,9 +11,9 @@ MIMO_BEGIN_DECLS
 
 /** The version of these headers. */
 #define MIMO_VERSION_MAJOR 0
-#define MIMO_VERSION_MINOR 3
+#define MIMO_VERSION_MINOR 4
 #define MIMO_VERSION_PATCH 0
-#define MIMO_VERSION_STRING "0.3.0"
+#define MIMO_VERSION_STRING "0.4.0"
 
 /** A number that grows with each release, for #if: MIMO_VERSION >= MIMO_VERSION_NUMBER(0, 3, 0). */
 #define MIMO_VERSION_NUMBER(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))

@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 # The release that this package belongs to. Before 1.0 the soname has the minor version.
-VERSION = (0, 3, 0)
+VERSION = (0, 4, 0)
 SONAME = f"{VERSION[0]}.{VERSION[1]}"
 CORE, MPI = f"libmimo-bridge.so.{SONAME}", f"libmimo-bridge-mpi.so.{SONAME}"
 VARIABLE = "MIMO_BRIDGE_LIBRARY"

@@ -61,7 +61,7 @@ def pip_install(place, what, *arguments):
         require_builder()
         arguments = [f"-Cbuild-dir={place.folder / 'build'}", *arguments]
     subprocess.run([*pip, "--no-index", "--no-deps", "--no-compile", "--no-build-isolation", what, *arguments],
-                   env=place.env, check=True)
+                   env=place.env, cwd=place.folder, check=True)  # a folder of its own, as library_without_mpi.sh
     place.package = place.site / "mimo_bridge"
     place.libraries = place.package / "lib"
     version = ".".join(map(str, VERSION))

@@ -13,6 +13,7 @@ cp "$root"/tests/install/installed_*.c "$folder/parent"
 mkdir "$folder/parent/subprojects"
 ln -s "$root" "$folder/parent/subprojects/mimo-bridge"
 
+cd "$folder" # as library_without_mpi.sh
 meson setup "$folder/build" "$folder/parent" -Dbuildtype=debug \
     --force-fallback-for=mimo-bridge -Dmimo-bridge:mpi="$mpi" -Dmimo-bridge:gpu_architectures=80
 programs=(planner)

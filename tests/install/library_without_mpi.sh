@@ -5,6 +5,7 @@ set -euo pipefail
 root=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+cd "$folder" # CMake, which Meson asks, writes to the current folder: of two at once one fails
 
 meson setup "$folder/build" "$root" -Dmpi=disabled -Dcuda=disabled -Dexamples=false \
     -Dbuildtype=plain -Dwerror=true >"$folder/log" || { cat "$folder/log" && exit 1; }
