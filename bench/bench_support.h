@@ -12,7 +12,7 @@ void bench_must(mimo_status status, const char *what);
 /* The same, where the call says what it is. */
 #define must(call) bench_must((call), #call)
 
-/* Zeros, of at least a byte, for the caller to free. Where there is no memory it ends the launch. */
+/* Zeros, of at least a byte, for the caller to free. Without memory it ends the launch. */
 void *bench_room(int64_t count, size_t bytes);
 
 /* Read the command line. --help and its like end the program, as does what is not understood, after

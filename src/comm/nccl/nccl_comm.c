@@ -204,7 +204,8 @@ static bool shares_gpus(void)
 }
 
 /* Whether processes use this device by MPS. Where the runtime or the driver is too old to tell,
- * they don't: then ranks divide what they see, which is too little under MPS, and never too much. */
+ * they don't: then ranks divide what they see, which is too little under MPS, and never too
+ * much. */
 static bool has_mps(int device)
 {
     int enabled = 0;
