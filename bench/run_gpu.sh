@@ -9,7 +9,8 @@
 # sums, and of few tokens in graphs) and torch_experts.jsonl (those ways in PyTorch),
 # torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
 # balance_bench.jsonl and balance.txt (steps of a balanced encoder), overlap_bench.jsonl and overlap.txt (what
-# mb.Overlap hides of expert exchanges), hf.txt (a Qwen3-VL, where
+# mb.Overlap hides of expert exchanges), train_experts.txt and train_experts-overlap.txt (the losses of
+# examples/torch/train.py without and with --overlap, on 2 GPUs, for SAMPLES), hf.txt (a Qwen3-VL, where
 # transformers is installed), pipeline*.json and .txt (the captioner's stages, on RANKS and on 2 x RANKS/2),
 # lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
 # bench.png. RANKS is the number of GPUs, an even one (default: 4). MPIRUN and PYTHON name other programs
@@ -71,12 +72,19 @@ if has torch; then
     measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" --tokens 4096 "${experts[@]}"
     on_all=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
         torch.distributed.run --standalone --nproc-per-node "$ranks")
+    on_two=("${on_all[@]}" --nproc-per-node 2) # which share its six experts evenly
     bridges=("${on_all[@]}" "$bench/torch_bench.py" ${MEGATRON:+--megatron "$MEGATRON"})
     measure torch_bench "${bridges[@]}"
     "${on_all[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
     "${on_all[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
         echo "run_gpu.sh: overlap_bench failed" >&2
+    for beside in '' --overlap; do # one curve, printed twice
+        [ -n "${SAMPLES:-}" ] || break
+        # shellcheck disable=SC2086 # none or one word
+        "${on_two[@]}" "$bench/../examples/torch/train.py" "$SAMPLES" --experts 6 --micro-batches 2 --steps 20 $beside |
+            tee "$folder/train_experts${beside#-}.txt" || echo "run_gpu.sh: train.py $beside failed" >&2
+    done
     measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
     if has transformers; then
         "${on_all[@]}" "$bench/hf_bench.py" | tee "$folder/hf.txt" || echo "run_gpu.sh: hf_bench failed" >&2

@@ -36,15 +36,18 @@ STAGED = [
      ["--micro-batches", "2", "--schedule", "interleaved", "--llm-pattern", "[*-]||[*-][*-]|[*-]", "--overlap",
       "--encoder-pieces", "2"]),
 ]
+# Each pp, ep and number of ranks without and with a forward beside a backward.
+EVERY_PAIR = [((f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks // pp},pp={pp}", ranks), f"ep={ep}",
+               ["--micro-batches", "5", *overlap])
+              for ranks in (2, 4, 8) for pp in (1, 2) for ep in (2, 4) if ranks // pp % ep == 0
+              for overlap in ([], ["--overlap"])]
 EVERY_SAME = [
-    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3"]),
+    *EVERY_PAIR,
     (("tp=1,dp=8", "pp=2,tp=1,cp=2,dp=2", 8), "ep=2", ["--micro-batches", "2", "--schedule", "interleaved"]),
     (ONE, "etp=1", ["--micro-batches", "4", "--overlap"]),
     (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), "ep=2", ["--sp", "--micro-batches", "3", "--overlap"]),
-    (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap"]),
     (("tp=1,dp=8", "tp=1,cp=2,dp=1,pp=4", 8), "ep=2",
      ["--micro-batches", "7", "--encoder-group", "2", "--overlap", "--recompute=keep"]),
-    (("tp=1,dp=8", "tp=1,cp=1,dp=8", 8), "ep=4", ["--micro-batches", "3", "--overlap"]),
     (("tp=2,dp=2", "tp=1,cp=1,dp=4", 4), "ep=4", ["--micro-batches", "4", "--overlap", "--encoder-pieces", "2",
                                                   "--encoder-alive", "0"]),
     (("tp=1,dp=4", "tp=1,cp=1,dp=2,pp=2", 4), "ep=2", ["--micro-batches", "5", "--overlap", "--encoder-pieces", "2",
