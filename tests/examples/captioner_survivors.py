@@ -6,7 +6,9 @@ form (test_captioner_survivors.py).
     captioner_survivors.py MPIRUN CAPTIONER [COUNT [SEED]]
 """
 import collections
+import os
 import random
+import re
 import signal
 import statistics
 import sys
@@ -14,9 +16,10 @@ import tempfile
 import time
 
 from captioner_runs import Captioner
-from survivor_runs import DEADLINE_MS, Run, SETTINGS, WENT_ON
+from survivor_runs import DEADLINE_MS, Run, Setting, SETTINGS, WENT_ON
 
 STEPS = 12
+TIMES, MORE_KIB = 20, 2048
 SAVES = [["--save-every=5"], ["--save-memory=3"], ["--save-every=4", "--save-memory=3"],
          ["--save-every=30", "--save-memory=2"]]
 
@@ -69,6 +72,16 @@ class Events:
         return lost
 
 
+def holdings(pid):
+    """KiB, descriptors, and what all have in /dev/shm; None where the process has ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+            memory = re.search(r"^VmData:\s+(\d+) kB", status.read(), re.M)
+        return int(memory[1]), len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir("/dev/shm"))
+    except (OSError, TypeError):
+        return None
+
+
 NAMES = ["kill"] * 10 + ["kill_in_a_save"] * 3 + ["kill_two"] + ["kill_in_a_recovery"] * 3 + ["stop"] * 3
 
 
@@ -111,6 +124,30 @@ class Survivors:
             print(wrong, run.errors, run.said, sep="\n", flush=True)
             self.wrong += 1
 
+    def recover_often(self, setting):
+        """Twenty times in one run: a rank is stopped, the others give up, and it comes back in time. In the second
+        half no rank takes more memory, files or shared memory than a little."""
+        run = Run(self.captioner, "often", setting, 9999, setting.survive, "--save-memory=1", MIMO_DEADLINE_MS="1000")
+        run.wait_for_step(3)
+        halves = {}
+        for number in range(1, TIMES + 1):
+            run.signal(setting.ranks - 1, signal.SIGSTOP)
+            time.sleep(1.5)
+            run.signal(setting.ranks - 1, signal.SIGCONT)
+            run.wait_for("a generation", lambda: len(WENT_ON.findall(run.errors)) >= number)
+            lines = run.lines()
+            run.wait_for("its steps", lambda: run.lines() > lines + 2)
+            if number in (TIMES // 2, TIMES):
+                halves[number] = [holdings(run.pids.get(rank)) for rank in range(setting.ranks)]
+        run.process.terminate()
+        run.end()
+        flat = len(halves) == 2 and all(last and last[0] - first[0] < MORE_KIB and last[1:] == first[1:]
+                                        for first, last in zip(*halves.values()))
+        print(f"{'ok  ' if flat else 'FAIL'} KiB, descriptors and entries of /dev/shm after so many recoveries: {halves}")
+        if not flat:
+            print(run.errors)
+            self.wrong += 1
+
 
 def main():
     mpirun, program, count, seed = (*sys.argv[1:], *("100", "1")[len(sys.argv) - 3:])
@@ -124,6 +161,7 @@ def main():
         if test.seconds:
             print(f"a killed rank: the model was back {statistics.median(test.seconds):.1f} s after the deadline's "
                   f"end, at most {max(test.seconds):.1f} s")
+        test.recover_often(Setting(3, ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3"], ""))
         sys.exit(f"{test.wrong} runs failed" if test.wrong else 0)
 
 

@@ -20,9 +20,10 @@ SMALL = Setting(3, ["--encoder=tp=1,dp=3", "--llm=tp=1,cp=1,dp=3"], "")
 
 
 class Survivors(Checks):
-    def __init__(self, captioner, diff):
+    def __init__(self, captioner, diff, left_early):
         super().__init__(captioner)
         self.diff = diff
+        self.left_early = Captioner(captioner.mpirun, left_early, captioner.folder)
 
     def whole(self, setting):
         run = Run(self.captioner, "whole", setting, STEPS)
@@ -111,6 +112,13 @@ class Survivors(Checks):
         ended = run.end()
         self.expect(ended == [0] * (setting.ranks - 1) + [137], f"{ended}\n{run.errors}")
 
+    def ended_before(self, setting, ranks):
+        """Ranks pass the last meeting, end, and are missing to the others, which have nothing left to do."""
+        run = Run(self.left_early, f"early{ranks}", setting, 2, setting.survive, "--save-every=2", LEFT_EARLY=ranks)
+        ended = run.end()
+        self.expect(ended == [0] * setting.ranks, f"{ended}\n{run.errors}")
+        self.expect(not WENT_ON.search(run.errors) and run.said.count("\ncheckpoint: ") == 1, run.errors + run.said)
+
     def too_few(self, setting):
         """Half of them are not enough. Rank 0 is none of those that say so."""
         run = Run(self.captioner, "few", setting, STEPS, setting.survive, "--save-every=2")
@@ -135,9 +143,9 @@ class Survivors(Checks):
 
 
 def main():
-    mpirun, program, diff = sys.argv[1:]
+    mpirun, program, diff, left_early = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        test = Survivors(Captioner(mpirun, program, folder), diff)
+        test = Survivors(Captioner(mpirun, program, folder), diff, left_early)
         test.captioner.prepare(16, one_in=60)
         setting = SETTINGS["thirds"]
         whole = test.whole(setting)
@@ -145,6 +153,7 @@ def main():
             runs = [pool.submit(lose, setting, whole) for lose in (test.stopped, test.rank_0_dies, test.both_copies_die)]
             runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.not_prepared, test.too_few)]
             runs.append(pool.submit(test.dies_while_it_renders, SMALL))
+            runs += [pool.submit(test.ended_before, SMALL, ranks) for ranks in ("2", "12")]
         for run in runs:
             run.result()
         test.refused_at_once()

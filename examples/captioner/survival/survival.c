@@ -37,6 +37,7 @@ typedef struct generations {
     int64_t last;  /* the step that the generation before the last one began from */
     int fruitless; /* generations in a row */
     bool over;     /* no other generation can be made */
+    bool done;     /* all ranks have ended training and wrote what they had to */
 } generations;
 
 /* ------------------------------------------- old files ---------------------------------------- */
@@ -116,12 +117,12 @@ static void say_lost(const generations *all, const int *left, int size, const ch
             list[0] ? ", without " : "", list);
 }
 
-static mimo_status agree_left(mimo_comm **out, mimo_comm *ended, int *left)
+static mimo_status agree_left(mimo_comm **out, mimo_comm *ended, int *left, int tries)
 {
     mimo_survivors_desc desc = MIMO_SURVIVORS_DESC_INIT;
     mimo_status status = MIMO_ERR_TIMEOUT;
     desc.ranks = left;
-    for (int i = 0; status == MIMO_ERR_TIMEOUT && i < MOST_TRIES; i++)
+    for (int i = 0; status == MIMO_ERR_TIMEOUT && i < tries; i++)
         status = mimo_comm_survivors(out, ended, &desc);
     return status;
 }
@@ -150,7 +151,7 @@ static mimo_status replace_world(generations *all, const char *why)
     mimo_comm *ended = run->world, *next;
     int size = mimo_comm_size(ended), *left = NULL;
     TRY(memory_reserve(&left, size, sizeof *left));
-    mimo_status status = agree_left(&next, ended, left);
+    mimo_status status = agree_left(&next, ended, left, all->done ? 1 : MOST_TRIES);
     if (status == MIMO_OK) {
         run->world = next;
         run->lead = mimo_comm_rank(next) == 0;
@@ -210,6 +211,15 @@ static bool is_lost(const generations *all, mimo_status status)
     return mimo_comm_state(world) != MIMO_OK;
 }
 
+/* All that are left are in their farewell: no other one needs them. */
+static mimo_status agree_done(generations *all)
+{
+    int behind = !all->done;
+    TRY(mimo_comm_allreduce(all->run->world, &behind, 1, MIMO_I32, MIMO_MAX, NULL));
+    all->done = behind == 0;
+    return MIMO_OK;
+}
+
 static mimo_status go_on(generations *all)
 {
     char why[REASON];
@@ -217,10 +227,33 @@ static mimo_status go_on(generations *all)
     snprintf(why, sizeof why, "%s", mimo_last_error());
     all->run->lost = true;
     mimo_status status = next_ranks(all, why);
+    if (status != MIMO_OK && all->done && status != MIMO_ERR_ABORTED) {
+        all->over = true;
+        return MIMO_OK;
+    }
     if (status != MIMO_OK)
         return end_here(all, status);
-    status = prepare(all, size);
+    status = agree_done(all);
+    if (status == MIMO_OK && !all->done)
+        status = prepare(all, size);
     return status == MIMO_OK || is_lost(all, status) ? status : end_here(all, status);
+}
+
+/* A rank that dies in the last agreement of a run may leave the others of two minds: some would
+ * end, and be missing to those that have to go on. So all meet once more. Who fails here knows that
+ * every rank came as far, and only goes on where others did not hear of that. */
+static mimo_status say_farewell(generations *all)
+{
+    if (!all->given->survive)
+        return MIMO_OK;
+    all->done = true;
+    return mimo_comm_barrier(all->run->world);
+}
+
+static mimo_status run_generation(generations *all)
+{
+    TRY(training_generation(&all->course, all->now, all->run->world));
+    return say_farewell(all);
 }
 
 /* Open MPI's mpirun tells its processes whether it lets them live when one of them dies. Another
@@ -257,11 +290,11 @@ mimo_status survival_run(survival *run, const struct options *options)
     generations all = {.run = run, .given = options, .course = RUN_COURSE_INIT, .last = -1};
     mimo_status status = begin(&all);
     if (status == MIMO_OK)
-        status = training_generation(&all.course, all.now, run->world);
+        status = run_generation(&all);
     while (is_lost(&all, status)) {
         status = go_on(&all);
-        if (status == MIMO_OK)
-            status = training_generation(&all.course, all.now, run->world);
+        if (status == MIMO_OK && !all.done)
+            status = run_generation(&all);
     }
     run_course_release(&all.course);
     survive_grids_release(&all.grids);

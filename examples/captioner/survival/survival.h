@@ -9,6 +9,9 @@
  * files of those that led earlier ones, and puts another file in the place of the log. So what such
  * a rank had begun to write goes nowhere. What it begins later are at most pictures under --out:
  * the others had taken all steps by then, and theirs replace them.
+ *
+ * Ranks meet once more when all is written. So nobody ends while another one may have to go on, and
+ * who misses a rank in that meeting has nothing left to do.
  */
 #ifndef CAPTIONER_SURVIVAL_H
 #define CAPTIONER_SURVIVAL_H
