@@ -207,7 +207,7 @@ static mimo_status create_modules(bridged_model *out)
 static mimo_status reserve_model(bridged_model *out)
 {
     const model_desc *desc = &out->desc;
-    TRY(stage_lanes_create(&out->lanes, desc->runtime, out->topology->stages));
+    TRY(stage_streams_create(&out->streams, desc->runtime, out->topology->stages));
     TRY(create_modules(out));
     const image_rows_desc images = {.topology = out->topology,
                                     .runtime = desc->runtime,
@@ -216,7 +216,7 @@ static mimo_status reserve_model(bridged_model *out)
                                     .dtype = desc->bridge_dtype,
                                     .hidden = desc->hidden,
                                     .own = out->language.own,
-                                    .lanes = &out->lanes};
+                                    .streams = &out->streams};
     return image_rows_create(&out->images, &images);
 }
 
@@ -227,7 +227,7 @@ static mimo_status connect_model(bridged_model *out)
                                   .rows = out->language.own_rows,
                                   .width = out->desc.hidden,
                                   .ring = out->desc.schedule.chunks > 1,
-                                  .lanes = &out->lanes};
+                                  .streams = &out->streams};
     if (out->desc.most_images == 0)
         TRY(image_rows_connect(&out->images));
     TRY(stage_hops_create(&out->hops, &hops));
@@ -352,7 +352,7 @@ void model_destroy(bridged_model *model)
     nn_dispatch_destroy(model->dispatch);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
-    stage_lanes_destroy(&model->lanes);
+    stage_streams_destroy(&model->streams);
     layer_layout_release(&model->layout);
     *model = (bridged_model){0};
 }

@@ -46,7 +46,7 @@ typedef struct bridged_model {
     nn_owners owners[MODEL_STORES]; /* who speaks for their tensors, in files and hashes */
     micro_batch batch;              /* what is being read */
     image_rows images;
-    stage_lanes lanes;
+    stage_streams streams;
     stage_hops hops;
 } bridged_model;
 

@@ -126,7 +126,7 @@ static void describe_call(place_call *out, const image_rows *rows, bool backward
     out->move.from = backward ? &out->dst : &out->src;
     out->move.n = 1;
     out->move.chunks = backward ? 1 : (int)rows->desc.batch->desc.group;
-    out->move.stream = stage_lane_stream(rows->desc.lanes, LANE_BRIDGE);
+    out->move.stream = stage_stream_of(rows->desc.streams, STREAM_BRIDGE);
 }
 
 static mimo_status start(mimo_op **out, const image_rows *rows, bool backward,
@@ -192,7 +192,7 @@ mimo_status image_rows_connect(image_rows *rows)
         status = mimo_bridge_update(topology->bridge, &desc, 1);
     memory_release(spans);
     TRY(status);
-    return rows->desc.lanes->apart ? prepare(rows, batch->pictures) : MIMO_OK;
+    return rows->desc.streams->apart ? prepare(rows, batch->pictures) : MIMO_OK;
 }
 
 static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **items,
@@ -207,7 +207,7 @@ static mimo_status describe_deals(mimo_batch_desc **descs, mimo_batch_items **it
 
 static mimo_status prepare_groups(image_rows *rows, const picture_deal *deals, int64_t groups)
 {
-    for (int64_t g = 0; g < groups && rows->desc.lanes->apart; g++) {
+    for (int64_t g = 0; g < groups && rows->desc.streams->apart; g++) {
         TRY(mimo_bridge_select(rows->desc.topology->bridge, (int)g));
         TRY(prepare(rows, deals[g].count));
     }

@@ -16,7 +16,7 @@
 
 #include "train/model/encoder.h"
 #include "train/model/picture_deal.h"
-#include "train/pipeline/stage_lanes.h"
+#include "train/pipeline/stage_streams.h"
 
 /** What a group takes. P image tokens, n pictures of this rank, G micro-batches, B sentences. */
 typedef struct image_place {
@@ -31,12 +31,12 @@ typedef struct image_place {
 
 typedef struct image_rows_desc {
     const rank_topology *topology;
-    const nn_runtime *runtime; /* where the model computes; borrowed; NULL: on the host */
-    vision_encoder *encoder;   /* borrowed; its states are the places */
-    const micro_batch *batch;  /* borrowed: sizes */
-    mimo_dtype dtype;          /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
-    int64_t hidden, own;       /* H; positions of a sequence in this rank's tile */
-    const stage_lanes *lanes;  /* borrowed: the bridge has one */
+    const nn_runtime *runtime;    /* where the model computes; borrowed; NULL: on the host */
+    vision_encoder *encoder;      /* borrowed; its states are the places */
+    const micro_batch *batch;     /* borrowed: sizes */
+    mimo_dtype dtype;             /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
+    int64_t hidden, own;          /* H; positions of a sequence in this rank's tile */
+    const stage_streams *streams; /* borrowed: the bridge has one */
 } image_rows_desc;
 
 typedef struct image_rows {
@@ -65,7 +65,7 @@ mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_dea
 mimo_status image_rows_encode_backward(image_rows *rows, int64_t place, encoder_piece at);
 
 /**
- * Begin the bridge's forward or backward of a place on the bridge's lane. Collective over the
+ * Begin the bridge's forward or backward of a place on the bridge's stream. Collective over the
  * world. A forward is in chunks: the i-th micro-batch can be taken after mimo_op_wait_chunk of
  * chunk i. A backward is one chunk.
  */

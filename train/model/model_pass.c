@@ -302,7 +302,7 @@ mimo_status model_pass_create(model_pass *out, bridged_model *model, const model
         .states = model->language.chunk_states,
         .places = model->encoder.states,
         .hops = &model->hops,
-        .lanes = &model->lanes,
+        .streams = &model->streams,
         .work = {out, compute, out->pair.nodes ? compute_pair : NULL, begin, input, output}};
     return pipeline_create(&out->pipeline, &walk);
 }
@@ -328,7 +328,7 @@ mimo_status model_pass_run(model_pass *pass, const model_samples *samples)
     TRY(read_samples(pass));
     if (pass->model->batch.desc.most_images > 0)
         TRY(image_rows_update(&pass->model->images, pass->deals, pass->groups));
-    if (pass->model->lanes.apart && !pass->warm)
+    if (pass->model->streams.apart && !pass->warm)
         TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));
     if (pass->pair.nodes)
         TRY(pair_pass_begin(&pass->pair));

@@ -149,7 +149,7 @@ mimo_status pair_pass_run_alone(pair_pass *pair, const pipeline_task *task, int6
 mimo_status pair_pass_begin(pair_pass *pair)
 {
     memset(pair->clock.times, 0, (size_t)pair->clock.count * sizeof *pair->clock.times);
-    return step_clock_stamp(&pair->clock, 0, LANE_COMPUTE);
+    return step_clock_stamp(&pair->clock, 0, STREAM_COMPUTE);
 }
 
 mimo_status pair_pass_times(mimo_node_time *times, pair_pass *pair)

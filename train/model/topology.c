@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "train/pipeline/stage_lanes.h"
+#include "train/pipeline/stage_streams.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
@@ -88,7 +88,7 @@ static mimo_status create_bridge(rank_topology *out, const topology_desc *given)
     rule.sp = out->sp;
     desc.partition = &rule;
     if (out->stages > 1)
-        desc.ctas = LANE_CTAS;
+        desc.ctas = STREAM_CTAS;
     if (given->bridge)
         desc = *given->bridge;
     desc.src = out->encoder;

@@ -37,12 +37,12 @@ static mimo_status reserve_tiles(stage_pipeline *out)
 
 static mimo_status init_marks(stage_pipeline *out)
 {
-    const nn_runtime *runtime = stage_lanes_runtime(out->desc.lanes);
+    const nn_runtime *runtime = stage_streams_runtime(out->desc.streams);
     for (int64_t i = 0; i < out->first_state[out->desc.sizes.chunks]; i++)
         TRY(nn_mark_init(&out->states[i].touched, runtime));
     for (int64_t i = 0; i < out->desc.places; i++)
         TRY(nn_mark_init(&out->places[i].touched, runtime));
-    return step_clock_create(&out->clock, out->desc.lanes, 1 + 2 * out->count);
+    return step_clock_create(&out->clock, out->desc.streams, 1 + 2 * out->count);
 }
 
 static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
@@ -109,11 +109,11 @@ void pipeline_destroy(stage_pipeline *pipeline)
     *pipeline = (struct stage_pipeline){0};
 }
 
-/* -------------------------------------------- lanes ------------------------------------------- */
+/* -------------------------------------------- streams ----------------------------------------- */
 
-static mimo_stream stream_of(const stage_pipeline *own, stage_lane lane)
+static mimo_stream stream_of(const stage_pipeline *own, stage_stream stream)
 {
-    return stage_lane_stream(own->desc.lanes, lane);
+    return stage_stream_of(own->desc.streams, stream);
 }
 
 static bool is_call(const pipeline_task *task)
@@ -121,9 +121,9 @@ static bool is_call(const pipeline_task *task)
     return task->kind == MIMO_STEP_BF || task->kind == MIMO_STEP_BB;
 }
 
-static stage_lane lane_of(const pipeline_task *task)
+static stage_stream stream_for(const pipeline_task *task)
 {
-    return is_call(task) ? LANE_BRIDGE : LANE_COMPUTE;
+    return is_call(task) ? STREAM_BRIDGE : STREAM_COMPUTE;
 }
 
 static int64_t chunks_there(const stage_pipeline *own)
@@ -172,7 +172,7 @@ static mimo_status leave_state(const stage_pipeline *own, const pipeline_task *t
 {
     bool last = task->kind == MIMO_STEP_B || task->kind == MIMO_STEP_W || !goes_back(own);
     own->states[task->state].done = last ? FREE : (int64_t)task->kind;
-    return nn_mark_set(&own->states[task->state].touched, stream_of(own, LANE_COMPUTE));
+    return nn_mark_set(&own->states[task->state].touched, stream_of(own, STREAM_COMPUTE));
 }
 
 /* -------------------------------------------- places ------------------------------------------ */
@@ -202,7 +202,7 @@ static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
 {
     pipeline_place *place = &own->places[task->place];
     if (task->kind == MIMO_STEP_E && !learns(own) && place->done == MIMO_STEP_BF) {
-        TRY(stage_lanes_end(own->desc.lanes, &place->there, chunks_there(own)));
+        TRY(stage_streams_end(own->desc.streams, &place->there, chunks_there(own)));
         place->done = FREE;
     }
     CHECK(place->done == before_encoder_step(task->kind) &&
@@ -225,7 +225,7 @@ static mimo_status mark_place(const stage_pipeline *own, const pipeline_task *ta
 {
     bool computes = task->first ? task->kind != MIMO_STEP_W && own->desc.places > 0
                                 : task->kind == MIMO_STEP_E || task->kind == MIMO_STEP_EB;
-    return computes ? nn_mark_set(&own->places[task->place].touched, stream_of(own, LANE_COMPUTE))
+    return computes ? nn_mark_set(&own->places[task->place].touched, stream_of(own, STREAM_COMPUTE))
                     : MIMO_OK;
 }
 
@@ -254,7 +254,7 @@ static bool is_last(const stage_pipeline *own, const pipeline_task *task)
 static mimo_status wait_for_rows(const stage_pipeline *own, const pipeline_task *task)
 {
     mimo_op *there = own->places[task->place].there;
-    return there ? mimo_op_wait_chunk(there, (int)task->part, stream_of(own, LANE_COMPUTE))
+    return there ? mimo_op_wait_chunk(there, (int)task->part, stream_of(own, STREAM_COMPUTE))
                  : MIMO_OK;
 }
 
@@ -280,12 +280,12 @@ static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
     case MIMO_STEP_I:
         return is_last(own, task) ? MIMO_OK : receive(own, task, HOP_GRADIENTS);
     case MIMO_STEP_BF:
-        return nn_mark_await(&place->touched, stream_of(own, LANE_BRIDGE));
+        return nn_mark_await(&place->touched, stream_of(own, STREAM_BRIDGE));
     case MIMO_STEP_BB:
         TRY(mimo_op_wait(&place->there));
-        return nn_mark_await(&place->touched, stream_of(own, LANE_BRIDGE));
+        return nn_mark_await(&place->touched, stream_of(own, STREAM_BRIDGE));
     case MIMO_STEP_EB:
-        return stage_lanes_end(own->desc.lanes, &place->back, 1);
+        return stage_streams_end(own->desc.streams, &place->back, 1);
     default:
         return MIMO_OK;
     }
@@ -343,7 +343,7 @@ static mimo_status run_task(stage_pipeline *own, pipeline_task *task, int64_t st
     TRY(find_own(own, task));
     TRY(await_inputs(own, task));
     if (stamp >= 0)
-        TRY(step_clock_stamp(&own->clock, stamp, lane_of(task)));
+        TRY(step_clock_stamp(&own->clock, stamp, stream_for(task)));
     TRY(do_work(own, task));
     return leave(own, task);
 }
@@ -363,7 +363,7 @@ static mimo_status run_both(stage_pipeline *own, pipeline_task *tasks)
         TRY(find_own(own, &tasks[k]));
     for (int k = 0; k < 2; k++)
         TRY(await_inputs(own, &tasks[k]));
-    TRY(step_clock_stamp(&own->clock, 1 + 2 * own->done, LANE_COMPUTE));
+    TRY(step_clock_stamp(&own->clock, 1 + 2 * own->done, STREAM_COMPUTE));
     TRY(compute_pair(own, tasks));
     for (int k = 0; k < 2; k++) {
         TRY(pass_on(own, &tasks[k]));
@@ -382,7 +382,7 @@ static mimo_status run_pair(stage_pipeline *own, const mimo_schedule_step *step)
         return fail_prefix(status, "stage %" PRId64 ", micro-batches %" PRId64 " and %" PRId64 ": ",
                            own->desc.stage, tasks[0].index, tasks[1].index);
     own->ran[own->done++].step = *step;
-    return step_clock_stamp(&own->clock, 2 * own->done, LANE_COMPUTE);
+    return step_clock_stamp(&own->clock, 2 * own->done, STREAM_COMPUTE);
 }
 
 static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
@@ -401,14 +401,14 @@ static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
                                mimo_step_of_llm(task.kind) ? "micro-batch" : "group", task.index);
     }
     own->ran[own->done++].step = *step;
-    return step_clock_stamp(&own->clock, stamp + 1, lane_of(&task));
+    return step_clock_stamp(&own->clock, stamp + 1, stream_for(&task));
 }
 
 /* All that is on its way arrives. */
 static mimo_status finish(stage_pipeline *own)
 {
     for (int64_t i = 0; i < own->desc.places; i++)
-        TRY(stage_lanes_end(own->desc.lanes, &own->places[i].there, chunks_there(own)));
+        TRY(stage_streams_end(own->desc.streams, &own->places[i].there, chunks_there(own)));
     return stage_hops_finish(own->desc.hops);
 }
 
@@ -420,7 +420,7 @@ static mimo_status walk(stage_pipeline *own)
         own->states[i].done = FREE;
     for (int64_t i = 0; i < own->desc.places; i++)
         own->places[i].done = FREE;
-    TRY(step_clock_stamp(&own->clock, 0, LANE_COMPUTE));
+    TRY(step_clock_stamp(&own->clock, 0, STREAM_COMPUTE));
     for (int64_t i = 0; i < own->count; i++)
         TRY(run_step(own, &own->steps[i]));
     return finish(own);

@@ -5,8 +5,8 @@
  * moves rows between the stages.
  *
  * On the host a step is done when the walk goes on to the next one. On a device the walk gives each
- * step to its lane (stage_lanes.h) and waits for nothing: a lane waits for the inputs of its own
- * steps. Every call below is the same in both cases.
+ * step to its stream (stage_streams.h) and waits for nothing: a stream waits for the inputs of its
+ * own steps. Every call below is the same in both cases.
  *
  * A step begins when its inputs are there:
  *
@@ -50,8 +50,8 @@ typedef struct pipeline_work {
     /** An FB, when the inputs of both are there: tasks[0] is its F, tasks[1] its B; `step` is its
      *  place in the list. NULL: it is an F, then a B. */
     mimo_status (*compute_pair)(void *context, const pipeline_task *tasks, int64_t step);
-    /** Begin BF or BB on the bridge's lane, BF in chunks, one for each micro-batch of a group, BB
-     *  in one. *out is NULL where the compute lane has done it all. */
+    /** Begin BF or BB on the bridge's stream, BF in chunks, one for each micro-batch of a group, BB
+     *  in one. *out is NULL where the compute stream has done it all. */
     mimo_status (*begin)(mimo_op **out, void *context, const pipeline_task *task);
     /** Where the activation comes in and goes out; in backward their gradients are there. Not
      *  called for a model of one chunk. */
@@ -69,7 +69,7 @@ typedef struct pipeline_desc {
     const int64_t *states;    /* [chunks] saved states that each chunk has; not kept */
     int64_t places;           /* of encoder groups */
     stage_hops *hops;         /* borrowed */
-    const stage_lanes *lanes; /* borrowed; NULL: the host */
+    const stage_streams *streams; /* borrowed; NULL: the host */
     pipeline_work work;
 } pipeline_desc;
 

@@ -51,7 +51,7 @@ static bool find_part(nn_stack_node *out, const mimo_node *node)
 
 static mimo_status stamp(const stack_walk *walk, int64_t i, bool end)
 {
-    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), LANE_COMPUTE)
+    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), STREAM_COMPUTE)
                        : MIMO_OK;
 }
 

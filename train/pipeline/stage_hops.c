@@ -11,19 +11,20 @@ static int64_t elements_of(const stage_hops *hops)
 
 static const nn_runtime *runtime_of(const stage_hops *hops)
 {
-    return stage_lanes_runtime(hops->desc.lanes);
+    return stage_streams_runtime(hops->desc.streams);
 }
 
 static mimo_stream compute_of(const stage_hops *hops)
 {
-    return stage_lane_stream(hops->desc.lanes, LANE_COMPUTE);
+    return stage_stream_of(hops->desc.streams, STREAM_COMPUTE);
 }
 
-static mimo_stream lane_of(const stage_hops *hops, hop_way way, bool sends)
+static mimo_stream stream_for(const stage_hops *hops, hop_way way, bool sends)
 {
-    static const stage_lane lanes[HOP_WAYS][2] = {{LANE_ACTIVATIONS_IN, LANE_ACTIVATIONS_OUT},
-                                                  {LANE_GRADIENTS_IN, LANE_GRADIENTS_OUT}};
-    return stage_lane_stream(hops->desc.lanes, lanes[way][sends]);
+    static const stage_stream streams[HOP_WAYS][2] = {
+        {STREAM_ACTIVATIONS_IN, STREAM_ACTIVATIONS_OUT},
+        {STREAM_GRADIENTS_IN, STREAM_GRADIENTS_OUT}};
+    return stage_stream_of(hops->desc.streams, streams[way][sends]);
 }
 
 /* A message as one sequence position of `rows` samples; of the end that has none, an empty view. */
@@ -50,7 +51,7 @@ static void describe_call(hop_call *out, const stage_hops *hops, hop_way way, bo
     out->move.to = &out->to;
     out->move.from = &out->from;
     out->move.n = 1;
-    out->move.stream = lane_of(hops, way, sends);
+    out->move.stream = stream_for(hops, way, sends);
 }
 
 /* --------------------------------------------- life ------------------------------------------- */
@@ -75,9 +76,9 @@ static mimo_status create_way(hop_pair *pair, const stage_hops *hops, hop_way wa
     desc.dst = hops->ends[!back];
     desc.batch = hops->desc.rows;
     desc.name = names[way];
-    desc.ctas = LANE_CTAS;
+    desc.ctas = STREAM_CTAS;
     if (compute_of(hops))
-        TRY(gpu_apart_create(&pair->apart[way], pair->comm, LANE_CTAS));
+        TRY(gpu_apart_create(&pair->apart[way], pair->comm, STREAM_CTAS));
     TRY(mimo_bridge_create(&pair->ways[way], pair->apart[way] ? pair->apart[way] : pair->comm,
                            &desc));
     return connect_ends(hops, pair->ways[way], way, ahead != back);
@@ -222,7 +223,7 @@ mimo_status stage_hops_send(stage_hops *hops, hop_way way, const nn_real *rows)
     hop_call call;
     describe_call(&call, hops, way, true, tile);
     /* Its rows are gone: see `count`. */
-    TRY(stage_lanes_end(hops->desc.lanes, &tiles->sent[next], 1));
+    TRY(stage_streams_end(hops->desc.streams, &tiles->sent[next], 1));
     TRY(nn_runtime_copy(runtime_of(hops), tile, rows, elements * (int64_t)sizeof *rows));
     TRY(nn_mark_set(&tiles->filled, compute_of(hops)));
     TRY(nn_mark_await(&tiles->filled, call.move.stream));
@@ -238,7 +239,7 @@ mimo_status stage_hops_receive(stage_hops *hops, hop_way way, nn_real *rows, con
     describe_call(&call, hops, way, false, rows);
     TRY(nn_mark_await(free, call.move.stream));
     TRY(begin(&op, hops, pair->ways[way], &call));
-    return stage_lanes_end(hops->desc.lanes, &op, 1);
+    return stage_streams_end(hops->desc.streams, &op, 1);
 }
 
 mimo_status stage_hops_finish(stage_hops *hops)
@@ -246,7 +247,7 @@ mimo_status stage_hops_finish(stage_hops *hops)
     mimo_status status = MIMO_OK;
     for (int way = 0; way < HOP_WAYS; way++)
         for (int64_t i = 0; i < hops->tiles[way].count; i++) {
-            mimo_status ended = stage_lanes_end(hops->desc.lanes, &hops->tiles[way].sent[i], 1);
+            mimo_status ended = stage_streams_end(hops->desc.streams, &hops->tiles[way].sent[i], 1);
             status = status == MIMO_OK ? ended : status;
         }
     return status;

@@ -9,16 +9,16 @@
  * stage may not have begun to receive: the caller says how many these are. A receive waits for its
  * rows.
  *
- * On a device it is the lanes that wait, not the host. Both ends of a way give their messages to a
- * lane in one order, but the two ways mix otherwise at either end. A communicator keeps one order
- * of all that it moves, so there each way has one of its own.
+ * On a device it is the streams that wait, not the host. Both ends of a way give their messages to
+ * a stream in one order, but the two ways mix otherwise at either end. A communicator keeps one
+ * order of all that it moves, so there each way has one of its own.
  */
 #ifndef TRAIN_STAGE_HOPS_H
 #define TRAIN_STAGE_HOPS_H
 
 #include <mimo/mimo.h>
 
-#include "train/pipeline/stage_lanes.h"
+#include "train/pipeline/stage_streams.h"
 #include "train/nn/nn.h"
 
 typedef enum hop_way {
@@ -32,7 +32,7 @@ typedef struct stage_hops_desc {
     const mimo_grid *grid; /* of the stages: its dimension "pp"; connected to the world; borrowed */
     int64_t rows, width;   /* of a message */
     bool ring;             /* the first stage is behind the last one: stages have several chunks */
-    const stage_lanes *lanes; /* borrowed; NULL: the host */
+    const stage_streams *streams; /* borrowed; NULL: the host */
 } stage_hops_desc;
 
 /* Tiles of messages on their way to a neighbour. */

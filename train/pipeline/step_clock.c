@@ -5,12 +5,12 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 
-mimo_status step_clock_create(step_clock *out, const stage_lanes *lanes, int64_t count)
+mimo_status step_clock_create(step_clock *out, const stage_streams *streams, int64_t count)
 {
-    out->lanes = lanes;
+    out->streams = streams;
     out->count = count;
     TRY(memory_reserve(&out->times, count, sizeof *out->times));
-    return stage_lane_stream(lanes, LANE_COMPUTE) ? gpu_clock_create(&out->gpu, count) : MIMO_OK;
+    return stage_stream_of(streams, STREAM_COMPUTE) ? gpu_clock_create(&out->gpu, count) : MIMO_OK;
 }
 
 void step_clock_destroy(step_clock *clock)
@@ -27,10 +27,10 @@ int64_t host_clock_now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-mimo_status step_clock_stamp(step_clock *clock, int64_t i, stage_lane lane)
+mimo_status step_clock_stamp(step_clock *clock, int64_t i, stage_stream stream)
 {
     if (clock->gpu)
-        return gpu_clock_stamp(clock->gpu, i, stage_lane_stream(clock->lanes, lane));
+        return gpu_clock_stamp(clock->gpu, i, stage_stream_of(clock->streams, stream));
     clock->times[i] = host_clock_now();
     return MIMO_OK;
 }
