@@ -276,7 +276,7 @@ static void check_memory(const step_trainer *trainer)
     MPI_EXPECT_OK(mimo_schedule_memory_of(&memory, trainer->pass.schedule, stage));
     MPI_EXPECT(model->language.states == memory.saved_states, "%d saved states, not %d",
                (int)model->language.states, (int)memory.saved_states);
-    MPI_EXPECT(model->encoder.states == trainer->pass.sizes.encoder_alive, "%d places, not %d",
+    MPI_EXPECT(model->encoder.states == trainer->pass.sizes.encoder_alive, "%d slots, not %d",
                (int)model->encoder.states, (int)trainer->pass.sizes.encoder_alive);
     MPI_EXPECT(model->hops.calls == hops_of(&trainer->pass.sizes, stage), "%d hops",
                (int)model->hops.calls);
@@ -323,7 +323,7 @@ static void check_agreements(step_trainer *trainer)
 static void check_zeros(const bridged_model *model)
 {
     int64_t count = model->batch.pictures * model->desc.tokens * model->desc.hidden;
-    const nn_real *brought = model->images.places[0].src_tile;
+    const nn_real *brought = model->images.slots[0].src_tile;
     MPI_EXPECT(count > 0, "the step had no rows");
     for (int64_t i = 0; brings_minus_zero && i < count; i++)
         MPI_EXPECT(brought[i] == 0 && !signbit(brought[i]), "element %d is %a", (int)i,

@@ -133,7 +133,7 @@ static mimo_status create_modules(oracle_candidate *out)
     encoder_desc encoder = {.tp = out->topology->ranks.encoder_tp,
                             .runtime = out->topology->runtime,
                             .seed = sizes->seed,
-                            .states = out->places,
+                            .states = out->slots,
                             .tokens = sizes->image_tokens,
                             .pictures = out->pictures,
                             .patch_values = sizes->patch_values,
@@ -160,8 +160,8 @@ static mimo_status create_tiles(oracle_candidate *out)
                                     .group = out->group,
                                     .consumes = out->topology->ranks.stage == 0,
                                     .tensors = out->shape.tensors};
-    MIMO_TRY(mimo_reserve(&out->tiles, out->places, sizeof *out->tiles));
-    for (int64_t i = 0; i < out->places; i++)
+    MIMO_TRY(mimo_reserve(&out->tiles, out->slots, sizeof *out->tiles));
+    for (int64_t i = 0; i < out->slots; i++)
         MIMO_TRY(oracle_tiles_create(&out->tiles[i], out->topology, &desc));
     return MIMO_OK;
 }
@@ -184,7 +184,7 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     int64_t mixed = oracle_mixtures_elements(&out->llm), rows = oracle_mixtures_rows(&out->llm);
     int64_t room =
         mimo_larger(mimo_larger(tile, patches), mimo_larger(mixed, 2 * largest_param(out)));
-    MIMO_TRY(nn_runtime_reserve(out->topology->runtime, &out->patches, out->places * patches,
+    MIMO_TRY(nn_runtime_reserve(out->topology->runtime, &out->patches, out->slots * patches,
                                 sizeof *out->patches));
     MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
     MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
@@ -342,10 +342,10 @@ static mimo_status choose_passes(oracle_candidate *out)
 {
     int64_t micro_batches = out->shape.micro_batches;
     MIMO_TRY(oracle_pass_choose(&out->train, out->topology, micro_batches, true, 0));
-    out->places = out->train.sizes.encoder_alive;
+    out->slots = out->train.sizes.encoder_alive;
     out->group = out->train.sizes.encoder_group;
     out->groups = (micro_batches + out->group - 1) / out->group;
-    return oracle_pass_choose(&out->predict, out->topology, micro_batches, false, out->places);
+    return oracle_pass_choose(&out->predict, out->topology, micro_batches, false, out->slots);
 }
 
 /* By nodes, where the schedule has a forward beside a backward. */
@@ -372,9 +372,9 @@ static mimo_status create_passes(oracle_candidate *out)
     const pipeline_work work = oracle_steps_of(out);
     MIMO_TRY(stage_hops_create(&out->hops, &hops));
     MIMO_TRY(create_pair(out));
-    MIMO_TRY(oracle_pass_create(&out->train, topology, out->llm.chunk_states, out->places,
+    MIMO_TRY(oracle_pass_create(&out->train, topology, out->llm.chunk_states, out->slots,
                                 &out->hops, &work));
-    return oracle_pass_create(&out->predict, topology, out->llm.chunk_states, out->places,
+    return oracle_pass_create(&out->predict, topology, out->llm.chunk_states, out->slots,
                               &out->hops, &work);
 }
 
@@ -407,7 +407,7 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     oracle_pass_destroy(&candidate->train);
     oracle_pass_destroy(&candidate->predict);
     stage_hops_destroy(&candidate->hops);
-    for (int64_t i = 0; i < candidate->places && candidate->tiles; i++)
+    for (int64_t i = 0; i < candidate->slots && candidate->tiles; i++)
         oracle_tiles_destroy(&candidate->tiles[i]);
     mimo_release(candidate->tiles);
     mimo_release(candidate->row_of);

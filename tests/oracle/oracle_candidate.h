@@ -35,15 +35,15 @@ typedef struct oracle_candidate {
     oracle_pass train, predict;        /* of a step, and of forwards alone */
     pair_pass pair;                    /* of a step with FB; otherwise zeroed */
     stage_hops hops;                   /* between stages */
-    int64_t places;                    /* encoder groups at once */
-    nn_real *patches;      /* [places][P, b, values], in the memory of the computation */
-    nn_real *on_host;      /* host memory for a tile, or for two parameters */
-    double *losses;        /* [S, B] in host memory */
-    oracle_tiles *tiles;   /* [places], each of a group */
-    int64_t *row_of;       /* room for the row_of of a capture_block */
-    int64_t *numbers;      /* room for whole numbers of the rows of a mixture */
-    oracle_replay *replay; /* borrowed; NULL: routers choose */
-    oracle_capture sent;   /* what ranks send to experts */
+    int64_t slots;                     /* encoder groups at once */
+    nn_real *patches;                  /* [slots][P, b, values], in the memory of the computation */
+    nn_real *on_host;                  /* host memory for a tile, or for two parameters */
+    double *losses;                    /* [S, B] in host memory */
+    oracle_tiles *tiles;               /* [slots], each of a group */
+    int64_t *row_of;                   /* room for the row_of of a capture_block */
+    int64_t *numbers;                  /* room for whole numbers of the rows of a mixture */
+    oracle_replay *replay;             /* borrowed; NULL: routers choose */
+    oracle_capture sent;               /* what ranks send to experts */
     /* Of the walk in progress: */
     const oracle_pass *pass;
     const synthetic_step *step;

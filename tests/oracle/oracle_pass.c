@@ -9,12 +9,12 @@
 #include "schedule/schedule_types.h"
 
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
-                               int64_t micro_batches, bool backward, int64_t places)
+                               int64_t micro_batches, bool backward, int64_t slots)
 {
     const schedule_need need = {.stages = topology->ranks.stages,
                                 .micro_batches = micro_batches,
                                 .backward = backward,
-                                .places = places};
+                                .slots = slots};
     return schedule_choose(&out->schedule, &out->sizes, &topology->schedule, &need);
 }
 
@@ -26,7 +26,7 @@ mimo_status oracle_pass_states(int64_t **states, const oracle_pass *pass,
 }
 
 mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology,
-                               const int64_t *states, int64_t places, stage_hops *hops,
+                               const int64_t *states, int64_t slots, stage_hops *hops,
                                const pipeline_work *work)
 {
     const pipeline_desc desc = {.world = topology->ranks.world,
@@ -34,7 +34,7 @@ mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology
                                 .sizes = out->sizes,
                                 .stage = topology->ranks.stage,
                                 .states = states,
-                                .places = places,
+                                .slots = slots,
                                 .hops = hops,
                                 .work = *work};
     return pipeline_create(&out->pipeline, &desc);

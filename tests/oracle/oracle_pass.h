@@ -18,13 +18,13 @@ typedef struct oracle_pass {
     size_t length;
 } oracle_pass;
 
-/* Make the schedule of the topology, with at most `places` encoder groups at once; 0: as it says.
+/* Make the schedule of the topology, with at most `slots` encoder groups at once; 0: as it says.
  * Local. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_pass_choose(oracle_pass *out, const oracle_topology *topology,
-                               int64_t micro_batches, bool backward, int64_t places);
-/* Then the pipeline, of states[chunks] saved states and `places`. Collective. */
+                               int64_t micro_batches, bool backward, int64_t slots);
+/* Then the pipeline, of states[chunks] saved states and `slots`. Collective. */
 mimo_status oracle_pass_create(oracle_pass *out, const oracle_topology *topology,
-                               const int64_t *states, int64_t places, stage_hops *hops,
+                               const int64_t *states, int64_t slots, stage_hops *hops,
                                const pipeline_work *work);
 void oracle_pass_destroy(oracle_pass *pass);
 

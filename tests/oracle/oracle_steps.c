@@ -96,12 +96,12 @@ static tile_rows llm_rows(const oracle_candidate *candidate, int64_t m, int64_t 
                        .positions = positions};
 }
 
-static void capture_encoder(const oracle_candidate *candidate, int64_t group, int64_t place)
+static void capture_encoder(const oracle_candidate *candidate, int64_t group, int64_t slot)
 {
     oracle_capture *capture = candidate->capture;
     tile_rows rows = encoder_rows(candidate, group);
     tile_columns all = {0, candidate->sizes.hidden};
-    const encoder_saved *saved = &candidate->encoder.saved[place];
+    const encoder_saved *saved = &candidate->encoder.saved[slot];
     nn_real *const *x = saved->blocks.x;
     int64_t layers = candidate->sizes.encoder_layers;
     char name[32];
@@ -112,7 +112,7 @@ static void capture_encoder(const oracle_candidate *candidate, int64_t group, in
     }
     capture_tile(candidate, capture, "encoder.norm", &rows, all, saved->normed);
     capture_tile(candidate, capture, "encoder.rows", &rows, all,
-                 candidate->tiles[place].tile[MIMO_SRC]);
+                 candidate->tiles[slot].tile[MIMO_SRC]);
 }
 
 static void capture_losses(const oracle_candidate *candidate, const tile_rows *rows, int64_t state)
@@ -138,7 +138,7 @@ static void capture_logits(const oracle_candidate *candidate, const char *name, 
 /* A micro-batch's rows in the tile of its group. */
 static nn_real *image_rows(const oracle_candidate *candidate, const pipeline_task *task)
 {
-    return oracle_tiles_part(&candidate->tiles[task->place], task->part);
+    return oracle_tiles_part(&candidate->tiles[task->slot], task->part);
 }
 
 /* Text rows, which are sample-major, of the positions that this rank keeps. */
@@ -225,16 +225,16 @@ static void capture_llm(oracle_candidate *candidate, const pipeline_task *task)
 /* -------------------------------------------- steps ------------------------------------------ */
 
 /* A group's patches. */
-static nn_real *patches_of(const oracle_candidate *candidate, int64_t place)
+static nn_real *patches_of(const oracle_candidate *candidate, int64_t slot)
 {
     const ref_sizes *sizes = &candidate->sizes;
     return candidate->patches +
-           place * sizes->image_tokens * candidate->pictures * sizes->patch_values;
+           slot * sizes->image_tokens * candidate->pictures * sizes->patch_values;
 }
 
 /* This rank's pictures of a group, from sample-major [P, values] to [P, b, values]; zeros where it
  * has none. */
-static mimo_status load_patches(oracle_candidate *candidate, int64_t group, int64_t place)
+static mimo_status load_patches(oracle_candidate *candidate, int64_t group, int64_t slot)
 {
     nn_real *to = candidate->on_host;
     int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
@@ -248,24 +248,24 @@ static mimo_status load_patches(oracle_candidate *candidate, int64_t group, int6
             for (int64_t i = 0; i < values; i++)
                 *to++ = from ? (nn_real)from[i] : 0;
         }
-    return nn_runtime_write(candidate->topology->runtime, patches_of(candidate, place),
+    return nn_runtime_write(candidate->topology->runtime, patches_of(candidate, slot),
                             candidate->on_host, (to - candidate->on_host) * (int64_t)sizeof *to);
 }
 
 static mimo_status encode(oracle_candidate *candidate, const pipeline_task *task)
 {
-    MIMO_TRY(load_patches(candidate, task->index, task->place));
-    MIMO_TRY(encoder_forward(&candidate->encoder, task->place,
-                             candidate->tiles[task->place].tile[MIMO_SRC],
-                             patches_of(candidate, task->place), candidate->pictures));
+    MIMO_TRY(load_patches(candidate, task->index, task->slot));
+    MIMO_TRY(encoder_forward(&candidate->encoder, task->slot,
+                             candidate->tiles[task->slot].tile[MIMO_SRC],
+                             patches_of(candidate, task->slot), candidate->pictures));
     if (candidate->capture && !candidate->logits)
-        capture_encoder(candidate, task->index, task->place);
+        capture_encoder(candidate, task->index, task->slot);
     return MIMO_OK;
 }
 
 static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_task *task)
 {
-    oracle_tiles *tiles = &candidate->tiles[task->place];
+    oracle_tiles *tiles = &candidate->tiles[task->slot];
     tile_rows rows = encoder_rows(candidate, task->index);
     tile_columns all = {0, candidate->sizes.hidden};
     MIMO_TRY(oracle_tiles_take_back(tiles));
@@ -274,7 +274,7 @@ static mimo_status encode_backward(oracle_candidate *candidate, const pipeline_t
                      tiles->tile[MIMO_SRC]);
     if (task->index == candidate->groups - 1 && MIMO_MUTATED("last-group-dropped"))
         return MIMO_OK;
-    return encoder_backward(&candidate->encoder, task->place, tiles->tile[MIMO_SRC]);
+    return encoder_backward(&candidate->encoder, task->slot, tiles->tile[MIMO_SRC]);
 }
 
 /* The losses stand behind the last block. A stage without them has the labels as well, and adds
@@ -304,7 +304,7 @@ static mimo_status begin_forward(void *context, const pipeline_task *task)
     int64_t slot = task->index * candidate->shape.micro_batch + candidate->first_sentence;
     int64_t first = slot * candidate->sizes.seq;
     if (task->first)
-        MIMO_TRY(oracle_tiles_take(&candidate->tiles[task->place], task->part));
+        MIMO_TRY(oracle_tiles_take(&candidate->tiles[task->slot], task->part));
     const language_sentences sentences = {candidate->step->ids + first,
                                           candidate->step->labels + first, llm->sentences};
     language_text *text = &candidate->texts[task->state];
@@ -400,13 +400,13 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
     oracle_candidate *candidate = context;
     bool backward = task->kind == MIMO_STEP_BB;
     oracle_pass_note(candidate->pass, task);
-    int64_t place = task->place, left = candidate->shape.micro_batches;
+    int64_t slot = task->slot, left = candidate->shape.micro_batches;
     left -= task->index * candidate->group;
     if (backward && left < candidate->group)
-        MIMO_TRY(oracle_tiles_give_none(&candidate->tiles[place], left));
+        MIMO_TRY(oracle_tiles_give_none(&candidate->tiles[slot], left));
     if (backward && MIMO_MUTATED("group-tile-overwritten"))
-        place = (place + 1) % candidate->places;
-    return oracle_tiles_start(out, &candidate->tiles[place], backward);
+        slot = (slot + 1) % candidate->slots;
+    return oracle_tiles_start(out, &candidate->tiles[slot], backward);
 }
 
 /* Where the gradient for the stage before lies. */

@@ -26,7 +26,7 @@ static void forward(stand_in_stages *own, const pipeline_task *task)
     nn_real *to = own->output[task->state], *from = own->input[task->state];
     for (int i = 0; i < STAND_IN_TILE; i++) {
         if (task->first)
-            from[i] = encodes(own) ? own->brought[task->place][own->count - 1][i]
+            from[i] = encodes(own) ? own->brought[task->slot][own->count - 1][i]
                                    : made(task->index, own->count - 1, i);
         to[i] = from[i] + 1;
         from[i] = 0; /* nobody needs it any more */
@@ -43,7 +43,7 @@ static void backward(stand_in_stages *own, const pipeline_task *task)
         right = right &&
                 to[i] == 2 * (made(task->index, own->count - 1, i) + chunks) + STEP_BACK * chunks;
         for (int r = 0; task->first && encodes(own) && r < own->count; r++)
-            own->brought[task->place][r][i] = to[i] + (nn_real)r;
+            own->brought[task->slot][r][i] = to[i] + (nn_real)r;
     }
     own->right += task->first && !encodes(own) && right;
 }
@@ -53,9 +53,9 @@ static void encode_backward(stand_in_stages *own, const pipeline_task *task)
     nn_real chunks = (nn_real)own->chunks;
     bool right = true;
     for (int i = 0; i < STAND_IN_TILE; i++)
-        right = right && own->encoded[task->place][i] ==
-                             2 * (made(task->index, own->count - 1, i) + chunks) +
-                                 STEP_BACK * chunks + (nn_real)own->stage;
+        right = right &&
+                own->encoded[task->slot][i] == 2 * (made(task->index, own->count - 1, i) + chunks) +
+                                                   STEP_BACK * chunks + (nn_real)own->stage;
     own->right += right;
 }
 
@@ -72,7 +72,7 @@ static mimo_status compute(void *context, const pipeline_task *task)
     MIMO_TRY(come_to(own, task));
     if (task->kind == MIMO_STEP_E)
         for (int i = 0; i < STAND_IN_TILE; i++)
-            own->encoded[task->place][i] = made(task->index, own->stage, i);
+            own->encoded[task->slot][i] = made(task->index, own->stage, i);
     else if (task->kind == MIMO_STEP_EB)
         encode_backward(own, task);
     else if (task->kind == MIMO_STEP_F)
@@ -88,9 +88,9 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
     int64_t rows = own->stage == 0 ? STAND_IN_ROWS * own->count : 0;
     int64_t width = STAND_IN_TILE / STAND_IN_ROWS;
     mimo_tensor src =
-        mimo_tensor_3d(own->encoded[task->place], NN_DTYPE, "sbh", 1, STAND_IN_ROWS, width);
-    mimo_tensor dst = mimo_tensor_3d(rows > 0 ? own->brought[task->place] : NULL, NN_DTYPE, "sbh",
-                                     1, rows, width);
+        mimo_tensor_3d(own->encoded[task->slot], NN_DTYPE, "sbh", 1, STAND_IN_ROWS, width);
+    mimo_tensor dst =
+        mimo_tensor_3d(rows > 0 ? own->brought[task->slot] : NULL, NN_DTYPE, "sbh", 1, rows, width);
     MIMO_TRY(come_to(own, task));
     bool back = task->kind == MIMO_STEP_BB;
     mimo_move_desc move = MIMO_MOVE_DESC_INIT;
@@ -150,7 +150,7 @@ mimo_status stand_in_create(stand_in_stages *out, mimo_comm *comm, const mimo_sc
                                 .sizes = *sizes,
                                 .stage = out->stage,
                                 .states = states,
-                                .places = sizes->encoder_alive > 0 ? sizes->encoder_alive : groups,
+                                .slots = sizes->encoder_alive > 0 ? sizes->encoder_alive : groups,
                                 .hops = &out->hops,
                                 .work = {out, compute, NULL, begin, input, output}};
     return pipeline_create(&out->pipeline, &desc);

@@ -11,7 +11,7 @@ enum {
     STAND_IN_ROWS = 3,
     STAND_IN_TILE = STAND_IN_ROWS * 4,
     STAND_IN_RANKS = 8,
-    STAND_IN_STATES = 24, /* the most saved states, and places */
+    STAND_IN_STATES = 24, /* the most saved states, and slots */
 };
 
 typedef nn_real stand_in_tile[STAND_IN_TILE];

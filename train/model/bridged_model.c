@@ -103,10 +103,10 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     return desc->shards > 0 ? check_order(desc, topology) : MIMO_OK;
 }
 
-/* What training needs at once, of saved states and of places for encoder groups. */
+/* What training needs at once, of saved states and of slots for encoder groups. */
 typedef struct model_needs {
     int64_t *states; /* [chunks of a stage] */
-    int64_t places;
+    int64_t slots;
 } model_needs;
 
 static mimo_status count_needs(model_needs *out, const bridged_model *model)
@@ -120,7 +120,7 @@ static mimo_status count_needs(model_needs *out, const bridged_model *model)
     mimo_status status = memory_reserve(&out->states, sizes.chunks, sizeof *out->states);
     if (status == MIMO_OK)
         status = mimo_schedule_states(out->states, schedule, topology->stage);
-    out->places = sizes.encoder_alive;
+    out->slots = sizes.encoder_alive;
     mimo_schedule_destroy(schedule);
     return status;
 }
@@ -131,7 +131,7 @@ static mimo_status create_encoder(bridged_model *out, const model_needs *needs)
     encoder_desc encoder = {.tp = out->topology->encoder_tp,
                             .runtime = desc->runtime,
                             .seed = desc->seed,
-                            .states = needs->places,
+                            .states = needs->slots,
                             .tokens = desc->tokens,
                             .pictures = out->batch.pictures,
                             .patch_values = desc->patch_values,

@@ -11,9 +11,9 @@ static const nn_runtime *runtime_of(const image_rows *rows)
 }
 
 /* Rows of this rank's pictures. */
-static int64_t count_rows(const image_rows *rows, const image_place *place)
+static int64_t count_rows(const image_rows *rows, const image_slot *slot)
 {
-    return rows->desc.batch->desc.tokens * place->deal->count;
+    return rows->desc.batch->desc.tokens * slot->deal->count;
 }
 
 /* Rows of a micro-batch in the LLM's tile. */
@@ -29,18 +29,18 @@ static bool is_first(const image_rows *rows)
 
 /* --------------------------------------------- life ------------------------------------------- */
 
-static mimo_status reserve_place(image_place *place, const image_rows *rows)
+static mimo_status reserve_slot(image_slot *slot, const image_rows *rows)
 {
     const nn_runtime *runtime = rows->desc.runtime;
     bool half = rows->desc.dtype == MIMO_BF16;
     int64_t most = rows->desc.batch->desc.tokens * rows->desc.batch->pictures;
     int64_t hidden = rows->desc.hidden, src = most * hidden;
     int64_t dst = is_first(rows) ? rows->desc.batch->desc.group * part_rows(rows) * hidden : 0;
-    TRY(nn_runtime_reserve(runtime, &place->encoded, src, sizeof *place->encoded));
-    TRY(nn_runtime_reserve(runtime, &place->src_tile, src, sizeof *place->src_tile));
-    TRY(nn_runtime_reserve(runtime, &place->dst_tile, dst, sizeof *place->dst_tile));
-    TRY(nn_runtime_reserve(runtime, &place->src_half, half ? src : 0, sizeof *place->src_half));
-    return nn_runtime_reserve(runtime, &place->dst_half, half ? dst : 0, sizeof *place->dst_half);
+    TRY(nn_runtime_reserve(runtime, &slot->encoded, src, sizeof *slot->encoded));
+    TRY(nn_runtime_reserve(runtime, &slot->src_tile, src, sizeof *slot->src_tile));
+    TRY(nn_runtime_reserve(runtime, &slot->dst_tile, dst, sizeof *slot->dst_tile));
+    TRY(nn_runtime_reserve(runtime, &slot->src_half, half ? src : 0, sizeof *slot->src_half));
+    return nn_runtime_reserve(runtime, &slot->dst_half, half ? dst : 0, sizeof *slot->dst_half);
 }
 
 mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
@@ -48,26 +48,26 @@ mimo_status image_rows_create(image_rows *out, const image_rows_desc *desc)
     out->desc = *desc;
     TRY(row_order_create(&out->parts, runtime_of(out)));
     TRY(row_order_set(out->parts, desc->batch->sentences, desc->own, runtime_of(out)));
-    TRY(memory_reserve(&out->places, desc->encoder->states, sizeof *out->places));
+    TRY(memory_reserve(&out->slots, desc->encoder->states, sizeof *out->slots));
     for (int64_t i = 0; i < desc->encoder->states; i++)
-        TRY(reserve_place(&out->places[i], out));
+        TRY(reserve_slot(&out->slots[i], out));
     return MIMO_OK;
 }
 
-static void release_place(image_place *place, const nn_runtime *runtime)
+static void release_slot(image_slot *slot, const nn_runtime *runtime)
 {
-    nn_runtime_free(runtime, place->encoded);
-    nn_runtime_free(runtime, place->src_tile);
-    nn_runtime_free(runtime, place->dst_tile);
-    nn_runtime_free(runtime, place->src_half);
-    nn_runtime_free(runtime, place->dst_half);
+    nn_runtime_free(runtime, slot->encoded);
+    nn_runtime_free(runtime, slot->src_tile);
+    nn_runtime_free(runtime, slot->dst_tile);
+    nn_runtime_free(runtime, slot->src_half);
+    nn_runtime_free(runtime, slot->dst_half);
 }
 
 void image_rows_destroy(image_rows *rows)
 {
-    for (int64_t i = 0; rows->places && i < rows->desc.encoder->states; i++)
-        release_place(&rows->places[i], rows->desc.runtime);
-    memory_release(rows->places);
+    for (int64_t i = 0; rows->slots && i < rows->desc.encoder->states; i++)
+        release_slot(&rows->slots[i], rows->desc.runtime);
+    memory_release(rows->slots);
     mimo_alignment_destroy(rows->parts);
     *rows = (image_rows){0};
 }
@@ -95,22 +95,22 @@ static mimo_status from_bridge(const image_rows *rows, nn_real *tile, const uint
 
 /* The tiles of both sides as the bridge sees them. Other stages than the first one consume nothing.
  */
-static void view_tiles(const image_rows *rows, const image_place *place, int64_t src_rows,
+static void view_tiles(const image_rows *rows, const image_slot *slot, int64_t src_rows,
                        mimo_tensor *src, mimo_tensor *dst)
 {
     const micro_batch *batch = rows->desc.batch;
     bool half = rows->desc.dtype == MIMO_BF16;
     int64_t samples = is_first(rows) ? batch->desc.group * batch->sentences : 0;
-    *src = mimo_tensor_2d(half ? (void *)place->src_half : (void *)place->src_tile,
-                          rows->desc.dtype, "th", src_rows, rows->desc.hidden);
-    *dst = mimo_tensor_3d(half ? (void *)place->dst_half : (void *)place->dst_tile,
-                          rows->desc.dtype, "bsh", samples, rows->desc.own, rows->desc.hidden);
+    *src = mimo_tensor_2d(half ? (void *)slot->src_half : (void *)slot->src_tile, rows->desc.dtype,
+                          "th", src_rows, rows->desc.hidden);
+    *dst = mimo_tensor_3d(half ? (void *)slot->dst_half : (void *)slot->dst_tile, rows->desc.dtype,
+                          "bsh", samples, rows->desc.own, rows->desc.hidden);
     if (samples == 0)
         dst->data = NULL;
     src->memory = dst->memory = runtime_of(rows)->memory;
 }
 
-/* A call of a place. Chunk i of a forward has the samples of the group's i-th micro-batch, one
+/* A call of a slot. Chunk i of a forward has the samples of the group's i-th micro-batch, one
  * after the other. */
 typedef struct place_call {
     mimo_tensor src, dst;
@@ -118,9 +118,9 @@ typedef struct place_call {
 } place_call;
 
 static void describe_call(place_call *out, const image_rows *rows, bool backward,
-                          const image_place *place, int64_t src_rows)
+                          const image_slot *slot, int64_t src_rows)
 {
-    view_tiles(rows, place, src_rows, &out->src, &out->dst);
+    view_tiles(rows, slot, src_rows, &out->src, &out->dst);
     out->move = (mimo_move_desc)MIMO_MOVE_DESC_INIT;
     out->move.to = backward ? &out->src : &out->dst;
     out->move.from = backward ? &out->dst : &out->src;
@@ -137,9 +137,9 @@ static mimo_status start(mimo_op **out, const image_rows *rows, bool backward,
                     : mimo_bridge_forward_start_chunked(out, bridge, &call->move);
 }
 
-mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t place)
+mimo_status image_rows_begin(mimo_op **out, image_rows *rows, bool backward, int64_t slot)
 {
-    const image_place *own = &rows->places[place];
+    const image_slot *own = &rows->slots[slot];
     place_call call;
     describe_call(&call, rows, backward, own, count_rows(rows, own));
     if (rows->desc.batch->desc.most_images > 0)
@@ -155,7 +155,7 @@ static mimo_status prepare(image_rows *rows, int64_t pictures)
     for (int backward = 0; backward < 2; backward++) {
         place_call call;
         mimo_op *op = NULL;
-        describe_call(&call, rows, backward, &rows->places[0],
+        describe_call(&call, rows, backward, &rows->slots[0],
                       rows->desc.batch->desc.tokens * pictures);
         TRY(mimo_bridge_prepare(rows->desc.topology->bridge, backward, &call.move));
         if (!rows->warm)
@@ -247,21 +247,20 @@ static order_views view_orders(const image_rows *rows, nn_real *by_position, nn_
     return views;
 }
 
-static order_views encoder_orders(const image_rows *rows, const image_place *place)
+static order_views encoder_orders(const image_rows *rows, const image_slot *slot)
 {
     const micro_batch *batch = rows->desc.batch;
-    return view_orders(rows, place->encoded, place->src_tile, place->deal->count,
-                       batch->desc.tokens);
+    return view_orders(rows, slot->encoded, slot->src_tile, slot->deal->count, batch->desc.tokens);
 }
 
-mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_deal *deal,
+mimo_status image_rows_encode(image_rows *rows, int64_t slot, const picture_deal *deal,
                               int64_t group, encoder_piece at)
 {
-    image_place *own = &rows->places[place];
+    image_slot *own = &rows->slots[slot];
     own->deal = deal;
     own->group = group;
     order_views order = encoder_orders(rows, own);
-    TRY(encoder_forward_piece(rows->desc.encoder, place, own->encoded, deal->patches, deal->count,
+    TRY(encoder_forward_piece(rows->desc.encoder, slot, own->encoded, deal->patches, deal->count,
                               at));
     if (deal->count == 0 || at.piece < at.of)
         return MIMO_OK;
@@ -271,7 +270,7 @@ mimo_status image_rows_encode(image_rows *rows, int64_t place, const picture_dea
 }
 
 /* The gradients that the bridge brought, in the encoder's order. */
-static mimo_status take_gradients(image_rows *rows, image_place *own)
+static mimo_status take_gradients(image_rows *rows, image_slot *own)
 {
     order_views order = encoder_orders(rows, own);
     int64_t count = count_rows(rows, own);
@@ -281,14 +280,14 @@ static mimo_status take_gradients(image_rows *rows, image_place *own)
                                 runtime_of(rows)->stream);
 }
 
-mimo_status image_rows_encode_backward(image_rows *rows, int64_t place, encoder_piece at)
+mimo_status image_rows_encode_backward(image_rows *rows, int64_t slot, encoder_piece at)
 {
-    image_place *own = &rows->places[place];
+    image_slot *own = &rows->slots[slot];
     if (count_rows(rows, own) == 0)
         return MIMO_OK;
     if (at.piece == at.of)
         TRY(take_gradients(rows, own));
-    return encoder_backward_piece(rows->desc.encoder, place, own->encoded, at);
+    return encoder_backward_piece(rows->desc.encoder, slot, own->encoded, at);
 }
 
 static order_views part_orders(const image_rows *rows, nn_real *tile, nn_real *part)
@@ -296,9 +295,9 @@ static order_views part_orders(const image_rows *rows, nn_real *tile, nn_real *p
     return view_orders(rows, tile, part, rows->desc.batch->sentences, rows->desc.own);
 }
 
-mimo_status image_rows_take(const image_rows *rows, int64_t place, int64_t i, nn_real *tile)
+mimo_status image_rows_take(const image_rows *rows, int64_t slot, int64_t i, nn_real *tile)
 {
-    const image_place *own = &rows->places[place];
+    const image_slot *own = &rows->slots[slot];
     int64_t count = part_rows(rows), first = i * count * rows->desc.hidden;
     order_views order = part_orders(rows, tile, own->dst_tile + first);
     TRY(from_bridge(rows, own->dst_tile + first, own->dst_half + first, count));
@@ -306,9 +305,9 @@ mimo_status image_rows_take(const image_rows *rows, int64_t place, int64_t i, nn
                                 runtime_of(rows)->stream);
 }
 
-mimo_status image_rows_give(const image_rows *rows, int64_t place, int64_t i, nn_real *tile)
+mimo_status image_rows_give(const image_rows *rows, int64_t slot, int64_t i, nn_real *tile)
 {
-    const image_place *own = &rows->places[place];
+    const image_slot *own = &rows->slots[slot];
     int64_t count = part_rows(rows), first = i * count * rows->desc.hidden;
     order_views order = part_orders(rows, tile, own->dst_tile + first);
     TRY(mimo_alignment_split(rows->parts, &order.by_sample, &order.text, &order.by_position,
@@ -316,9 +315,9 @@ mimo_status image_rows_give(const image_rows *rows, int64_t place, int64_t i, nn
     return to_bridge(rows, own->dst_half + first, own->dst_tile + first, count);
 }
 
-mimo_status image_rows_give_none(const image_rows *rows, int64_t place, int64_t i)
+mimo_status image_rows_give_none(const image_rows *rows, int64_t slot, int64_t i)
 {
-    const image_place *own = &rows->places[place];
+    const image_slot *own = &rows->slots[slot];
     int64_t each = part_rows(rows) * rows->desc.hidden;
     int64_t first = i * each, count = (rows->desc.batch->desc.group - i) * each;
     if (count <= 0)

@@ -61,7 +61,7 @@ static mimo_status read_samples(model_pass *pass)
 
 static mimo_status encode(model_pass *pass, const pipeline_task *task)
 {
-    return image_rows_encode(&pass->model->images, task->place, &pass->deals[task->index],
+    return image_rows_encode(&pass->model->images, task->slot, &pass->deals[task->index],
                              task->index, (encoder_piece){1, 1});
 }
 
@@ -74,7 +74,7 @@ static const language_text *text(void *context, const pipeline_task *task)
 static mimo_status take_rows(void *context, const pipeline_task *task)
 {
     model_pass *pass = context;
-    return task->first ? image_rows_take(&pass->model->images, task->place, task->part,
+    return task->first ? image_rows_take(&pass->model->images, task->slot, task->part,
                                          language_input(&pass->model->language, task->state))
                        : MIMO_OK;
 }
@@ -96,8 +96,8 @@ static mimo_status give_rows(void *context, const pipeline_task *task)
     int64_t size = pass->sizes.encoder_group, group = task->index / size;
     int64_t left = pass->desc.micro_batches - group * size;
     if (task->part == 0)
-        TRY(image_rows_give_none(images, task->place, left < size ? left : size));
-    return image_rows_give(images, task->place, task->part,
+        TRY(image_rows_give_none(images, task->slot, left < size ? left : size));
+    return image_rows_give(images, task->slot, task->part,
                            language_input(&pass->model->language, task->state));
 }
 
@@ -121,7 +121,7 @@ static mimo_status compute(void *context, const pipeline_task *task)
     case MIMO_STEP_E:
         return encode(pass, task);
     case MIMO_STEP_EB:
-        return image_rows_encode_backward(&pass->model->images, task->place, (encoder_piece){1, 1});
+        return image_rows_encode_backward(&pass->model->images, task->slot, (encoder_piece){1, 1});
     case MIMO_STEP_F:
         return forward(pass, task);
     case MIMO_STEP_I:
@@ -155,7 +155,7 @@ static mimo_status begin(mimo_op **out, void *context, const pipeline_task *task
     model_pass *pass = context;
     if (pass->pair.nodes)
         TRY(pair_pass_run_alone(&pass->pair, task, pass->pipeline.done));
-    return image_rows_begin(out, &pass->model->images, task->kind == MIMO_STEP_BB, task->place);
+    return image_rows_begin(out, &pass->model->images, task->kind == MIMO_STEP_BB, task->slot);
 }
 
 static nn_real *input(void *context, const pipeline_task *task)
@@ -186,7 +186,7 @@ static bool learns(const model_pass *pass)
 static mimo_status warm_up_encoder(model_pass *pass)
 {
     bridged_model *model = pass->model;
-    nn_real *encoded = model->images.places[0].encoded;
+    nn_real *encoded = model->images.slots[0].encoded;
     bool several = model->batch.desc.most_images > 0;
     for (int64_t n = 1; several && n <= model->batch.pictures; n++) {
         TRY(encoder_forward(&model->encoder, 0, encoded, pass->deals[0].patches, n));
@@ -261,7 +261,7 @@ static mimo_status reserve_all(model_pass *out)
                                 .micro_batches = desc->micro_batches,
                                 .backward = desc->backward,
                                 .frozen = !nn_params_trainable(model->encoder.params),
-                                .places = model->encoder.states};
+                                .slots = model->encoder.states};
     CHECK(desc->micro_batches <= model->desc.micro_batches, MIMO_ERR_ARGUMENT,
           "a pass over %" PRId64 " micro-batches, and the model was made for %" PRId64,
           desc->micro_batches, model->desc.micro_batches);
@@ -300,7 +300,7 @@ mimo_status model_pass_create(model_pass *out, bridged_model *model, const model
         .stage = model->topology->stage,
         .groups = expert_grid_copies(&model->topology->experts) > 1,
         .states = model->language.chunk_states,
-        .places = model->encoder.states,
+        .slots = model->encoder.states,
         .hops = &model->hops,
         .streams = &model->streams,
         .work = {out, compute, out->pair.nodes ? compute_pair : NULL, begin, input, output}};

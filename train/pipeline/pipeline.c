@@ -40,8 +40,8 @@ static mimo_status init_marks(stage_pipeline *out)
     const nn_runtime *runtime = stage_streams_runtime(out->desc.streams);
     for (int64_t i = 0; i < out->first_state[out->desc.sizes.chunks]; i++)
         TRY(nn_mark_init(&out->states[i].touched, runtime));
-    for (int64_t i = 0; i < out->desc.places; i++)
-        TRY(nn_mark_init(&out->places[i].touched, runtime));
+    for (int64_t i = 0; i < out->desc.slots; i++)
+        TRY(nn_mark_init(&out->slots[i].touched, runtime));
     return step_clock_create(&out->clock, out->desc.streams, 1 + 2 * out->count);
 }
 
@@ -52,7 +52,7 @@ static mimo_status reserve_all(stage_pipeline *out, const int64_t *states)
     for (int64_t c = 0; c < chunks; c++)
         out->first_state[c + 1] = out->first_state[c] + states[c];
     TRY(memory_reserve(&out->states, out->first_state[chunks], sizeof *out->states));
-    TRY(memory_reserve(&out->places, out->desc.places, sizeof *out->places));
+    TRY(memory_reserve(&out->slots, out->desc.slots, sizeof *out->slots));
     TRY(memory_reserve(&out->ran, out->count, sizeof *out->ran));
     TRY(init_marks(out));
     return reserve_tiles(out);
@@ -94,17 +94,17 @@ mimo_status pipeline_create(stage_pipeline *out, const pipeline_desc *desc)
 void pipeline_destroy(stage_pipeline *pipeline)
 {
     int64_t chunks = pipeline->desc.sizes.chunks;
-    for (int64_t i = 0; pipeline->places && i < pipeline->desc.places; i++) {
-        (void)mimo_op_wait(&pipeline->places[i].there);
-        (void)mimo_op_wait(&pipeline->places[i].back);
-        nn_mark_release(&pipeline->places[i].touched);
+    for (int64_t i = 0; pipeline->slots && i < pipeline->desc.slots; i++) {
+        (void)mimo_op_wait(&pipeline->slots[i].there);
+        (void)mimo_op_wait(&pipeline->slots[i].back);
+        nn_mark_release(&pipeline->slots[i].touched);
     }
     for (int64_t i = 0; pipeline->states && i < pipeline->first_state[chunks]; i++)
         nn_mark_release(&pipeline->states[i].touched);
     step_clock_destroy(&pipeline->clock);
     memory_release(pipeline->first_state);
     memory_release(pipeline->states);
-    memory_release(pipeline->places);
+    memory_release(pipeline->slots);
     memory_release(pipeline->ran);
     *pipeline = (struct stage_pipeline){0};
 }
@@ -175,7 +175,7 @@ static mimo_status leave_state(const stage_pipeline *own, const pipeline_task *t
     return nn_mark_set(&own->states[task->state].touched, stream_of(own, STREAM_COMPUTE));
 }
 
-/* -------------------------------------------- places ------------------------------------------ */
+/* -------------------------------------------- slots ------------------------------------------ */
 
 static bool learns(const stage_pipeline *own)
 {
@@ -197,35 +197,35 @@ static int64_t before_encoder_step(mimo_step_kind kind)
     }
 }
 
-/* Where nothing goes back, a place is free when its call is over. */
+/* Where nothing goes back, a slot is free when its call is over. */
 static mimo_status find_place(stage_pipeline *own, const pipeline_task *task)
 {
-    pipeline_place *place = &own->places[task->place];
-    if (task->kind == MIMO_STEP_E && !learns(own) && place->done == MIMO_STEP_BF) {
-        TRY(stage_streams_end(own->desc.streams, &place->there, chunks_there(own)));
-        place->done = FREE;
+    group_slot *slot = &own->slots[task->slot];
+    if (task->kind == MIMO_STEP_E && !learns(own) && slot->done == MIMO_STEP_BF) {
+        TRY(stage_streams_end(own->desc.streams, &slot->there, chunks_there(own)));
+        slot->done = FREE;
     }
-    CHECK(place->done == before_encoder_step(task->kind) &&
-              (task->kind == MIMO_STEP_E || place->group == task->index),
+    CHECK(slot->done == before_encoder_step(task->kind) &&
+              (task->kind == MIMO_STEP_E || slot->group == task->index),
           MIMO_ERR_STATE,
-          "stage %" PRId64 " holds %" PRId64 " encoder groups, and has no more places",
-          own->desc.stage, own->desc.places);
-    place->group = task->index;
+          "stage %" PRId64 " holds %" PRId64 " encoder groups, and has no more slots",
+          own->desc.stage, own->desc.slots);
+    slot->group = task->index;
     return MIMO_OK;
 }
 
 static void leave_place(const stage_pipeline *own, const pipeline_task *task)
 {
-    own->places[task->place].done = task->kind == MIMO_STEP_EB ? FREE : (int64_t)task->kind;
+    own->slots[task->slot].done = task->kind == MIMO_STEP_EB ? FREE : (int64_t)task->kind;
 }
 
-/* Steps of the encoder compute in a place, and those of the first chunk, which takes rows from it
+/* Steps of the encoder compute in a slot, and those of the first chunk, which takes rows from it
  * and gives gradients. */
 static mimo_status mark_place(const stage_pipeline *own, const pipeline_task *task)
 {
-    bool computes = task->first ? task->kind != MIMO_STEP_W && own->desc.places > 0
+    bool computes = task->first ? task->kind != MIMO_STEP_W && own->desc.slots > 0
                                 : task->kind == MIMO_STEP_E || task->kind == MIMO_STEP_EB;
-    return computes ? nn_mark_set(&own->places[task->place].touched, stream_of(own, STREAM_COMPUTE))
+    return computes ? nn_mark_set(&own->slots[task->slot].touched, stream_of(own, STREAM_COMPUTE))
                     : MIMO_OK;
 }
 
@@ -241,7 +241,7 @@ static pipeline_task task_of(const stage_pipeline *own, const mimo_schedule_step
                            .index = step->index,
                            .chunk = step->chunk,
                            .first = llm && own->desc.stage == 0 && step->chunk == 0,
-                           .place = own->desc.places > 0 ? group % own->desc.places : 0,
+                           .slot = own->desc.slots > 0 ? group % own->desc.slots : 0,
                            .part = llm ? step->index % size : 0};
 }
 
@@ -253,7 +253,7 @@ static bool is_last(const stage_pipeline *own, const pipeline_task *task)
 
 static mimo_status wait_for_rows(const stage_pipeline *own, const pipeline_task *task)
 {
-    mimo_op *there = own->places[task->place].there;
+    mimo_op *there = own->slots[task->slot].there;
     return there ? mimo_op_wait_chunk(there, (int)task->part, stream_of(own, STREAM_COMPUTE))
                  : MIMO_OK;
 }
@@ -267,10 +267,10 @@ static mimo_status receive(const stage_pipeline *own, const pipeline_task *task,
 }
 
 /* Wait until the inputs of a step are there. The rows of BF may not be written over before the call
- * has ended on this rank: the gradients of BB come into their place. */
+ * has ended on this rank: the gradients of BB come into their slot. */
 static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
 {
-    pipeline_place *place = &own->places[task->place];
+    group_slot *slot = &own->slots[task->slot];
     switch (task->kind) {
     case MIMO_STEP_F:
         if (!task->first)
@@ -280,12 +280,12 @@ static mimo_status await_inputs(stage_pipeline *own, const pipeline_task *task)
     case MIMO_STEP_I:
         return is_last(own, task) ? MIMO_OK : receive(own, task, HOP_GRADIENTS);
     case MIMO_STEP_BF:
-        return nn_mark_await(&place->touched, stream_of(own, STREAM_BRIDGE));
+        return nn_mark_await(&slot->touched, stream_of(own, STREAM_BRIDGE));
     case MIMO_STEP_BB:
-        TRY(mimo_op_wait(&place->there));
-        return nn_mark_await(&place->touched, stream_of(own, STREAM_BRIDGE));
+        TRY(mimo_op_wait(&slot->there));
+        return nn_mark_await(&slot->touched, stream_of(own, STREAM_BRIDGE));
     case MIMO_STEP_EB:
-        return stage_streams_end(own->desc.streams, &place->back, 1);
+        return stage_streams_end(own->desc.streams, &slot->back, 1);
     default:
         return MIMO_OK;
     }
@@ -312,11 +312,11 @@ static mimo_status compute(stage_pipeline *own, const pipeline_task *task)
 static mimo_status do_work(stage_pipeline *own, const pipeline_task *task)
 {
     const pipeline_work *work = &own->desc.work;
-    pipeline_place *place = &own->places[task->place];
+    group_slot *slot = &own->slots[task->slot];
     if (task->kind == MIMO_STEP_BF)
-        return work->begin(&place->there, work->context, task);
+        return work->begin(&slot->there, work->context, task);
     if (task->kind == MIMO_STEP_BB)
-        return work->begin(&place->back, work->context, task);
+        return work->begin(&slot->back, work->context, task);
     TRY(compute(own, task));
     return mimo_step_of_llm(task->kind) ? pass_on(own, task) : MIMO_OK;
 }
@@ -407,8 +407,8 @@ static mimo_status run_step(stage_pipeline *own, const mimo_schedule_step *step)
 /* All that is on its way arrives. */
 static mimo_status finish(stage_pipeline *own)
 {
-    for (int64_t i = 0; i < own->desc.places; i++)
-        TRY(stage_streams_end(own->desc.streams, &own->places[i].there, chunks_there(own)));
+    for (int64_t i = 0; i < own->desc.slots; i++)
+        TRY(stage_streams_end(own->desc.streams, &own->slots[i].there, chunks_there(own)));
     return stage_hops_finish(own->desc.hops);
 }
 
@@ -418,8 +418,8 @@ static mimo_status walk(stage_pipeline *own)
     own->walked = 0;
     for (int64_t i = 0; i < own->first_state[own->desc.sizes.chunks]; i++)
         own->states[i].done = FREE;
-    for (int64_t i = 0; i < own->desc.places; i++)
-        own->places[i].done = FREE;
+    for (int64_t i = 0; i < own->desc.slots; i++)
+        own->slots[i].done = FREE;
     TRY(step_clock_stamp(&own->clock, 0, STREAM_COMPUTE));
     for (int64_t i = 0; i < own->count; i++)
         TRY(run_step(own, &own->steps[i]));

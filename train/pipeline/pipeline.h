@@ -1,7 +1,7 @@
 /*
  * The executor of a schedule: it walks the list of one stage and decides nothing. Ranks of other
  * stages walk theirs. What a step computes is the caller's, as functions; the pipeline knows which
- * saved state a micro-batch has, in which place an encoder group lies, what waits for what, and it
+ * saved state a micro-batch has, in which slot an encoder group lies, what waits for what, and it
  * moves rows between the stages.
  *
  * On the host a step is done when the walk goes on to the next one. On a device the walk gives each
@@ -10,7 +10,7 @@
  *
  * A step begins when its inputs are there:
  *
- *   E     the call BF of the group that had its place before (an encoder that does not learn)
+ *   E     the call BF of the group that had its slot before (an encoder that does not learn)
  *   BF    nothing: it begins the call
  *   F     the activation of the stage before; on the first stage, the rows of BF
  *   B, I  the gradient of the stage behind
@@ -20,7 +20,7 @@
  *   EB    the call BB
  *
  * The rules of the list are asserted while it is walked: a saved state is free before F, has its
- * forward before B and I, and its input's half before W; and the same for the places of encoder
+ * forward before B and I, and its input's half before W; and the same for the slots of encoder
  * groups. What ran, and when, stays for the caller to read.
  */
 #ifndef TRAIN_PIPELINE_H
@@ -38,8 +38,8 @@ typedef struct pipeline_task {
     int64_t chunk;       /* of F, B, I, W: the stage's chunk of the model */
     int64_t state;       /* their saved state; those of chunk 0 come first, then those of chunk 1 */
     bool first;          /* the chunk is the model's first one: */
-    int64_t place, part; /* then the place of the micro-batch's group, and its number in the group.
-                            Of E, BF, BB, EB the place alone */
+    int64_t slot, part;  /* then the slot of the micro-batch's group, and its number in the group.
+                            Of E, BF, BB, EB the slot alone */
 } pipeline_task;
 
 /** What a step does. */
@@ -67,7 +67,7 @@ typedef struct pipeline_desc {
     int64_t stage;            /* of this rank */
     bool groups;              /* a step's calls are of some ranks: of one group of experts */
     const int64_t *states;    /* [chunks] saved states that each chunk has; not kept */
-    int64_t places;           /* of encoder groups */
+    int64_t slots;            /* of encoder groups */
     stage_hops *hops;         /* borrowed */
     const stage_streams *streams; /* borrowed; NULL: the host */
     pipeline_work work;
@@ -86,12 +86,12 @@ typedef struct pipeline_state {
     nn_mark touched; /* behind that step */
 } pipeline_state;
 
-typedef struct pipeline_place {
+typedef struct group_slot {
     int64_t group;
     int64_t done;          /* likewise */
     mimo_op *there, *back; /* BF and BB on their way */
-    nn_mark touched;       /* behind the last step that computed in the place */
-} pipeline_place;
+    nn_mark touched;       /* behind the last step that computed in the slot */
+} group_slot;
 
 typedef struct stage_pipeline {
     pipeline_desc desc;
@@ -99,7 +99,7 @@ typedef struct stage_pipeline {
     int64_t count;
     int64_t *first_state;   /* [chunks + 1] where the states of a chunk begin */
     pipeline_state *states; /* [first_state[chunks]] */
-    pipeline_place *places; /* [desc.places] */
+    group_slot *slots;      /* [desc.slots] */
     pipeline_record *ran;   /* [count] of the last walk */
     int64_t done;           /* of its steps */
     int64_t walked;         /* nanoseconds that the last walk kept the host, without those in which

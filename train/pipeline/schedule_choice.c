@@ -43,8 +43,8 @@ mimo_status schedule_choose(mimo_schedule **out, mimo_schedule_desc *sizes,
         TRY(usual_limit(&limit, &desc));
     if (limit == ALIVE_NO_LIMIT || limit > groups)
         limit = groups;
-    if (need->places > 0)
-        limit = mimo_smaller(limit, need->places);
+    if (need->slots > 0)
+        limit = mimo_smaller(limit, need->slots);
     desc.encoder_alive = limit;
     TRY(mimo_schedule_create(out, &desc));
     desc.costs = NULL;

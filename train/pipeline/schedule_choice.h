@@ -23,8 +23,8 @@ typedef struct schedule_choice {
 typedef struct schedule_need {
     int64_t stages, micro_batches;
     bool backward;
-    bool frozen;    /* nothing of the encoder is trained */
-    int64_t places; /* the most encoder groups at once; 0: as chosen */
+    bool frozen;   /* nothing of the encoder is trained */
+    int64_t slots; /* the most encoder groups at once; 0: as chosen */
 } schedule_need;
 
 /** Make the schedule; *out is the caller's. *sizes gets its descriptor, with the limit that was
