@@ -378,7 +378,7 @@ static mimo_status check_sequence(const nn_attention *layer, const nn_sequence *
 mimo_status nn_attention_forward(const nn_attention *layer, nn_attention_saved *saved, nn_real *y,
                                  const nn_real *x, const nn_sequence *sequence)
 {
-    saved->out.stage = NN_STAGE_NONE;
+    saved->out.progress = NN_PROGRESS_NONE;
     MIMO_TRY(check_sequence(layer, sequence));
     int64_t n = sequence->rows * sequence->batch, share = nn_edge_factor(&layer->qkv.before);
     MIMO_CHECK(n % share == 0, MIMO_ERR_SHAPE,
@@ -431,7 +431,7 @@ mimo_status nn_attention_backward_input(const nn_attention *layer, nn_attention_
 {
     const nn_runtime *runtime = layer->runtime;
     const nn_sequence *sequence = saved->sequence;
-    MIMO_CHECK(saved->out.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->out.progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "attention: backward before forward");
     int64_t all = sequence->parts * sequence->rows;
     MIMO_TRY(nn_linear_backward_input(&layer->out, &saved->out, layer->d_context, dy));

@@ -457,19 +457,19 @@ static mimo_status walk(const nn_block *block, nn_block_saved *saved, nn_block_c
     return MIMO_OK;
 }
 
-/* The stage of what comes last. */
-static nn_stage *stage_of(const nn_block *block, nn_block_saved *saved)
+/* The progress of what comes last. */
+static nn_progress *progress_of(const nn_block *block, nn_block_saved *saved)
 {
     if (block->half == NN_BLOCK_ATTENTION)
-        return &saved->attention.out.stage;
-    return block->mixed ? &saved->moe.experts.stage : &saved->mlp.down.stage;
+        return &saved->attention.out.progress;
+    return block->mixed ? &saved->moe.experts.progress : &saved->mlp.down.progress;
 }
 
 mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_real *y,
                              const nn_real *x, const nn_sequence *sequence)
 {
     MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
-    *stage_of(block, saved) = NN_STAGE_NONE;
+    *progress_of(block, saved) = NN_PROGRESS_NONE;
     return walk(block, saved,
                 (nn_block_call){.pass = NN_PASS_FORWARD, .x = x, .y = y, .sequence = sequence});
 }
@@ -477,7 +477,7 @@ mimo_status nn_block_forward(const nn_block *block, nn_block_saved *saved, nn_re
 mimo_status nn_block_backward_input(const nn_block *block, nn_block_saved *saved, nn_real *dx,
                                     nn_real *dy)
 {
-    MIMO_CHECK(*stage_of(block, saved) >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(*progress_of(block, saved) >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "block: backward before forward");
     return walk(block, saved, (nn_block_call){.pass = NN_PASS_INPUT, .dx = dx, .dy = dy});
 }

@@ -72,13 +72,13 @@ static mimo_status check_ids(const nn_embedding *layer, const int64_t *ids, int6
 static mimo_status bring_ids(const nn_embedding *layer, nn_embedding_saved *saved,
                              const int64_t *ids, int64_t n, int64_t repeat)
 {
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     MIMO_TRY(check_ids(layer, ids, n));
     MIMO_CHECK(repeat >= 0, MIMO_ERR_ARGUMENT, "embedding: repeat is %" PRId64, repeat);
     saved->used = nn_uses_fill(layer->host, layer->place, ids, n);
     saved->n = n;
     saved->repeat = repeat;
-    saved->stage = NN_STAGE_FORWARD;
+    saved->progress = NN_PROGRESS_FORWARD;
     return nn_runtime_write(layer->runtime, saved->numbers, layer->host,
                             nn_uses_length(n) * (int64_t)sizeof *layer->host);
 }
@@ -113,9 +113,9 @@ mimo_status nn_embedding_add(const nn_embedding *layer, nn_embedding_saved *save
 mimo_status nn_embedding_backward_params(const nn_embedding *layer, nn_embedding_saved *saved,
                                          const nn_real *dy)
 {
-    MIMO_CHECK(saved->stage == NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->progress == NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "embedding: backward before forward");
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     nn_lookup lookup = lookup_of(layer, saved);
     nn_uses uses = nn_uses_at(saved->numbers, saved->n, saved->used);
     return nn_sum_lookups(layer->params, layer->weight, dy, &lookup, &uses);

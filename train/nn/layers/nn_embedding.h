@@ -26,7 +26,7 @@ typedef struct nn_embedding {
 } nn_embedding;
 
 typedef struct nn_embedding_saved {
-    nn_stage stage;
+    nn_progress progress;
     int64_t n, repeat;
     int64_t used;     /* distinct entries among the n ids */
     int64_t *numbers; /* ids and their uses (nn_lookup_uses.h) */

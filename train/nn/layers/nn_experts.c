@@ -312,7 +312,7 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
                                const nn_expert_rows *rows)
 {
     const nn_ops *ops = layer->runtime->ops;
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     int64_t count = all_rows(layer, rows->ends);
     MIMO_TRY(nn_check_forward("experts", layer->params, count, layer->max_rows));
     saved->x = rows->x;
@@ -334,7 +334,7 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
         const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(go_down(layer, saved, y, &at));
     }
-    saved->stage = NN_STAGE_FORWARD;
+    saved->progress = NN_PROGRESS_FORWARD;
     return MIMO_OK;
 }
 
@@ -362,7 +362,7 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
                                       nn_real *d_weights, nn_real *dy)
 {
     const nn_ops *ops = layer->runtime->ops;
-    MIMO_CHECK(saved->stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "experts: backward before forward");
     int64_t count = all_rows(layer, saved->ends);
     saved->dy = dy;
@@ -380,7 +380,7 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
         const expert_product up = up_of(layer, saved, &at);
         MIMO_TRY(product_backward(layer, &up, dx, saved->du, &at));
     }
-    saved->stage = NN_STAGE_INPUT;
+    saved->progress = NN_PROGRESS_INPUT;
     return MIMO_OK;
 }
 
@@ -400,14 +400,14 @@ static mimo_status add_gradients(const nn_experts *layer, nn_experts_saved *save
 
 mimo_status nn_experts_backward_params(const nn_experts *layer, nn_experts_saved *saved)
 {
-    MIMO_CHECK(saved->stage == NN_STAGE_INPUT, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->progress == NN_PROGRESS_INPUT, MIMO_ERR_STATE,
                "experts: the parameters' half of backward before the input's");
     for (int64_t e = 0; e < layer->count; e++) {
         const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(add_gradients(layer, saved, &at));
     }
     nn_poison(layer->runtime, saved->dy, all_rows(layer, saved->ends) * layer->hidden);
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     return MIMO_OK;
 }
 

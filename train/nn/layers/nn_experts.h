@@ -56,7 +56,7 @@ typedef struct nn_experts {
 /** Rows up to max_rows. One place for all experts: expert e's rows lie behind those of e - 1, also
  *  where either has no adapter. */
 typedef struct nn_experts_saved {
-    nn_stage stage;
+    nn_progress progress;
     const int32_t *ends;                  /* borrowed, host memory: where each expert's rows end */
     const nn_real *x, *weights;           /* borrowed: [rows, H], [rows] */
     nn_real *dy;                          /* lent */

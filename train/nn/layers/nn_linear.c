@@ -212,7 +212,7 @@ static mimo_status add_bias(const nn_linear *layer, nn_real *y, int64_t rows)
 mimo_status nn_linear_forward(const nn_linear *layer, nn_linear_saved *saved, nn_real *y,
                               const nn_real *x, int64_t rows, int64_t batch)
 {
-    saved->stage = NN_STAGE_NONE; /* a failure leaves nothing for backward */
+    saved->progress = NN_PROGRESS_NONE; /* a failure leaves nothing for backward */
     MIMO_TRY(check_rows(layer, rows));
     if (!layer->apart)
         MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
@@ -223,21 +223,22 @@ mimo_status nn_linear_forward(const nn_linear *layer, nn_linear_saved *saved, nn
     if (layer->lora.rank > 0 && MIMO_MUTATED("two-sums"))
         MIMO_TRY(nn_exchange_sum(&layer->after.tp, saved->lora.dz, saved->rows * layer->lora.rank));
     MIMO_TRY(add_bias(layer, y, rows_of_y(layer, saved)));
-    saved->stage = NN_STAGE_FORWARD;
+    saved->progress = NN_PROGRESS_FORWARD;
     return MIMO_OK;
 }
 
 /* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
 static mimo_status begin_backward(const nn_linear *layer, nn_linear_saved *saved, nn_real *dy)
 {
-    MIMO_CHECK(saved->stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE, "linear: backward before forward");
-    saved->stage = NN_STAGE_FORWARD;
+    MIMO_CHECK(saved->progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
+               "linear: backward before forward");
+    saved->progress = NN_PROGRESS_FORWARD;
     MIMO_TRY(nn_lora_check_backward(&layer->lora, &saved->lora)); /* before any exchange */
     MIMO_TRY(
         nn_edge_enter(&layer->after, saved->entered_dy, &saved->dy, dy, rows_of_y(layer, saved)));
     MIMO_TRY(nn_lora_backward(&layer->lora, &saved->lora, saved->dy));
     saved->lent = dy;
-    saved->stage = NN_STAGE_INPUT;
+    saved->progress = NN_PROGRESS_INPUT;
     return MIMO_OK;
 }
 
@@ -269,7 +270,7 @@ static mimo_status add_bias_gradient(const nn_linear *layer, const nn_linear_sav
 
 mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *saved)
 {
-    MIMO_CHECK(saved->stage == NN_STAGE_INPUT, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->progress == NN_PROGRESS_INPUT, MIMO_ERR_STATE,
                "linear: the parameters' half of backward before the input's");
     nn_tokens tokens = {saved->rows, saved->batch};
     nn_token_product weight = {1, saved->dy, saved->x, layer->out, layer->in};
@@ -279,7 +280,7 @@ mimo_status nn_linear_backward_params(const nn_linear *layer, nn_linear_saved *s
     if (!saved->stays)
         nn_poison(nn_params_runtime(layer->params), saved->lent,
                   rows_of_y(layer, saved) * layer->out);
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     return MIMO_OK;
 }
 

@@ -63,7 +63,7 @@ typedef struct nn_linear {
 } nn_linear;
 
 typedef struct nn_linear_saved {
-    nn_stage stage;
+    nn_progress progress;
     const nn_real *x, *dy;           /* as the product sees them */
     nn_real *lent;                   /* dy as the caller lent it */
     bool stays;                      /* others read dy later: its contents stay */

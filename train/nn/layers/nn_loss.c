@@ -114,7 +114,7 @@ static int64_t count_tokens(const int64_t *labels, int64_t rows)
 mimo_status nn_loss_forward(nn_loss *loss, nn_loss_saved *saved, const nn_real *logits,
                             const int64_t *labels, int64_t rows)
 {
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     MIMO_TRY(check_labels(loss, labels, rows));
     const nn_runtime *runtime = loss->runtime;
     nn_exchange tp = tp_of(loss);
@@ -130,7 +130,7 @@ mimo_status nn_loss_forward(nn_loss *loss, nn_loss_saved *saved, const nn_real *
     MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
     MIMO_TRY(sum_tokens(loss, saved));
     MIMO_TRY(runtime->ops->token_losses(runtime, saved->losses, loss->total, &tokens));
-    saved->stage = NN_STAGE_FORWARD;
+    saved->progress = NN_PROGRESS_FORWARD;
     return MIMO_OK;
 }
 
@@ -151,8 +151,9 @@ mimo_status nn_loss_read_rows(const nn_loss *loss, const nn_loss_saved *saved, d
 
 mimo_status nn_loss_backward_input(const nn_loss *loss, nn_loss_saved *saved, nn_real *d_logits)
 {
-    MIMO_CHECK(saved->stage == NN_STAGE_FORWARD, MIMO_ERR_STATE, "loss: backward before forward");
-    saved->stage = NN_STAGE_NONE;
+    MIMO_CHECK(saved->progress == NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
+               "loss: backward before forward");
+    saved->progress = NN_PROGRESS_NONE;
     nn_token_rows tokens = tokens_of(loss, saved);
     return loss->runtime->ops->token_gradients(loss->runtime, d_logits, &tokens);
 }

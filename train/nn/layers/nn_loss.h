@@ -23,7 +23,7 @@ typedef struct nn_loss {
 } nn_loss;
 
 typedef struct nn_loss_saved {
-    nn_stage stage;
+    nn_progress progress;
     double *maxima; /* [max_rows] */
     double *sums;   /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
     int64_t *exps;  /* [max_rows]: the first of the sums in the fixed order; NULL in the fast one */

@@ -66,7 +66,7 @@ mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y,
                            int64_t rows, int64_t batch)
 {
     int64_t share = nn_edge_factor(&layer->up.before);
-    saved->down.stage = NN_STAGE_NONE;
+    saved->down.progress = NN_PROGRESS_NONE;
     MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
     MIMO_TRY(nn_linear_forward(&layer->up, &saved->up, saved->u, x, rows, batch));
     MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u,
@@ -77,7 +77,7 @@ mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y,
 mimo_status nn_mlp_backward_input(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *dx,
                                   nn_real *dy)
 {
-    MIMO_CHECK(saved->down.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->down.progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "mlp: backward before forward");
     MIMO_TRY(nn_linear_backward_input(&layer->down, &saved->down, saved->du, dy));
     int64_t count = saved->down.rows * layer->up.out;

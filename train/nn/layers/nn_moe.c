@@ -351,7 +351,7 @@ static mimo_status end_move(mimo_status begun, mimo_op **move)
 mimo_status nn_moe_before(const nn_moe *layer, nn_moe_saved *saved, const nn_moe_input *input)
 {
     int64_t most = layer->cut ? layer->max_rows : layer->max_own;
-    saved->experts.stage = NN_STAGE_NONE;
+    saved->experts.progress = NN_PROGRESS_NONE;
     MIMO_TRY(nn_check_forward("moe", layer->router.params, input->rows, most));
     saved->x = input->x;
     saved->kept.rows = input->rows;
@@ -433,7 +433,7 @@ mimo_status nn_moe_backward_combine_start(mimo_op **out, const nn_moe *layer, nn
                                           nn_real *dy)
 {
     nn_dispatch_move move = move_of(layer, saved);
-    MIMO_CHECK(saved->resumed || saved->experts.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->resumed || saved->experts.progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "moe: backward before forward");
     move.token_rows = dy + own_element(layer, saved);
     move.rows = saved->d_out;

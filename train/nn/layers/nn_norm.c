@@ -56,21 +56,22 @@ static nn_norm_rows rows_of(const nn_norm *layer, const nn_norm_saved *saved)
 mimo_status nn_norm_forward(const nn_norm *layer, nn_norm_saved *saved, nn_real *y,
                             const nn_real *x, int64_t rows)
 {
-    saved->stage = NN_STAGE_NONE;
+    saved->progress = NN_PROGRESS_NONE;
     MIMO_TRY(nn_check_forward("norm", layer->params, rows, layer->max_rows));
     saved->x = x;
     saved->rows = rows;
     nn_norm_rows job = rows_of(layer, saved);
     MIMO_TRY(layer->runtime->ops->norm(layer->runtime, y, &job));
-    saved->stage = NN_STAGE_FORWARD;
+    saved->progress = NN_PROGRESS_FORWARD;
     return MIMO_OK;
 }
 
 mimo_status nn_norm_backward_input(const nn_norm *layer, nn_norm_saved *saved, nn_real *dx,
                                    const nn_real *dy, const nn_real *residual)
 {
-    MIMO_CHECK(saved->stage == NN_STAGE_FORWARD, MIMO_ERR_STATE, "norm: backward before forward");
-    saved->stage = NN_STAGE_NONE;
+    MIMO_CHECK(saved->progress == NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
+               "norm: backward before forward");
+    saved->progress = NN_PROGRESS_NONE;
     nn_norm_rows job = rows_of(layer, saved);
     const nn_param *scale = nn_params_at(layer->params, layer->scale);
     const nn_param *shift = nn_params_at(layer->params, layer->shift);

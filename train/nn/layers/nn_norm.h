@@ -17,7 +17,7 @@ typedef struct nn_norm {
 } nn_norm;
 
 typedef struct nn_norm_saved {
-    nn_stage stage;
+    nn_progress progress;
     const nn_real *x;
     int64_t rows;
     nn_real *mean, *rstd; /* [max_rows] */

@@ -195,7 +195,7 @@ static mimo_status balance(const nn_router *layer, nn_router_saved *saved)
 mimo_status nn_router_forward(const nn_router *layer, nn_router_saved *saved, const nn_real *x,
                               const nn_row_range *rows)
 {
-    saved->linear.stage = NN_STAGE_NONE;
+    saved->linear.progress = NN_PROGRESS_NONE;
     MIMO_CHECK(rows->batch >= 1 && rows->batch <= layer->max_batch, MIMO_ERR_SHAPE,
                "%s: %" PRId64 " samples, must be 1 to %" PRId64, layer->name, rows->batch,
                layer->max_batch);
@@ -214,7 +214,7 @@ mimo_status nn_router_balance_loss(double *loss, const nn_router *layer,
 {
     double *losses, sum = 0;
     int64_t count = layer->balance > 0 ? saved->rows.count : 0;
-    MIMO_CHECK(saved->linear.stage != NN_STAGE_NONE, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->linear.progress != NN_PROGRESS_NONE, MIMO_ERR_STATE,
                "%s: the balance loss before forward", layer->name);
     MIMO_TRY(mimo_reserve(&losses, count, sizeof *losses));
     mimo_status status =
@@ -234,7 +234,7 @@ mimo_status nn_router_backward_input(const nn_router *layer, nn_router_saved *sa
 {
     const nn_choices choices = choices_of(layer, saved);
     const nn_balance job = balance_of(layer, saved);
-    MIMO_CHECK(saved->linear.stage >= NN_STAGE_FORWARD, MIMO_ERR_STATE,
+    MIMO_CHECK(saved->linear.progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "%s: backward before forward", layer->name);
     MIMO_TRY(
         layer->runtime->ops->choose_backward(layer->runtime, saved->d_logits, d_weights, &choices));

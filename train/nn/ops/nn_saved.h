@@ -20,11 +20,11 @@
 #include "train/nn/ops/nn_runtime.h"
 
 /* How far a micro-batch has come in a layer. */
-typedef enum nn_stage {
-    NN_STAGE_NONE = 0,    /* no forward yet, or its backward is over */
-    NN_STAGE_FORWARD = 1, /* forward is over */
-    NN_STAGE_INPUT = 2,   /* so is the input's half of backward */
-} nn_stage;
+typedef enum nn_progress {
+    NN_PROGRESS_NONE = 0,    /* no forward yet, or its backward is over */
+    NN_PROGRESS_FORWARD = 1, /* forward is over */
+    NN_PROGRESS_INPUT = 2,   /* so is the input's half of backward */
+} nn_progress;
 
 /** Memory of a runtime for saved states. Zeroed, it measures. */
 typedef struct nn_room {
