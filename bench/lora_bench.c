@@ -77,9 +77,9 @@ static void make_subject(bench *b, int kind)
     must(nn_params_create(&made->params, &store));
     must(nn_block_init(&made->block, made->params, NULL, &block));
     must(nn_params_seal(made->params));
-    must(nn_block_saved_place(&made->saved, &made->block, &made->room));
+    must(nn_block_saved_take(&made->saved, &made->block, &made->room));
     must(nn_room_reserve(&made->room, &b->runtime));
-    must(nn_block_saved_place(&made->saved, &made->block, &made->room));
+    must(nn_block_saved_take(&made->saved, &made->block, &made->room));
 }
 
 static void make(bench *b)

@@ -180,9 +180,9 @@ static void make_stack(bench *b)
     must(nn_params_seal(b->params));
     for (int64_t m = 0; m < b->s.micro_batches; m++) {
         must(nn_stack_saved_init(&b->saved[m], &b->stack));
-        must(nn_stack_saved_place(&b->saved[m], &b->stack, &b->rooms[m]));
+        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
         must(nn_room_reserve(&b->rooms[m], &b->place.runtime));
-        must(nn_stack_saved_place(&b->saved[m], &b->stack, &b->rooms[m]));
+        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
     }
 }
 

@@ -153,10 +153,10 @@ static void set_parameters(nn_params *params)
 
 static mimo_status place(model *m)
 {
-    mimo_status status = nn_block_saved_place(&m->block_saved, &m->block, &m->room);
+    mimo_status status = nn_block_saved_take(&m->block_saved, &m->block, &m->room);
     if (status == MIMO_OK)
-        status = nn_linear_saved_place(&m->head_saved, &m->head, &m->room);
-    return status == MIMO_OK ? nn_loss_saved_place(&m->loss_saved, &m->loss, &m->room) : status;
+        status = nn_linear_saved_take(&m->head_saved, &m->head, &m->room);
+    return status == MIMO_OK ? nn_loss_saved_take(&m->loss_saved, &m->loss, &m->room) : status;
 }
 
 /* A model, with adapters on every linear layer where there are some to choose. */
@@ -568,7 +568,7 @@ static void check_golden(const golden *g, const team *t)
     MPI_EXPECT_OK(nn_params_create(&params, &store));
     MPI_EXPECT_OK(nn_linear_init(&layer, params, t->tp, &desc));
     MPI_EXPECT_OK(nn_params_seal(params));
-    NN_TEST_PLACE(room, nn_linear_saved_place(&saved, &layer, &room));
+    NN_TEST_PLACE(room, nn_linear_saved_take(&saved, &layer, &room));
     write_whole(params, layer.weight, g->w);
     write_whole(params, layer.bias, g->bias);
     write_whole(params, layer.lora.a, g->a);

@@ -196,7 +196,7 @@ static mimo_status place(layer_bed *it)
 {
     mimo_status status = MIMO_OK;
     for (int m = 0; m < MICRO && status == MIMO_OK; m++)
-        status = nn_moe_saved_place(&it->saved[m], &it->moe, &it->room);
+        status = nn_moe_saved_take(&it->saved[m], &it->moe, &it->room);
     return status;
 }
 

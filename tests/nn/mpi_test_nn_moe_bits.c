@@ -31,9 +31,9 @@ static void open_layer(layer_bed *it)
                               .out_std = 0.5};
     MPI_EXPECT_OK(nn_moe_init(&it->moe, it->params, it->tp, &desc));
     MPI_EXPECT_OK(nn_params_seal(it->params));
-    MPI_EXPECT_OK(nn_moe_saved_place(&it->saved, &it->moe, &it->room));
+    MPI_EXPECT_OK(nn_moe_saved_take(&it->saved, &it->moe, &it->room));
     MPI_EXPECT_OK(nn_room_reserve(&it->room, &it->runtime));
-    MPI_EXPECT_OK(nn_moe_saved_place(&it->saved, &it->moe, &it->room));
+    MPI_EXPECT_OK(nn_moe_saved_take(&it->saved, &it->moe, &it->room));
 }
 
 /* Each token is a sample of its own, so that the balance of one knows no other. */

@@ -48,9 +48,9 @@ static inline void place_stack(nn_stack_saved *saved, nn_room *room, const nn_st
                                const nn_runtime *runtime)
 {
     MPI_EXPECT_OK(nn_stack_saved_init(saved, stack));
-    MPI_EXPECT_OK(nn_stack_saved_place(saved, stack, room));
+    MPI_EXPECT_OK(nn_stack_saved_take(saved, stack, room));
     MPI_EXPECT_OK(nn_room_reserve(room, runtime));
-    MPI_EXPECT_OK(nn_stack_saved_place(saved, stack, room));
+    MPI_EXPECT_OK(nn_stack_saved_take(saved, stack, room));
 }
 
 static inline void release_stack(nn_stack_saved *saved, nn_room *room)

@@ -42,7 +42,7 @@ static void make_attention(subject *s, bool causal, const int64_t *positions)
                               .out_std = 0.1};
     SUCCEEDS(nn_attention_init(&s->attention, s->params, NULL, &desc));
     SUCCEEDS(nn_params_seal(s->params));
-    NN_TEST_PLACE(s->room, nn_attention_saved_place(&s->attention_saved, &s->attention, &s->room));
+    NN_TEST_PLACE(s->room, nn_attention_saved_take(&s->attention_saved, &s->attention, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
 
@@ -61,7 +61,7 @@ static void make_block(subject *s, bool causal, const int64_t *positions)
                           .out_std = 0.1};
     SUCCEEDS(nn_block_init(&s->block, s->params, NULL, &desc));
     SUCCEEDS(nn_params_seal(s->params));
-    NN_TEST_PLACE(s->room, nn_block_saved_place(&s->block_saved, &s->block, &s->room));
+    NN_TEST_PLACE(s->room, nn_block_saved_take(&s->block_saved, &s->block, &s->room));
     make_sequence(&s->sequence, causal, positions);
 }
 

@@ -55,7 +55,7 @@ static void open_experts(experts_pair *p, const nn_expert_place *place, const in
     SUCCEEDS(nn_experts_init(&p->layer, p->params, &desc));
     SUCCEEDS(nn_params_seal(p->params));
     set_biases(p->params);
-    NN_TEST_PLACE(p->room, nn_experts_saved_place(&p->saved, &p->layer, &p->room));
+    NN_TEST_PLACE(p->room, nn_experts_saved_take(&p->saved, &p->layer, &p->room));
     p->ends = row_ends;
 }
 

@@ -22,7 +22,7 @@ SUBJECT(mlp);
 SUBJECT(embedding);
 
 #define PLACE(pair, kind) \
-    NN_TEST_PLACE((pair).room, nn_##kind##_saved_place(&(pair).saved, &(pair).layer, &(pair).room))
+    NN_TEST_PLACE((pair).room, nn_##kind##_saved_take(&(pair).saved, &(pair).layer, &(pair).room))
 
 #define RELEASE(pair, kind)                 \
     do {                                    \

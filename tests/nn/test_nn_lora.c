@@ -92,7 +92,7 @@ static void run_rank(parts *out, const golden *g, int rank)
     int weight = add_weight(params, g);
     SUCCEEDS(nn_lora_init(&lora, params, &place, &desc));
     SUCCEEDS(nn_params_seal(params));
-    NN_TEST_PLACE(memory, nn_lora_saved_place(&saved, &lora, &memory));
+    NN_TEST_PLACE(memory, nn_lora_saved_take(&saved, &lora, &memory));
     int64_t in = lora.in, out_width = lora.out, first_in = g->cut == 1 ? rank * in : 0;
     int64_t first_out = g->cut == 0 ? rank * out_width : 0;
     nn_real a[R * MOST], x[N * MOST], dy[N * MOST], w[MOST * MOST], rows_of_w[MOST * MOST];
@@ -423,7 +423,7 @@ static void make_pair(linear_pair *p, nn_params *params, const nn_linear_desc *d
     memset(p, 0, sizeof *p);
     SUCCEEDS(nn_linear_init(&p->layer, params, NULL, desc));
     SUCCEEDS(nn_params_seal(params));
-    NN_TEST_PLACE(p->room, nn_linear_saved_place(&p->saved, &p->layer, &p->room));
+    NN_TEST_PLACE(p->room, nn_linear_saved_take(&p->saved, &p->layer, &p->room));
 }
 
 static void release_pair(linear_pair *p)

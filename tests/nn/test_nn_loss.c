@@ -17,7 +17,7 @@ static void make(subject *s, int64_t rows)
 {
     memset(s, 0, sizeof *s);
     SUCCEEDS(nn_loss_init(&s->loss, nn_test_runtime(), NULL, V, rows));
-    NN_TEST_PLACE(s->room, nn_loss_saved_place(&s->saved, &s->loss, &s->room));
+    NN_TEST_PLACE(s->room, nn_loss_saved_take(&s->saved, &s->loss, &s->room));
 }
 
 static void discard(subject *s)

@@ -29,10 +29,10 @@ typedef struct model {
 
 static mimo_status place(model *m)
 {
-    mimo_status status = nn_block_saved_place(&m->block_saved, &m->block, &m->room);
+    mimo_status status = nn_block_saved_take(&m->block_saved, &m->block, &m->room);
     if (status == MIMO_OK)
-        status = nn_linear_saved_place(&m->head_saved, &m->head, &m->room);
-    return status == MIMO_OK ? nn_loss_saved_place(&m->loss_saved, &m->loss, &m->room) : status;
+        status = nn_linear_saved_take(&m->head_saved, &m->head, &m->room);
+    return status == MIMO_OK ? nn_loss_saved_take(&m->loss_saved, &m->loss, &m->room) : status;
 }
 
 static void make(model *m)

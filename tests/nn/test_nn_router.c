@@ -33,7 +33,7 @@ static void make_router(router_pair *p, const nn_router_desc *desc)
 {
     SUCCEEDS(nn_router_init(&p->layer, p->params, NULL, desc));
     SUCCEEDS(nn_params_seal(p->params));
-    NN_TEST_PLACE(p->room, nn_router_saved_place(&p->saved, &p->layer, &p->room));
+    NN_TEST_PLACE(p->room, nn_router_saved_take(&p->saved, &p->layer, &p->room));
 }
 
 /* One whose logits are its input: W is the identity. */

@@ -35,11 +35,11 @@ typedef struct micro_batch {
 
 static mimo_status place(micro_batch *b, const model *m)
 {
-    mimo_status status = nn_embedding_saved_place(&b->tokens, &m->tokens, &b->room);
-    status = status ? status : nn_stack_saved_place(&b->blocks, &m->blocks, &b->room);
-    status = status ? status : nn_norm_saved_place(&b->norm, &m->norm, &b->room);
-    status = status ? status : nn_linear_saved_place(&b->head, &m->head, &b->room);
-    status = status ? status : nn_loss_saved_place(&b->loss, &m->loss, &b->room);
+    mimo_status status = nn_embedding_saved_take(&b->tokens, &m->tokens, &b->room);
+    status = status ? status : nn_stack_saved_take(&b->blocks, &m->blocks, &b->room);
+    status = status ? status : nn_norm_saved_take(&b->norm, &m->norm, &b->room);
+    status = status ? status : nn_linear_saved_take(&b->head, &m->head, &b->room);
+    status = status ? status : nn_loss_saved_take(&b->loss, &m->loss, &b->room);
     status = status ? status : nn_room_take(&b->room, &b->normed, N * HIDDEN, sizeof(nn_real));
     return status ? status : nn_room_take(&b->room, &b->logits, N * V, sizeof(nn_real));
 }
@@ -352,7 +352,7 @@ static const nn_block_kind doubling_kind = {.layer_size = sizeof(doubling),
                                             .saved_size = 1,
                                             .init = doubling_init,
                                             .release = doubling_release,
-                                            .saved_place = doubling_place,
+                                            .saved_take = doubling_place,
                                             .visit = doubling_visit,
                                             .parts = {[NN_PART_EXPERTS] = &doubling_work}};
 
@@ -373,7 +373,7 @@ static void check_doubling(const nn_stack *stack, const nn_sequence *sequence)
     nn_room room = {0};
     nn_real numbers[N * HIDDEN];
     SUCCEEDS(nn_stack_saved_init(&saved, stack));
-    NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
+    NN_TEST_PLACE(room, nn_stack_saved_take(&saved, stack, &room));
     nn_test_fill(numbers, N * HIDDEN, "x");
     nn_test_write(saved.x[0], numbers, N * HIDDEN);
     SUCCEEDS(nn_stack_forward(stack, &saved, sequence));
@@ -423,7 +423,7 @@ static void run_stack(stack_results *out, const nn_stack *stack, nn_params *para
     memset(out, 0, sizeof *out);
     SUCCEEDS(nn_sequence_init(&sequence, &shape));
     SUCCEEDS(nn_stack_saved_init(&saved, stack));
-    NN_TEST_PLACE(room, nn_stack_saved_place(&saved, stack, &room));
+    NN_TEST_PLACE(room, nn_stack_saved_take(&saved, stack, &room));
     for (int i = 0; from && i < nn_params_count(params); i++) {
         SUCCEEDS(nn_params_read(from, i, NN_VALUE, numbers));
         SUCCEEDS(nn_params_write(params, i, NN_VALUE, numbers));
@@ -512,7 +512,7 @@ static void open_parts(parts_bed *it, const nn_block_kind *const *kinds, int64_t
     cr_assert_leq(nn_params_count(it->params), MOST_PARAMETERS);
     for (int m = 0; m < IN_TURN; m++) {
         SUCCEEDS(nn_stack_saved_init(&it->saved[m], &it->stack));
-        NN_TEST_PLACE(it->rooms[m], nn_stack_saved_place(&it->saved[m], &it->stack, &it->rooms[m]));
+        NN_TEST_PLACE(it->rooms[m], nn_stack_saved_take(&it->saved[m], &it->stack, &it->rooms[m]));
     }
 }
 
@@ -704,19 +704,19 @@ Test(nn_saved, memory_is_what_the_headers_say)
     nn_room room = {0};
     nn_block_saved saved;
     const nn_block *block = m.blocks.layers[0];
-    SUCCEEDS(nn_block_saved_place(&saved, block, &room));
+    SUCCEEDS(nn_block_saved_take(&saved, block, &room));
     cr_assert_eq(room.used, block_bytes(), "%lld bytes, must be %lld", (long long)room.used,
                  (long long)block_bytes());
     SUCCEEDS(nn_room_reserve(&room, &m.runtime));
     cr_assert_eq(room.bytes, block_bytes());
-    SUCCEEDS(nn_block_saved_place(&saved, block, &room));
-    FAILS(nn_block_saved_place(&saved, block, &room), MIMO_ERR_STATE, "were measured");
+    SUCCEEDS(nn_block_saved_take(&saved, block, &room));
+    FAILS(nn_block_saved_take(&saved, block, &room), MIMO_ERR_STATE, "were measured");
     nn_room_release(&room);
     micro_batch b;
     open_micro_batch(&b, &m);
     int64_t stack = (BLOCKS + 1) * room_of(N * HIDDEN) + BLOCKS * block_bytes();
     nn_room measured = {0};
-    SUCCEEDS(nn_stack_saved_place(&b.blocks, &m.blocks, &measured));
+    SUCCEEDS(nn_stack_saved_take(&b.blocks, &m.blocks, &measured));
     cr_assert_eq(measured.used, stack, "%lld bytes, must be %lld", (long long)measured.used,
                  (long long)stack);
     close_micro_batch(&b);
@@ -733,7 +733,7 @@ Test(nn_saved, recompute_saves_the_activations_between_blocks)
             shared = room_of(N * HIDDEN) + block_bytes();
     make(&m, NN_ORDER_FAST, true);
     SUCCEEDS(nn_stack_saved_init(&saved, &m.blocks));
-    SUCCEEDS(nn_stack_saved_place(&saved, &m.blocks, &room));
+    SUCCEEDS(nn_stack_saved_take(&saved, &m.blocks, &room));
     cr_assert_eq(room.used, between, "%lld bytes, must be %lld", (long long)room.used,
                  (long long)between);
     cr_assert_eq(m.blocks.room.bytes, shared, "%lld bytes, must be %lld",

@@ -7,12 +7,12 @@
 static mimo_status place_saved(encoder_saved *saved, const vision_encoder *encoder)
 {
     nn_room *room = &saved->room;
-    TRY(nn_linear_saved_place(&saved->patch, &encoder->patch, room));
-    TRY(nn_embedding_saved_place(&saved->position, &encoder->position, room));
-    TRY(nn_stack_saved_place(&saved->blocks, &encoder->blocks, room));
-    TRY(nn_norm_saved_place(&saved->norm, &encoder->norm, room));
+    TRY(nn_linear_saved_take(&saved->patch, &encoder->patch, room));
+    TRY(nn_embedding_saved_take(&saved->position, &encoder->position, room));
+    TRY(nn_stack_saved_take(&saved->blocks, &encoder->blocks, room));
+    TRY(nn_norm_saved_take(&saved->norm, &encoder->norm, room));
     TRY(nn_room_take(room, &saved->normed, encoder->rows * encoder->hidden, sizeof(nn_real)));
-    return nn_linear_saved_place(&saved->project, &encoder->project, room);
+    return nn_linear_saved_take(&saved->project, &encoder->project, room);
 }
 
 static mimo_status reserve_saved(encoder_saved *saved, const vision_encoder *encoder)

@@ -14,8 +14,8 @@ static int64_t text_count(const language_model *language)
 static mimo_status place_first(language_saved *saved, const language_model *language)
 {
     nn_room *room = &saved->room;
-    TRY(nn_embedding_saved_place(&saved->text, &language->text, room));
-    TRY(nn_embedding_saved_place(&saved->position, &language->position, room));
+    TRY(nn_embedding_saved_take(&saved->text, &language->text, room));
+    TRY(nn_embedding_saved_take(&saved->position, &language->position, room));
     return nn_room_take(room, &saved->text_rows, text_count(language) * language->hidden,
                         sizeof(nn_real));
 }
@@ -23,9 +23,9 @@ static mimo_status place_first(language_saved *saved, const language_model *lang
 static mimo_status place_last(language_saved *saved, const language_model *language)
 {
     nn_room *room = &saved->room;
-    TRY(nn_norm_saved_place(&saved->norm, &language->norm, room));
-    TRY(nn_linear_saved_place(&saved->head, &language->head, room));
-    TRY(nn_loss_saved_place(&saved->loss, &language->loss, room));
+    TRY(nn_norm_saved_take(&saved->norm, &language->norm, room));
+    TRY(nn_linear_saved_take(&saved->head, &language->head, room));
+    TRY(nn_loss_saved_take(&saved->loss, &language->loss, room));
     TRY(nn_room_take(room, &saved->normed, language->own_rows * language->hidden, sizeof(nn_real)));
     return nn_room_take(room, &saved->logits, language->rows * language->head.out, sizeof(nn_real));
 }
@@ -53,7 +53,7 @@ static const nn_stack *blocks_of(const language_model *language, const language_
 
 static mimo_status place_blocks(language_saved *saved, const language_model *language)
 {
-    return nn_stack_saved_place(&saved->blocks, blocks_of(language, saved), &saved->of_blocks);
+    return nn_stack_saved_take(&saved->blocks, blocks_of(language, saved), &saved->of_blocks);
 }
 
 /* What a chunk has in front of its blocks, and behind. */

@@ -9,7 +9,7 @@
  *   nn_X_init            every layer, in the same order on all ranks; adds the layer's parameters
  *                        and reserves its workspace. `max_rows` and the like are upper limits: a
  *                        call may bring less
- *   nn_X_saved_place     a saved state for each micro-batch in flight (nn_saved.h)
+ *   nn_X_saved_take     a saved state for each micro-batch in flight (nn_saved.h)
  *   nn_params_seal       reserves the arenas and sets initial values
  *   forward, backward    of micro-batches, as below; gradients add up in the store
  *   mimo_gradient_*      count, finalize, norm over nn_params_buckets of both modules

@@ -120,14 +120,14 @@ void nn_attention_release(nn_attention *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_attention_saved_place(nn_attention_saved *saved, const nn_attention *layer,
-                                     nn_room *room)
+mimo_status nn_attention_saved_take(nn_attention_saved *saved, const nn_attention *layer,
+                                    nn_room *room)
 {
     sizes of;
     *saved = (nn_attention_saved){0};
     MIMO_TRY(measure(&of, layer));
-    MIMO_TRY(nn_linear_saved_place(&saved->qkv, &layer->qkv, room));
-    MIMO_TRY(nn_linear_saved_place(&saved->out, &layer->out, room));
+    MIMO_TRY(nn_linear_saved_take(&saved->qkv, &layer->qkv, room));
+    MIMO_TRY(nn_linear_saved_take(&saved->out, &layer->out, room));
     MIMO_TRY(nn_room_take(room, &saved->projected, 3 * of.width, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_projected, 3 * of.width, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->context, of.width, sizeof(nn_real)));

@@ -54,8 +54,8 @@ mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm 
 void nn_attention_release(nn_attention *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_attention_saved_place(nn_attention_saved *saved, const nn_attention *layer,
-                                     nn_room *room);
+mimo_status nn_attention_saved_take(nn_attention_saved *saved, const nn_attention *layer,
+                                    nn_room *room);
 
 /** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
  *  rows. Collective over tp and the sequence's cp. */

@@ -103,17 +103,17 @@ void nn_block_release(nn_block *block)
 static mimo_status place_first_half(nn_block_saved *saved, const nn_block *block, nn_room *room)
 {
     int64_t elements = block->max_rows * block->hidden;
-    MIMO_TRY(nn_norm_saved_place(&saved->norm1, &block->norm1, room));
-    MIMO_TRY(nn_attention_saved_place(&saved->attention, &block->attention, room));
+    MIMO_TRY(nn_norm_saved_take(&saved->norm1, &block->norm1, room));
+    MIMO_TRY(nn_attention_saved_take(&saved->attention, &block->attention, room));
     return nn_room_take(room, &saved->normed1, elements, sizeof(nn_real));
 }
 
 static mimo_status place_second_half(nn_block_saved *saved, const nn_block *block, nn_room *room)
 {
     int64_t elements = block->max_rows * block->hidden;
-    MIMO_TRY(nn_norm_saved_place(&saved->norm2, &block->norm2, room));
+    MIMO_TRY(nn_norm_saved_take(&saved->norm2, &block->norm2, room));
     if (!block->mixed)
-        MIMO_TRY(nn_mlp_saved_place(&saved->mlp, &block->mlp, room));
+        MIMO_TRY(nn_mlp_saved_take(&saved->mlp, &block->mlp, room));
     else
         MIMO_TRY(nn_room_take(room, &saved->d_normed, elements, sizeof(nn_real)));
     return nn_room_take(room, &saved->normed2, elements, sizeof(nn_real));
@@ -131,10 +131,10 @@ static mimo_status place_halves(nn_block_saved *saved, const nn_block *block, nn
     return nn_room_take(room, &saved->middle, block->max_rows * block->hidden, sizeof(nn_real));
 }
 
-mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room)
+mimo_status nn_block_saved_take(nn_block_saved *saved, const nn_block *block, nn_room *room)
 {
     MIMO_TRY(place_halves(saved, block, room));
-    return block->mixed ? nn_moe_saved_place(&saved->moe, &block->moe, room) : MIMO_OK;
+    return block->mixed ? nn_moe_saved_take(&saved->moe, &block->moe, room) : MIMO_OK;
 }
 
 mimo_status nn_block_again_place(nn_block_saved *saved, const nn_block *block, nn_room *room,

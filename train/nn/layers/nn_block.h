@@ -55,7 +55,7 @@ mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
 void nn_block_release(nn_block *block);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_block_saved_place(nn_block_saved *saved, const nn_block *block, nn_room *room);
+mimo_status nn_block_saved_take(nn_block_saved *saved, const nn_block *block, nn_room *room);
 
 /** The same without what a micro-batch keeps of a mixture's forward (nn_moe_again_place). */
 mimo_status nn_block_again_place(nn_block_saved *saved, const nn_block *block, nn_room *room,

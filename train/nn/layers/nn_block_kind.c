@@ -312,9 +312,9 @@ static void release(void *layer)
     nn_block_release(layer);
 }
 
-static mimo_status saved_place(void *saved, const void *layer, nn_room *room)
+static mimo_status saved_take(void *saved, const void *layer, nn_room *room)
 {
-    return nn_block_saved_place(saved, layer, room);
+    return nn_block_saved_take(saved, layer, room);
 }
 
 static mimo_status visit(void *layer, nn_lora_visit *each)
@@ -326,7 +326,7 @@ static mimo_status visit(void *layer, nn_lora_visit *each)
 #define KIND(begin, kept, ...)                                                                 \
     {                                                                                          \
         .layer_size = sizeof(nn_block), .saved_size = sizeof(nn_block_saved), .init = (begin), \
-        .release = release, .saved_place = saved_place, .visit = visit, .keeping = (kept),     \
+        .release = release, .saved_take = saved_take, .visit = visit, .keeping = (kept),       \
         .parts = {                                                                             \
             __VA_ARGS__                                                                        \
         }                                                                                      \

@@ -95,7 +95,7 @@ typedef struct nn_block_kind {
     size_t layer_size, saved_size; /* of the structs; zeroed, release accepts the first one */
     mimo_status (*init)(void *layer, nn_params *params, mimo_comm *tp, const nn_block_desc *desc);
     void (*release)(void *layer);
-    mimo_status (*saved_place)(void *saved, const void *layer, nn_room *room);
+    mimo_status (*saved_take)(void *saved, const void *layer, nn_room *room);
     mimo_status (*visit)(void *layer, nn_lora_visit *visit);
     const nn_block_work *parts[NN_PARTS]; /* NULL: the kind has no such part */
     const nn_block_keeping *keeping;      /* NULL: nothing */

@@ -50,8 +50,8 @@ void nn_embedding_release(nn_embedding *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_embedding_saved_place(nn_embedding_saved *saved, const nn_embedding *layer,
-                                     nn_room *room)
+mimo_status nn_embedding_saved_take(nn_embedding_saved *saved, const nn_embedding *layer,
+                                    nn_room *room)
 {
     *saved = (nn_embedding_saved){0};
     return nn_room_take(room, &saved->numbers, nn_uses_length(layer->max_ids),

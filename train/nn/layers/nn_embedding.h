@@ -37,8 +37,8 @@ mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params,
 void nn_embedding_release(nn_embedding *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_embedding_saved_place(nn_embedding_saved *saved, const nn_embedding *layer,
-                                     nn_room *room);
+mimo_status nn_embedding_saved_take(nn_embedding_saved *saved, const nn_embedding *layer,
+                                    nn_room *room);
 
 /** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT (an id outside [0, entries);
  *  the sentence names its index). */

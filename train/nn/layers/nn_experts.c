@@ -134,10 +134,10 @@ static mimo_status place_adapters(nn_lora_saved *saved, const nn_experts *layer,
                                   nn_room *room)
 {
     const nn_lora widest = {.rank = rank, .max_rows = layer->max_rows, .z_parts = 1, .dz_parts = 1};
-    return nn_lora_saved_place(saved, &widest, room);
+    return nn_lora_saved_take(saved, &widest, room);
 }
 
-mimo_status nn_experts_saved_place(nn_experts_saved *saved, const nn_experts *layer, nn_room *room)
+mimo_status nn_experts_saved_take(nn_experts_saved *saved, const nn_experts *layer, nn_room *room)
 {
     int64_t count;
     nn_real **const tensors[] = {&saved->u, &saved->gate, &saved->activated, &saved->down,

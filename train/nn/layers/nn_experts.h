@@ -71,7 +71,7 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
 void nn_experts_release(nn_experts *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_experts_saved_place(nn_experts_saved *saved, const nn_experts *layer, nn_room *room);
+mimo_status nn_experts_saved_take(nn_experts_saved *saved, const nn_experts *layer, nn_room *room);
 
 /** What a forward reads, borrowed until backward_params. */
 typedef struct nn_expert_rows {

@@ -124,12 +124,12 @@ void nn_linear_release(nn_linear *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_linear_saved_place(nn_linear_saved *saved, const nn_linear *layer, nn_room *room)
+mimo_status nn_linear_saved_take(nn_linear_saved *saved, const nn_linear *layer, nn_room *room)
 {
     *saved = (nn_linear_saved){0};
     MIMO_TRY(nn_edge_take(&layer->before, room, &saved->entered_x));
     MIMO_TRY(nn_edge_take(&layer->after, room, &saved->entered_dy));
-    return nn_lora_saved_place(&saved->lora, &layer->lora, room);
+    return nn_lora_saved_take(&saved->lora, &layer->lora, room);
 }
 
 static nn_matrix weight_of(const nn_linear *layer)

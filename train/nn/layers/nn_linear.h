@@ -79,7 +79,7 @@ mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
 void nn_linear_release(nn_linear *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_linear_saved_place(nn_linear_saved *saved, const nn_linear *layer, nn_room *room);
+mimo_status nn_linear_saved_take(nn_linear_saved *saved, const nn_linear *layer, nn_room *room);
 
 /** y [rows of y, layer->out] from x [rows, layer->in], the rows of `batch` samples "sbh" (only the
  *  fixed order of additions needs to know; elsewhere any divisor does). y has as many rows as x;

@@ -146,7 +146,7 @@ void nn_lora_release(nn_lora *lora)
     memset(lora, 0, sizeof *lora);
 }
 
-mimo_status nn_lora_saved_place(nn_lora_saved *saved, const nn_lora *lora, nn_room *room)
+mimo_status nn_lora_saved_take(nn_lora_saved *saved, const nn_lora *lora, nn_room *room)
 {
     int64_t elements, z, dz;
     *saved = (nn_lora_saved){0};

@@ -77,7 +77,7 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
 void nn_lora_release(nn_lora *lora);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_lora_saved_place(nn_lora_saved *saved, const nn_lora *lora, nn_room *room);
+mimo_status nn_lora_saved_take(nn_lora_saved *saved, const nn_lora *lora, nn_room *room);
 
 /** z from x [rows, in]. First in a forward; while merged it does nothing. dz from dy [rows, out].
  *  First in a backward. In the fixed order there is a z, or dz, for each part of the sum over tp.

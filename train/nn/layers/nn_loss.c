@@ -45,7 +45,7 @@ void nn_loss_release(nn_loss *loss)
     memset(loss, 0, sizeof *loss);
 }
 
-mimo_status nn_loss_saved_place(nn_loss_saved *saved, const nn_loss *loss, nn_room *room)
+mimo_status nn_loss_saved_take(nn_loss_saved *saved, const nn_loss *loss, nn_room *room)
 {
     int64_t rows = loss->max_rows;
     *saved = (nn_loss_saved){0};

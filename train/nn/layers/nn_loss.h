@@ -39,7 +39,7 @@ mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp
 void nn_loss_release(nn_loss *loss);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_loss_saved_place(nn_loss_saved *saved, const nn_loss *loss, nn_room *room);
+mimo_status nn_loss_saved_take(nn_loss_saved *saved, const nn_loss *loss, nn_room *room);
 
 /** Adds to the sums that nn_loss_read returns. logits [rows, V/tp] are borrowed until backward.
  *  labels [rows] are global ids or NN_IGNORE, in host memory; the call copies them. rows may be 0.

@@ -50,13 +50,13 @@ void nn_mlp_release(nn_mlp *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_mlp_saved_place(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room)
+mimo_status nn_mlp_saved_take(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room)
 {
     int64_t count;
     nn_real **const tensors[] = {&saved->u, &saved->activated, &saved->gate, &saved->du};
     MIMO_TRY(mimo_mul(&count, layer->max_rows, layer->up.out));
-    MIMO_TRY(nn_linear_saved_place(&saved->up, &layer->up, room));
-    MIMO_TRY(nn_linear_saved_place(&saved->down, &layer->down, room));
+    MIMO_TRY(nn_linear_saved_take(&saved->up, &layer->up, room));
+    MIMO_TRY(nn_linear_saved_take(&saved->down, &layer->down, room));
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         MIMO_TRY(nn_room_take(room, tensors[i], count, sizeof(nn_real)));
     return MIMO_OK;

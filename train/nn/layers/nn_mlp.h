@@ -35,7 +35,7 @@ mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const n
 void nn_mlp_release(nn_mlp *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_mlp_saved_place(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room);
+mimo_status nn_mlp_saved_take(nn_mlp_saved *saved, const nn_mlp *layer, nn_room *room);
 
 mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y, const nn_real *x,
                            int64_t rows, int64_t batch);

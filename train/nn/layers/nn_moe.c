@@ -228,10 +228,10 @@ static mimo_status place_state(nn_moe_saved *saved, const nn_moe *layer, nn_room
     *saved = (nn_moe_saved){0};
     MIMO_TRY(mimo_mul(&rows, layer->capacity, layer->hidden));
     MIMO_TRY(mimo_mul(&choices, layer->max_own, layer->top_k));
-    MIMO_TRY(nn_router_saved_place(&saved->router, &layer->router, room));
-    MIMO_TRY(nn_experts_saved_place(&saved->experts, &layer->experts, room));
+    MIMO_TRY(nn_router_saved_take(&saved->router, &layer->router, room));
+    MIMO_TRY(nn_experts_saved_take(&saved->experts, &layer->experts, room));
     if (has_shared(layer))
-        MIMO_TRY(nn_mlp_saved_place(&saved->shared, &layer->shared, room));
+        MIMO_TRY(nn_mlp_saved_take(&saved->shared, &layer->shared, room));
     MIMO_TRY(nn_room_take(room, &saved->d_out, rows, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->out, rows, sizeof(nn_real)));
     MIMO_TRY(nn_room_take(room, &saved->d_weights, layer->capacity, sizeof(nn_real)));
@@ -240,7 +240,7 @@ static mimo_status place_state(nn_moe_saved *saved, const nn_moe *layer, nn_room
     return layer->traced ? place_trace(saved, layer, room) : MIMO_OK;
 }
 
-mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
+mimo_status nn_moe_saved_take(nn_moe_saved *saved, const nn_moe *layer, nn_room *room)
 {
     MIMO_TRY(place_state(saved, layer, room));
     return nn_moe_kept_place(&saved->kept, layer, room, true);

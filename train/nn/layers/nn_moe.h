@@ -132,7 +132,7 @@ void nn_moe_release(nn_moe *layer);
 /** Place a saved state (nn_saved.h). It takes a route of the dispatch, which lasts as long as that;
  *  all ranks of a group place states in the same order. Errors: those of nn_room_take and of
  *  mimo_route_create. */
-mimo_status nn_moe_saved_place(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
+mimo_status nn_moe_saved_take(nn_moe_saved *saved, const nn_moe *layer, nn_room *room);
 
 /** The same in two: what a micro-batch keeps, with the rows of experts if `rows`; and a state in
  *  which forward runs, once or again, for a micro-batch that keeps this. */

@@ -33,7 +33,7 @@ void nn_norm_release(nn_norm *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_norm_saved_place(nn_norm_saved *saved, const nn_norm *layer, nn_room *room)
+mimo_status nn_norm_saved_take(nn_norm_saved *saved, const nn_norm *layer, nn_room *room)
 {
     *saved = (nn_norm_saved){0};
     MIMO_TRY(nn_room_take(room, &saved->mean, layer->max_rows, sizeof *saved->mean));

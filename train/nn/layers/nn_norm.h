@@ -29,7 +29,7 @@ mimo_status nn_norm_init(nn_norm *layer, nn_params *params, const char *name, in
 void nn_norm_release(nn_norm *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_norm_saved_place(nn_norm_saved *saved, const nn_norm *layer, nn_room *room);
+mimo_status nn_norm_saved_take(nn_norm_saved *saved, const nn_norm *layer, nn_room *room);
 
 mimo_status nn_norm_forward(const nn_norm *layer, nn_norm_saved *saved, nn_real *y,
                             const nn_real *x, int64_t rows);

@@ -105,13 +105,13 @@ void nn_router_release(nn_router *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_router_saved_place(nn_router_saved *saved, const nn_router *layer, nn_room *room)
+mimo_status nn_router_saved_take(nn_router_saved *saved, const nn_router *layer, nn_room *room)
 {
     int64_t logits, choices;
     *saved = (nn_router_saved){0};
     MIMO_TRY(mimo_mul(&logits, layer->max_rows, layer->experts));
     MIMO_TRY(mimo_mul(&choices, layer->max_rows, layer->top_k));
-    MIMO_TRY(nn_linear_saved_place(&saved->linear, &layer->linear, room));
+    MIMO_TRY(nn_linear_saved_take(&saved->linear, &layer->linear, room));
     MIMO_TRY(nn_room_take(room, &saved->logits, logits, sizeof *saved->logits));
     MIMO_TRY(nn_room_take(room, &saved->d_logits, logits, sizeof *saved->d_logits));
     MIMO_TRY(nn_room_take(room, &saved->chosen, choices, sizeof *saved->chosen));

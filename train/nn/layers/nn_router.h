@@ -89,7 +89,7 @@ mimo_status nn_router_init(nn_router *layer, nn_params *params, mimo_comm *tp,
 void nn_router_release(nn_router *layer);
 
 /** Place a saved state (nn_saved.h). Errors: those of nn_room_take. */
-mimo_status nn_router_saved_place(nn_router_saved *saved, const nn_router *layer, nn_room *room);
+mimo_status nn_router_saved_take(nn_router_saved *saved, const nn_router *layer, nn_room *room);
 
 /** Choose for x [rows.count, H], into saved->ids and saved->weights. With balance collective over
  *  tp and cp, otherwise local. Errors: those of the replay; MIMO_ERR_ARGUMENT (it gave an id that

@@ -63,7 +63,7 @@ static mimo_status place_state(const nn_stack *stack, void *state, int64_t i, nn
 {
     const nn_block_kind *kind = stack->kinds[i];
     return kind->keeping ? kind->keeping->again_place(state, stack->layers[i], room, keeps(stack))
-                         : kind->saved_place(state, stack->layers[i], room);
+                         : kind->saved_take(state, stack->layers[i], room);
 }
 
 /* One state is in use at a time, so all begin at the same place. */
@@ -156,13 +156,13 @@ mimo_status nn_stack_saved_init(nn_stack_saved *saved, const nn_stack *stack)
     return MIMO_OK;
 }
 
-mimo_status nn_stack_saved_place(nn_stack_saved *saved, const nn_stack *stack, nn_room *room)
+mimo_status nn_stack_saved_take(nn_stack_saved *saved, const nn_stack *stack, nn_room *room)
 {
     nn_stack_abandon(saved);
     for (int64_t i = 0; i <= stack->count; i++)
         MIMO_TRY(nn_room_take(room, &saved->x[i], stack->elements, sizeof *saved->x[i]));
     for (int64_t i = 0; i < saved->count; i++)
-        MIMO_TRY(stack->kinds[i]->saved_place(saved->blocks[i], stack->layers[i], room));
+        MIMO_TRY(stack->kinds[i]->saved_take(saved->blocks[i], stack->layers[i], room));
     for (int64_t i = 0; i < saved->keeping; i++)
         if (saved->kept[i])
             MIMO_TRY(stack->kinds[i]->keeping->place(saved->kept[i], stack->layers[i], room,

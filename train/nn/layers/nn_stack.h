@@ -77,7 +77,7 @@ void nn_stack_release(nn_stack *stack);
 /** Reserve what a saved state has in host memory. Then place it (nn_saved.h). Errors:
  *  MIMO_ERR_MEMORY; of place, those of nn_room_take. Release accepts a zeroed struct. */
 mimo_status nn_stack_saved_init(nn_stack_saved *saved, const nn_stack *stack);
-mimo_status nn_stack_saved_place(nn_stack_saved *saved, const nn_stack *stack, nn_room *room);
+mimo_status nn_stack_saved_take(nn_stack_saved *saved, const nn_stack *stack, nn_room *room);
 void nn_stack_saved_release(nn_stack_saved *saved);
 
 /** From saved->x[0] to saved->x[count]. Collective as the blocks are. */

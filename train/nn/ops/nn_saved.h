@@ -4,9 +4,9 @@
  * what all share (parameters, workspace).
  *
  *   room = {0};
- *   nn_X_saved_place(&saved, &layer, &room);   measures
+ *   nn_X_saved_take(&saved, &layer, &room);   measures
  *   nn_room_reserve(&room, runtime);           takes the memory
- *   nn_X_saved_place(&saved, &layer, &room);   places the state there
+ *   nn_X_saved_take(&saved, &layer, &room);   places the state there
  *   ...
  *   nn_room_release(&room);                    ends it
  *
