@@ -28,7 +28,7 @@ typedef struct hop_bench {
 
 /* --------------------------------------------- life ------------------------------------------- */
 
-/* As gpu_apart_create (train/device/gpu_place.h) does. */
+/* As gpu_apart_create (train/device/gpu_device.h) does. */
 static void make_comms(hop_bench *out)
 {
     MPI_Comm mpi = MPI_COMM_WORLD;

@@ -28,7 +28,7 @@
 #include "core/hash.h"
 #include "device/device.h"
 #include "train/device/blas_kernels.h"
-#include "train/device/compute_place.h"
+#include "train/device/compute_device.h"
 #include "train/nn/params/nn_initial.h"
 #include "train/pipeline/stack_walk.h"
 
@@ -47,7 +47,7 @@ typedef struct settings {
 typedef struct bench {
     settings s;
     mimo_comm *world;
-    compute_place place;
+    compute_device device;
     int ranks, rank;
     routing routes;
     nn_params *params;
@@ -146,7 +146,7 @@ static void make_dispatch(bench *b)
     desc.top_k = b->s.top_k;
     desc.max_tokens = b->s.tokens;
     desc.hidden = b->s.hidden;
-    must(nn_dispatch_create(&b->dispatch, &b->place.runtime, b->place.world, &desc));
+    must(nn_dispatch_create(&b->dispatch, &b->device.runtime, b->device.world, &desc));
 }
 
 static void make_stack(bench *b)
@@ -159,7 +159,7 @@ static void make_stack(bench *b)
                             .tp_size = 1,
                             .experts = {0, 1, b->rank, b->ranks},
                             .seed = 1,
-                            .runtime = &b->place.runtime};
+                            .runtime = &b->device.runtime};
     nn_mixture mixture = {
         .dispatch = b->dispatch, .inner = b->s.inner, .scores = NN_SCORES_ALL, .replay = &replay};
     nn_stack_desc stack = {.name = "block",
@@ -181,7 +181,7 @@ static void make_stack(bench *b)
     for (int64_t m = 0; m < b->s.micro_batches; m++) {
         must(nn_stack_saved_init(&b->saved[m], &b->stack));
         must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
-        must(nn_room_reserve(&b->rooms[m], &b->place.runtime));
+        must(nn_room_reserve(&b->rooms[m], &b->device.runtime));
         must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
     }
 }
@@ -189,16 +189,16 @@ static void make_stack(bench *b)
 static void make_rows(bench *b)
 {
     nn_sequence_desc sequence = {
-        .rows = b->s.tokens, .batch = 1, .causal = true, .runtime = &b->place.runtime};
+        .rows = b->s.tokens, .batch = 1, .causal = true, .runtime = &b->device.runtime};
     int64_t count = b->s.tokens * b->s.hidden, bytes = count * (int64_t)sizeof(nn_real);
     nn_real *values = malloc((size_t)bytes);
     must(nn_sequence_init(&b->sequence, &sequence));
-    must(nn_runtime_reserve(&b->place.runtime, &b->x, count, sizeof *b->x));
-    must(nn_runtime_reserve(&b->place.runtime, &b->dy, count, sizeof *b->dy));
+    must(nn_runtime_reserve(&b->device.runtime, &b->x, count, sizeof *b->x));
+    must(nn_runtime_reserve(&b->device.runtime, &b->dy, count, sizeof *b->dy));
     for (int64_t i = 0; i < count; i++)
         values[i] = (nn_real)nn_normal(1, "x", i + b->rank * count);
-    must(nn_runtime_write(&b->place.runtime, b->x, values, bytes));
-    must(nn_runtime_write(&b->place.runtime, b->dy, values, bytes));
+    must(nn_runtime_write(&b->device.runtime, b->x, values, bytes));
+    must(nn_runtime_write(&b->device.runtime, b->dy, values, bytes));
     free(values);
 }
 
@@ -214,7 +214,7 @@ static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
 static mimo_status other(void *context, const mimo_node *node)
 {
     bench *b = context;
-    const nn_runtime *runtime = &b->place.runtime;
+    const nn_runtime *runtime = &b->device.runtime;
     nn_stack_saved *saved = &b->saved[node->micro_batch];
     int64_t bytes = b->s.tokens * b->s.hidden * (int64_t)sizeof(nn_real);
     bool forward = node->pass == MIMO_NODE_FORWARD;
@@ -250,12 +250,12 @@ static double time_step(bench *b, way by)
     b->walk.serial = by == SERIAL;
     must(nn_params_zero_grad(b->params));
     must(nn_dispatch_set_local(b->dispatch, by == LOCAL));
-    must(mimo_comm_barrier(b->place.world));
+    must(mimo_comm_barrier(b->device.world));
     int64_t begin = host_clock_now();
     for (int64_t at = 0; at < b->walk.count;)
         must(stack_walk_step(&at, &b->walk));
     double own = 1e-6 * (double)(host_clock_now() - begin);
-    must(mimo_comm_host_allgather(b->place.world, all, &own, sizeof own));
+    must(mimo_comm_host_allgather(b->device.world, all, &own, sizeof own));
     for (int r = 0; r < b->ranks; r++)
         slowest = all[r] > slowest ? all[r] : slowest;
     free(all);
@@ -341,7 +341,7 @@ static void open_all(bench *b)
     b->ranks = mimo_comm_size(b->world);
     b->rank = mimo_comm_rank(b->world);
     must(check(b));
-    must(compute_place_open(&b->place, b->world, &runtime));
+    must(compute_device_open(&b->device, b->world, &runtime));
     make_dispatch(b);
     make_stack(b);
     make_rows(b);
@@ -352,8 +352,8 @@ static void close_all(bench *b)
 {
     stack_walk_close(&b->walk);
     mimo_nodes_destroy(b->nodes);
-    nn_runtime_free(&b->place.runtime, b->x);
-    nn_runtime_free(&b->place.runtime, b->dy);
+    nn_runtime_free(&b->device.runtime, b->x);
+    nn_runtime_free(&b->device.runtime, b->dy);
     nn_sequence_release(&b->sequence);
     for (int64_t m = 0; m < b->s.micro_batches; m++) {
         nn_stack_saved_release(&b->saved[m]);
@@ -362,7 +362,7 @@ static void close_all(bench *b)
     nn_stack_release(&b->stack);
     nn_params_destroy(b->params);
     nn_dispatch_destroy(b->dispatch);
-    compute_place_close(&b->place);
+    compute_device_close(&b->device);
     mimo_comm_destroy(b->world);
 }
 

@@ -23,13 +23,13 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, END_SECONDS = 20 };
 /* A run on all ranks. */
 typedef struct oracle_run {
     const oracle_options *options;
-    mimo_comm *host;     /* over MPI */
-    compute_place place; /* where tensors lie, by --device */
+    mimo_comm *host;       /* over MPI */
+    compute_device device; /* where tensors lie, by --device */
 } oracle_run;
 
 static mimo_status create_topology(oracle_topology *out, const oracle_run *run)
 {
-    return oracle_topology_create(out, run->host, &run->place, &run->options->spec);
+    return oracle_topology_create(out, run->host, &run->device, &run->options->spec);
 }
 
 /* An interleaved schedule takes micro-batches by the number of stages. */
@@ -186,11 +186,11 @@ static int run_mode(oracle_run *run)
     const char *lacks = memory == MIMO_MEMORY_CUDA ? test_memory_lacks() : NULL;
     if (lacks)
         return stop(run, EXIT_SKIPPED, lacks);
-    nn_runtime_desc place = {.memory = memory,
-                             .order = run->options->spec.shards > 0 && !run->options->fast
-                                          ? NN_ORDER_FIXED
-                                          : NN_ORDER_FAST};
-    mimo_status opened = compute_place_open(&run->place, run->host, &place);
+    nn_runtime_desc runtime = {.memory = memory,
+                               .order = run->options->spec.shards > 0 && !run->options->fast
+                                            ? NN_ORDER_FIXED
+                                            : NN_ORDER_FAST};
+    mimo_status opened = compute_device_open(&run->device, run->host, &runtime);
     if (opened != MIMO_OK)
         return stop(run, opened == MIMO_ERR_UNSUPPORTED ? EXIT_SKIPPED : EXIT_FAILED,
                     mimo_last_error());
@@ -214,7 +214,7 @@ static int run_on_ranks(const oracle_options *options)
     if (mimo_comm_create_mpi(&run.host, MPI_COMM_WORLD, NULL) != MIMO_OK)
         return EXIT_FAILED;
     int code = run_mode(&run);
-    compute_place_close(&run.place);
+    compute_device_close(&run.device);
     mimo_comm_destroy(run.host);
     return code;
 }

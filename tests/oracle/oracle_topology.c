@@ -73,14 +73,14 @@ mimo_status oracle_spec_check(const oracle_spec *spec, mimo_comm *world)
 }
 
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
-                                   const compute_place *place, const oracle_spec *spec)
+                                   const compute_device *device, const oracle_spec *spec)
 {
     mimo_bridge_desc bridge;
     const topology_desc desc = describe(&bridge, spec);
     out->spec = spec;
     out->host = host;
-    out->runtime = &place->runtime;
-    MIMO_TRY(topology_create(&out->ranks, place->world, &desc));
+    out->runtime = &device->runtime;
+    MIMO_TRY(topology_create(&out->ranks, device->world, &desc));
     MIMO_CHECK(out->ranks.stages == 1 || out->runtime->memory == MIMO_MEMORY_HOST,
                MIMO_ERR_UNSUPPORTED, "--llm %s: hops between stages move host memory", spec->llm);
     out->tp_size = mimo_grid_dim_size(out->ranks.llm, "tp");

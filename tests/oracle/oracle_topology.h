@@ -5,7 +5,7 @@
 
 #include <mimo/mimo.h>
 
-#include "train/device/compute_place.h"
+#include "train/device/compute_device.h"
 #include "train/model/topology.h"
 #include "train/pipeline/schedule_choice.h"
 #include "executors.h"
@@ -44,7 +44,7 @@ mimo_status oracle_spec_check(const oracle_spec *spec, mimo_comm *world);
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
-                                   const compute_place *place, const oracle_spec *spec);
+                                   const compute_device *device, const oracle_spec *spec);
 void oracle_topology_destroy(oracle_topology *topology);
 
 #endif

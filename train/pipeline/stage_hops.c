@@ -1,6 +1,6 @@
 #include "train/pipeline/stage_hops.h"
 
-#include "train/device/gpu_place.h"
+#include "train/device/gpu_device.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 

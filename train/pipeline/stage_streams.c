@@ -1,6 +1,6 @@
 #include "train/pipeline/stage_streams.h"
 
-#include "train/device/gpu_place.h"
+#include "train/device/gpu_device.h"
 #include "train/support/train_support.h"
 
 mimo_status stage_streams_create(stage_streams *out, const nn_runtime *runtime, int stages)

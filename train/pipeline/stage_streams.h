@@ -5,7 +5,7 @@
  * beside the layers.
  *
  * A kernel of a stream that waits for another stage must not hold back those of another stream. So
- * all streams of a process need a queue of the device each (gpu_place.c asks for them).
+ * all streams of a process need a queue of the device each (gpu_device.c asks for them).
  */
 #ifndef TRAIN_STAGE_STREAMS_H
 #define TRAIN_STAGE_STREAMS_H

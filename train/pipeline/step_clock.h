@@ -3,7 +3,7 @@
 #ifndef TRAIN_STEP_CLOCK_H
 #define TRAIN_STEP_CLOCK_H
 
-#include "train/device/gpu_place.h"
+#include "train/device/gpu_device.h"
 #include "train/pipeline/stage_streams.h"
 
 typedef struct step_clock {

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "train/device/blas_kernels.h"
-#include "train/device/compute_place.h"
+#include "train/device/compute_device.h"
 #include "captioner/captions/evaluate.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
@@ -37,7 +37,7 @@ typedef struct run_state {
     const struct options *options;
     mimo_comm *world;
     bool lead; /* rank 0, which prints and writes */
-    compute_place place;
+    compute_device device;
     caption_data data;
     rank_topology topology;
     bridged_model model;
@@ -65,7 +65,7 @@ static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
     model_desc desc = run_model_describe(options);
-    desc.runtime = &run->place.runtime;
+    desc.runtime = &run->device.runtime;
     desc.adapters = run->lora.on ? &run->lora.choice : NULL;
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
@@ -439,7 +439,7 @@ static mimo_status read_model(run_state *run)
 static mimo_status load_model(run_state *run)
 {
     file_wait wait;
-    TRY(file_wait_begin(&wait, run->place.world, file_waits(run), "reading of the model"));
+    TRY(file_wait_begin(&wait, run->device.world, file_waits(run), "reading of the model"));
     mimo_status status = read_model(run);
     file_wait_end(&wait);
     return status;
@@ -469,13 +469,13 @@ static mimo_status recover(run_state *run)
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
-    nn_runtime_desc place = {
+    nn_runtime_desc runtime = {
         .memory = options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
-    TRY(compute_place_open(&run->place, run->world, &place));
+    TRY(compute_device_open(&run->device, run->world, &runtime));
     const topology_desc grids = run_model_grids(options);
-    TRY(topology_create(&run->topology, run->place.world, &grids));
+    TRY(topology_create(&run->topology, run->device.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(lora_setup_make(&run->lora, options, run->world));
     TRY(build_model(run));
@@ -518,7 +518,7 @@ mimo_status training_generation(run_course *course, const struct options *option
     model_destroy(&run.model);
     lora_setup_release(&run.lora);
     topology_destroy(&run.topology);
-    compute_place_close(&run.place);
+    compute_device_close(&run.device);
     caption_data_release(&run.data);
     return status;
 }

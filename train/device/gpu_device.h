@@ -1,11 +1,11 @@
-/* What compute_place needs of CUDA and NCCL. gpu_place.c has it; in a build without CUDA
- * no_gpu_place.c says so instead. */
-#ifndef TRAIN_GPU_PLACE_H
-#define TRAIN_GPU_PLACE_H
+/* What compute_device needs of CUDA and NCCL. gpu_device.c has it; in a build without CUDA
+ * no_gpu_device.c says so instead. */
+#ifndef TRAIN_GPU_DEVICE_H
+#define TRAIN_GPU_DEVICE_H
 
 #include <mimo/comm.h>
 
-/** All ranks of MPI_COMM_WORLD over NCCL, each on the GPU of its place among the ranks of its
+/** All ranks of MPI_COMM_WORLD over NCCL, each on the GPU of its number among the ranks of its
  *  machine. Collective; errors are the same on every rank. */
 mimo_status gpu_world_create(mimo_comm **out);
 

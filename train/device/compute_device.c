@@ -1,10 +1,10 @@
-#include "train/device/compute_place.h"
+#include "train/device/compute_device.h"
 
-#include "train/device/gpu_place.h"
+#include "train/device/gpu_device.h"
 #include "train/support/train_support.h"
 
 /* What a rank does alone; the others must hear of a failure. */
-static mimo_status open_runtime(compute_place *out, nn_runtime_desc desc)
+static mimo_status open_runtime(compute_device *out, nn_runtime_desc desc)
 {
     if (out->gpu_world)
         TRY(gpu_stream_create(&out->stream));
@@ -12,7 +12,7 @@ static mimo_status open_runtime(compute_place *out, nn_runtime_desc desc)
     return nn_runtime_init(&out->runtime, &desc);
 }
 
-mimo_status compute_place_open(compute_place *out, mimo_comm *world, const nn_runtime_desc *desc)
+mimo_status compute_device_open(compute_device *out, mimo_comm *world, const nn_runtime_desc *desc)
 {
     out->world = world;
     if (desc->memory == MIMO_MEMORY_CUDA) {
@@ -22,10 +22,10 @@ mimo_status compute_place_open(compute_place *out, mimo_comm *world, const nn_ru
     return mimo_comm_agree(world, open_runtime(out, *desc));
 }
 
-void compute_place_close(compute_place *place)
+void compute_device_close(compute_device *device)
 {
-    nn_runtime_release(&place->runtime);
-    mimo_comm_destroy(place->gpu_world);
-    gpu_stream_destroy(place->stream);
-    *place = (compute_place){0};
+    nn_runtime_release(&device->runtime);
+    mimo_comm_destroy(device->gpu_world);
+    gpu_stream_destroy(device->stream);
+    *device = (compute_device){0};
 }

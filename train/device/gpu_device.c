@@ -1,4 +1,4 @@
-#include "train/device/gpu_place.h"
+#include "train/device/gpu_device.h"
 
 #include <stdlib.h>
 
