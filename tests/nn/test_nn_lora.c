@@ -84,13 +84,13 @@ static int add_weight(nn_params *params, const golden *g)
 static void run_rank(parts *out, const golden *g, int rank)
 {
     nn_params *params = nn_test_store(rank, RANKS);
-    nn_lora_place place = {"up", g->in, g->out, g->cut, false, false, false, N, {0}};
+    nn_lora_target target = {"up", g->in, g->out, g->cut, false, false, false, N, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 2 * R};
     nn_lora lora;
     nn_lora_saved saved;
     nn_room memory = {0};
     int weight = add_weight(params, g);
-    SUCCEEDS(nn_lora_init(&lora, params, &place, &desc));
+    SUCCEEDS(nn_lora_init(&lora, params, &target, &desc));
     SUCCEEDS(nn_params_seal(params));
     NN_TEST_PLACE(memory, nn_lora_saved_take(&saved, &lora, &memory));
     int64_t in = lora.in, out_width = lora.out, first_in = g->cut == 1 ? rank * in : 0;
@@ -208,7 +208,7 @@ Test(nn_lora, initial_values_are_those_of_every_topology)
                                                 0xbe825a0d, 0xbe49c3f9, 0xbda096c1, 0x3e38adea}};
     nn_params_desc store = {
         .name = "llm", .module = MIMO_DST, .seed = 1, .tp_size = 1, .runtime = nn_test_runtime()};
-    nn_lora_place place = {"llm.block0.mlp.down", 8, 4, 1, false, false, false, 1, {0}};
+    nn_lora_target target = {"llm.block0.mlp.down", 8, 4, 1, false, false, false, 1, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 4};
     for (int rank = -1; rank < RANKS; rank++) { /* -1: alone */
         nn_params *params;
@@ -218,7 +218,7 @@ Test(nn_lora, initial_values_are_those_of_every_topology)
         store.tp_size = rank < 0 ? 1 : RANKS;
         store.tp_rank = rank < 0 ? 0 : rank;
         SUCCEEDS(nn_params_create(&params, &store));
-        SUCCEEDS(nn_lora_init(&lora, params, &place, &desc));
+        SUCCEEDS(nn_lora_init(&lora, params, &target, &desc));
         SUCCEEDS(nn_params_seal(params));
         SUCCEEDS(nn_params_read(params, lora.a, NN_VALUE, a));
         for (int64_t i = 0; i < R; i++)
@@ -247,9 +247,9 @@ static nn_params *store_of_all(int rank, int size)
     nn_params *params = nn_test_store(rank, size);
     for (int cut = -1; cut < 2; cut++) {
         nn_lora lora;
-        nn_lora_place place = {
+        nn_lora_target target = {
             cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, false, false, 1, {0}};
-        SUCCEEDS(nn_lora_init(&lora, params, &place, &(nn_lora_desc){.rank = 3, .alpha = 1}));
+        SUCCEEDS(nn_lora_init(&lora, params, &target, &(nn_lora_desc){.rank = 3, .alpha = 1}));
         nn_lora_release(&lora);
     }
     SUCCEEDS(nn_params_seal(params));

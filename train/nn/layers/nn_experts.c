@@ -47,15 +47,15 @@ static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const 
                               const nn_lora_selection *adapters)
 {
     const nn_lora_desc *lora = nn_lora_for(adapters, shape->name);
-    nn_lora_place place = {.layer = shape->name,
-                           .in = shape->in,
-                           .out = shape->out,
-                           .cut = shape->cut,
-                           .expert = true,
-                           .elsewhere = shape->elsewhere,
-                           .max_rows = made->max_rows};
+    nn_lora_target target = {.layer = shape->name,
+                             .in = shape->in,
+                             .out = shape->out,
+                             .cut = shape->cut,
+                             .expert = true,
+                             .elsewhere = shape->elsewhere,
+                             .max_rows = made->max_rows};
     MIMO_TRY(add_parameters(linear, made->params, shape));
-    return lora ? nn_lora_init(&linear->lora, made->params, &place, lora) : MIMO_OK;
+    return lora ? nn_lora_init(&linear->lora, made->params, &target, lora) : MIMO_OK;
 }
 
 /* Expert `number`: one of this rank's, or one that is only listed. */

@@ -42,14 +42,14 @@ static mimo_status add_adapter(nn_linear *layer, nn_params *params, const nn_lin
 {
     if (!desc->lora)
         return MIMO_OK;
-    nn_lora_place place = {.layer = desc->name,
-                           .in = desc->in,
-                           .out = desc->out,
-                           .cut = (int)desc->split - 1,
-                           .split_rows = desc->sp && nn_params_tp_size(params) > 1,
-                           .max_rows = desc->max_rows,
-                           .packing = desc->packing};
-    return nn_lora_init(&layer->lora, params, &place, desc->lora);
+    nn_lora_target target = {.layer = desc->name,
+                             .in = desc->in,
+                             .out = desc->out,
+                             .cut = (int)desc->split - 1,
+                             .split_rows = desc->sp && nn_params_tp_size(params) > 1,
+                             .max_rows = desc->max_rows,
+                             .packing = desc->packing};
+    return nn_lora_init(&layer->lora, params, &target, desc->lora);
 }
 
 static mimo_status init_edges(nn_linear *layer, nn_params *params, mimo_comm *tp,

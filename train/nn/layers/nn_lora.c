@@ -48,74 +48,75 @@ static mimo_status check_desc(const char *layer, const nn_lora_desc *desc)
 }
 
 /* The ranks that cut the layer. */
-static int64_t ranks_of(const nn_lora_place *place, const nn_params *params)
+static int64_t ranks_of(const nn_lora_target *target, const nn_params *params)
 {
-    return place->expert ? nn_params_experts(params)->etp_size : nn_params_tp_size(params);
+    return target->expert ? nn_params_experts(params)->etp_size : nn_params_tp_size(params);
 }
 
 /* The rule of the factor that tp does not cut: each rank sees a part of its gradient. */
-static nn_rule uncut_rule(const nn_lora_place *place)
+static nn_rule uncut_rule(const nn_lora_target *target)
 {
-    if (place->expert && place->cut == 1 && MIMO_MUTATED("expert-b-whole"))
+    if (target->expert && target->cut == 1 && MIMO_MUTATED("expert-b-whole"))
         return NN_REPLICATED;
-    return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
+    return target->cut >= 0 || target->split_rows ? NN_PARTIAL : NN_REPLICATED;
 }
 
 /* The same rule of an expert's parameter. */
-static nn_rule rule_at(const nn_lora_place *place, nn_rule rule)
+static nn_rule rule_at(const nn_lora_target *target, nn_rule rule)
 {
-    if (place->expert && rule == NN_PARTIAL && place->cut == 0 && MIMO_MUTATED("expert-a-whole"))
+    if (target->expert && rule == NN_PARTIAL && target->cut == 0 && MIMO_MUTATED("expert-a-whole"))
         return NN_EXPERT_REPLICATED;
-    return place->expert ? (nn_rule)(rule + NN_EXPERT_REPLICATED) : rule;
+    return target->expert ? (nn_rule)(rule + NN_EXPERT_REPLICATED) : rule;
 }
 
-static nn_rule rule_of_a(const nn_lora_place *place)
+static nn_rule rule_of_a(const nn_lora_target *target)
 {
-    if (place->cut == 0 && !place->expert && MIMO_MUTATED("adapter-a-whole"))
+    if (target->cut == 0 && !target->expert && MIMO_MUTATED("adapter-a-whole"))
         return NN_REPLICATED;
-    return rule_at(place, place->cut == 1 ? NN_SHARDED : uncut_rule(place));
+    return rule_at(target, target->cut == 1 ? NN_SHARDED : uncut_rule(target));
 }
 
-static nn_rule rule_of_b(const nn_lora_place *place)
+static nn_rule rule_of_b(const nn_lora_target *target)
 {
-    if (place->cut == 1 && !place->expert && MIMO_MUTATED("adapter-b-whole"))
+    if (target->cut == 1 && !target->expert && MIMO_MUTATED("adapter-b-whole"))
         return NN_REPLICATED;
-    return rule_at(place, place->cut == 0 ? NN_SHARDED : uncut_rule(place));
+    return rule_at(target, target->cut == 0 ? NN_SHARDED : uncut_rule(target));
 }
 
-static double bound_of(const nn_lora_place *place, const nn_params *params)
+static double bound_of(const nn_lora_target *target, const nn_params *params)
 {
-    int64_t in = place->in;
-    if (MIMO_MUTATED("init-local-fan-in") && place->cut == 1)
-        in /= ranks_of(place, params);
+    int64_t in = target->in;
+    if (MIMO_MUTATED("init-local-fan-in") && target->cut == 1)
+        in /= ranks_of(target, params);
     return 1 / sqrt((double)in);
 }
 
-static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const nn_lora_desc *desc)
+static mimo_status add_factors(nn_lora *made, const nn_lora_target *target,
+                               const nn_lora_desc *desc)
 {
     char name[NN_NAME_CAPACITY];
-    MIMO_TRY(nn_join(name, place->layer, "lora_A.weight"));
+    MIMO_TRY(nn_join(name, target->layer, "lora_A.weight"));
     nn_param_desc a = {.name = name,
                        .ndim = 2,
-                       .shape = {desc->rank, place->in},
-                       .rule = rule_of_a(place),
+                       .shape = {desc->rank, target->in},
+                       .rule = rule_of_a(target),
                        .shard_dim = 1,
                        .decay = true,
                        .adapter = true,
-                       .elsewhere = place->elsewhere,
+                       .elsewhere = target->elsewhere,
                        .init = NN_INIT_UNIFORM,
-                       .std = bound_of(place, made->params)};
+                       .std = bound_of(target, made->params)};
     MIMO_TRY(nn_params_add(made->params, &a, &made->a));
-    MIMO_TRY(nn_join(name, place->layer, "lora_B.weight"));
+    MIMO_TRY(nn_join(name, target->layer, "lora_B.weight"));
     nn_param_desc b = {.name = name,
                        .ndim = 2,
-                       .shape = {place->out, desc->rank},
-                       .rule = rule_of_b(place),
+                       .shape = {target->out, desc->rank},
+                       .rule = rule_of_b(target),
                        .shard_dim = 0,
-                       .packing = place->packing,
+                       .packing = target->packing,
                        .decay = true,
                        .adapter = true,
-                       .elsewhere = place->elsewhere,
+                       .elsewhere = target->elsewhere,
                        .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,
                        .std = desc->b_std};
     if (MIMO_MUTATED("adapter-rows-apart"))
@@ -123,19 +124,19 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
     return nn_params_add(made->params, &b, &made->b);
 }
 
-mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
+mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_target *target,
                          const nn_lora_desc *desc)
 {
-    int64_t ranks = ranks_of(place, params), parts = place->expert ? 1 : nn_params_parts(params);
-    MIMO_TRY(check_desc(place->layer, desc));
-    MIMO_TRY(nn_check_size(place->layer, "max_rows, which an adapter needs,", place->max_rows));
-    nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
-    made.in = place->cut == 1 ? place->in / ranks : place->in;
-    made.out = place->cut == 0 ? place->out / ranks : place->out;
-    made.z_parts = place->cut == 1 ? parts : 1;
-    made.dz_parts = place->cut == 0 ? parts : 1;
+    int64_t ranks = ranks_of(target, params), parts = target->expert ? 1 : nn_params_parts(params);
+    MIMO_TRY(check_desc(target->layer, desc));
+    MIMO_TRY(nn_check_size(target->layer, "max_rows, which an adapter needs,", target->max_rows));
+    nn_lora made = {.params = params, .rank = desc->rank, .max_rows = target->max_rows};
+    made.in = target->cut == 1 ? target->in / ranks : target->in;
+    made.out = target->cut == 0 ? target->out / ranks : target->out;
+    made.z_parts = target->cut == 1 ? parts : 1;
+    made.dz_parts = target->cut == 0 ? parts : 1;
     made.scale = scale_of(desc);
-    MIMO_TRY(add_factors(&made, place, desc));
+    MIMO_TRY(add_factors(&made, target, desc));
     *lora = made;
     return MIMO_OK;
 }

@@ -59,7 +59,7 @@ typedef struct nn_lora_selection {
 const nn_lora_desc *nn_lora_for(const nn_lora_selection *selection, const char *name);
 
 /** What the adapter must know of its layer. */
-typedef struct nn_lora_place {
+typedef struct nn_lora_target {
     const char *layer;  /* its name */
     int64_t in, out;    /* global */
     int cut;            /* the dimension of W that tp cuts: 0, 1; -1: none */
@@ -68,11 +68,11 @@ typedef struct nn_lora_place {
     bool elsewhere;     /* of an expert of other ranks: its factors are listed alone */
     int64_t max_rows;   /* of a product */
     nn_packing packing; /* of the rows of W, and so of B */
-} nn_lora_place;
+} nn_lora_target;
 
 /** Local. Errors: those of every init (nn.h); MIMO_ERR_ARGUMENT (rank, alpha, b_std, a scale
  *  that f32 does not hold). */
-mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
+mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_target *target,
                          const nn_lora_desc *desc);
 void nn_lora_release(nn_lora *lora);
 
