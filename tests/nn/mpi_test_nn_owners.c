@@ -52,15 +52,15 @@ static void add_tensor(nn_params *params, int number, int expert, nn_rule rule)
 {
     char name[64];
     int index;
-    const nn_expert_place *place = nn_params_experts(params);
+    const nn_expert_coords *coords = nn_params_experts(params);
     snprintf(name, sizeof name, expert < 0 ? "llm.w%d" : "llm.w%d.experts.%d", number, expert);
     nn_param_desc desc = {.name = name,
                           .ndim = 2,
                           .shape = {ROWS, COLUMNS},
                           .rule = rule,
                           .shard_dim = 1,
-                          .elsewhere =
-                              expert >= 0 && expert / (EXPERTS / place->ep_size) != place->ep_rank,
+                          .elsewhere = expert >= 0 &&
+                                       expert / (EXPERTS / coords->ep_size) != coords->ep_rank,
                           .init = NN_INIT_NORMAL,
                           .std = 1};
     MPI_EXPECT_OK(nn_params_add(params, &desc, &index));
@@ -242,11 +242,11 @@ MPI_TEST(nn_owners, refuses_what_nobody_has)
     open_bed(&bed, llm, 1, 1);
     nn_params_destroy(bed.params);
     nn_params_desc desc = store_of(&bed);
-    desc.experts = (nn_expert_place){0, 2, 0, 1}; /* as if ranks cut experts */
+    desc.experts = (nn_expert_coords){0, 2, 0, 1}; /* as if ranks cut experts */
     bed.params = make_store(&desc);
     MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH, "export: no shard etp=1 of llm.w1.experts.0");
     nn_params_destroy(bed.params);
-    desc.experts = (nn_expert_place){0, 1, 1, 2}; /* as if others had experts 0 to 3 */
+    desc.experts = (nn_expert_coords){0, 1, 1, 2}; /* as if others had experts 0 to 3 */
     bed.params = make_store(&desc);
     MPI_FAILS(find_owners(&bed), MIMO_ERR_MISMATCH, "export: no rank has llm.w0.experts.0");
     const nn_owners_desc without = {bed.params, mpi_test_comm(), bed.llm, NULL};

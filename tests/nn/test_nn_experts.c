@@ -33,13 +33,13 @@ static void set_biases(nn_params *params)
     }
 }
 
-static void open_experts(experts_pair *p, const nn_expert_place *place, const int32_t *row_ends,
+static void open_experts(experts_pair *p, const nn_expert_coords *coords, const int32_t *row_ends,
                          const nn_lora_selection *adapters, bool frozen)
 {
     nn_params_desc store = {.name = "test",
                             .module = MIMO_DST,
                             .tp_size = 1,
-                            .experts = *place,
+                            .experts = *coords,
                             .seed = 7,
                             .frozen = frozen,
                             .runtime = nn_test_runtime()};
@@ -67,7 +67,7 @@ static void close_experts(experts_pair *p)
 }
 
 static const nn_lora_selection adapters = {{.rank = 2, .alpha = 3, .b_std = 0.5}, NULL, 0};
-static const nn_expert_place alone = {0};
+static const nn_expert_coords alone = {0};
 
 /* Adapters on some of the linear layers of the experts. */
 enum { LINEARS = 2 * EXPERTS };
@@ -205,7 +205,7 @@ static void check_parts(const nn_lora_selection *choice)
     memset(sums, 0, sizeof sums);
     for (int t = 0; t < 3; t++) {
         experts_pair p = {0};
-        open_experts(&p, &(nn_expert_place){.etp_rank = t, .etp_size = 3}, ends, choice, false);
+        open_experts(&p, &(nn_expert_coords){.etp_rank = t, .etp_size = 3}, ends, choice, false);
         run(&part, &p, x, w, dy, ROWS);
         add_to(sum.y, part.y, ROWS * H);
         add_to(sum.dx, part.dx, ROWS * H);
@@ -245,7 +245,7 @@ static void check_numbers(const nn_lora_selection *choice)
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
     open_experts(&one, &alone, ends, choice, false);
-    open_experts(&half, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, choice, false);
+    open_experts(&half, &(nn_expert_coords){.ep_rank = 1, .ep_size = 2}, own_ends, choice, false);
     cr_assert_eq(nn_params_count(half.params), nn_params_count(one.params));
     for (int i = 0; i < nn_params_count(one.params); i++) {
         const nn_param *param = nn_params_at(half.params, i);
@@ -295,11 +295,11 @@ Test(nn_experts, adapters_of_another_rank)
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");
     static const int32_t own_ends[] = {2, 5};
-    open_experts(&p, &(nn_expert_place){.ep_size = 2}, own_ends, choose(&some, 0x03), true);
+    open_experts(&p, &(nn_expert_coords){.ep_size = 2}, own_ends, choose(&some, 0x03), true);
     int64_t bytes = p.room.bytes;
     close_experts(&p);
     p = (experts_pair){0};
-    open_experts(&p, &(nn_expert_place){.ep_rank = 1, .ep_size = 2}, own_ends, &some.choice, true);
+    open_experts(&p, &(nn_expert_coords){.ep_rank = 1, .ep_size = 2}, own_ends, &some.choice, true);
     cr_assert_eq(p.room.bytes, bytes, "a buffer holds the saved states of all ranks");
     run(&before, &p, x, w, dy, 5);
     SUCCEEDS(nn_params_buckets(p.params, &buckets, &n));
@@ -436,12 +436,12 @@ Test(nn_experts, one_was_merged_in_the_forward)
     close_experts(&p);
 }
 
-static void refuse(const nn_expert_place *place, nn_experts_desc desc, const char *words)
+static void refuse(const nn_expert_coords *coords, nn_experts_desc desc, const char *words)
 {
     nn_params *params = NULL;
     nn_experts layer = {0};
     nn_params_desc store = {
-        .name = "test", .tp_size = 1, .experts = *place, .runtime = nn_test_runtime()};
+        .name = "test", .tp_size = 1, .experts = *coords, .runtime = nn_test_runtime()};
     SUCCEEDS(nn_params_create(&params, &store));
     FAILS(nn_experts_init(&layer, params, &desc), MIMO_ERR_ARGUMENT, words);
     nn_params_destroy(params);
@@ -465,12 +465,12 @@ Test(nn_experts, refuses)
     nn_experts_desc none = desc;
     none.max_rows = 0;
     refuse(&alone, none, "max_rows is 0");
-    refuse(&(nn_expert_place){.etp_size = 4}, desc, "inner 6 is not divisible by 4");
-    refuse(&(nn_expert_place){.ep_size = 3}, desc, "experts 4 is not divisible by 3");
+    refuse(&(nn_expert_coords){.etp_size = 4}, desc, "inner 6 is not divisible by 4");
+    refuse(&(nn_expert_coords){.ep_size = 3}, desc, "experts 4 is not divisible by 3");
     nn_params *params = NULL;
     nn_params_desc store = {.name = "test", .tp_size = 1, .experts = {2, 2, 0, 0}};
     FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank 2 of etp=2, rank 0 of ep");
-    store.experts = (nn_expert_place){0, 1, -1, 2};
+    store.experts = (nn_expert_coords){0, 1, -1, 2};
     FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "rank -1 of ep=2");
     experts_pair p = {0};
     static const int32_t many[EXPERTS] = {4, 4, 6, ROWS + 1};

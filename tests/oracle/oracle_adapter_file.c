@@ -183,8 +183,8 @@ static int64_t tensor_of(const factors *all, int64_t i)
     const oracle_topology *topology = all->candidate->topology;
     if (!MIMO_MUTATED("expert-local-id") || param_of(all, i)->rule < NN_EXPERT_REPLICATED)
         return i;
-    return i - topology->ranks.experts.place.ep_rank *
-                   (topology->experts / topology->ranks.experts.place.ep_size) * FACTORS;
+    return i - topology->ranks.experts.coords.ep_rank *
+                   (topology->experts / topology->ranks.experts.coords.ep_size) * FACTORS;
 }
 
 static mimo_status load_own(const factors *all, const adapter_file *file)

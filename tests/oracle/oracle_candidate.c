@@ -58,7 +58,7 @@ static mimo_status create_dispatch(oracle_candidate *out)
         return MIMO_OK;
     desc.experts = sizes->experts;
     desc.top_k = sizes->top_k;
-    desc.etp = ranks->experts.place.etp_size;
+    desc.etp = ranks->experts.coords.etp_size;
     desc.max_tokens = sizes->seq / ranks->llm_cp * out->sentences;
     desc.hidden = sizes->hidden;
     desc.tensors = 2; /* rows, and their numbers */
@@ -98,7 +98,7 @@ static mimo_status create_language(oracle_candidate *out, const int64_t *states)
         .frozen = sizes->frozen,
         .adapters = oracle_adapters_of(&adapters, sizes),
         .mixture = out->dispatch ? &mixture : NULL,
-        .experts = ranks->experts.place,
+        .experts = ranks->experts.coords,
         .pushes = out->dispatch && topology->zero_copy ? ranks->experts.group : NULL,
         .shards = topology->shards,
         .pairs = topology->pairs};

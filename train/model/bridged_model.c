@@ -45,23 +45,23 @@ static mimo_status check_mixtures(const layer_layout *layout)
 
 static mimo_status check_experts(const model_desc *desc, const rank_topology *topology)
 {
-    const nn_expert_place *place = &topology->experts.place;
+    const nn_expert_coords *coords = &topology->experts.coords;
     int64_t width = 4 * desc->hidden;
-    CHECK(desc->experts % place->ep_size == 0, MIMO_ERR_SHAPE,
+    CHECK(desc->experts % coords->ep_size == 0, MIMO_ERR_SHAPE,
           "--experts %" PRId64 ",%" PRId64 ": they do not divide over ep=%d", desc->experts,
-          desc->top_k, place->ep_size);
+          desc->top_k, coords->ep_size);
     CHECK(width % desc->top_k == 0, MIMO_ERR_SHAPE,
           "--experts %" PRId64 ",%" PRId64 ": the inner width of %" PRId64
           " does not divide over the %" PRId64 " experts of a token",
           desc->experts, desc->top_k, width, desc->top_k);
-    CHECK(width / desc->top_k % place->etp_size == 0, MIMO_ERR_SHAPE,
+    CHECK(width / desc->top_k % coords->etp_size == 0, MIMO_ERR_SHAPE,
           "--experts %" PRId64 ",%" PRId64 ": the width of %" PRId64
           " inside an expert does not divide over etp=%d",
-          desc->experts, desc->top_k, width / desc->top_k, place->etp_size);
-    CHECK(desc->shards == 0 || place->etp_size == 1, MIMO_ERR_UNSUPPORTED,
-          "--experts: same bits need etp=1, not etp=%d", place->etp_size);
-    CHECK(desc->shards == 0 || (place->ep_size & (place->ep_size - 1)) == 0, MIMO_ERR_UNSUPPORTED,
-          "--experts: same bits need an ep that is a power of two, not ep=%d", place->ep_size);
+          desc->experts, desc->top_k, width / desc->top_k, coords->etp_size);
+    CHECK(desc->shards == 0 || coords->etp_size == 1, MIMO_ERR_UNSUPPORTED,
+          "--experts: same bits need etp=1, not etp=%d", coords->etp_size);
+    CHECK(desc->shards == 0 || (coords->ep_size & (coords->ep_size - 1)) == 0, MIMO_ERR_UNSUPPORTED,
+          "--experts: same bits need an ep that is a power of two, not ep=%d", coords->ep_size);
     return MIMO_OK;
 }
 
@@ -182,7 +182,7 @@ static mimo_status create_language(bridged_model *out, const model_needs *needs)
                               .frozen = desc->adapters != NULL,
                               .adapters = desc->adapters,
                               .mixture = out->dispatch ? &mixture : NULL,
-                              .experts = topology->experts.place,
+                              .experts = topology->experts.coords,
                               .pushes = pushes_rows(out) ? topology->experts.group : NULL,
                               .shards = desc->shards,
                               .pairs = desc->pairs,
@@ -250,7 +250,7 @@ static mimo_status create_dispatch(bridged_model *out)
     desc.name = "experts";
     desc.experts = model->experts;
     desc.top_k = model->top_k;
-    desc.etp = topology->experts.place.etp_size;
+    desc.etp = topology->experts.coords.etp_size;
     desc.hidden = model->hidden;
     desc.ctas = topology->stages > 1 ? MIXTURE_CTAS : 0; /* hops and bridges wait beside it */
     desc.max_tokens = nn_moe_own_rows(model->seq / topology->llm_cp * out->batch.sentences, tp);

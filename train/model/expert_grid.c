@@ -67,13 +67,13 @@ static mimo_status insert_stages(mimo_dim dims[MOST_DIMS], const char *spec, con
     return MIMO_OK;
 }
 
-static mimo_status find_place(nn_expert_place *out, const mimo_grid *view, int rank)
+static mimo_status find_coords(nn_expert_coords *out, const mimo_grid *view, int rank)
 {
     int64_t etp, ep;
     TRY(mimo_grid_coord(&etp, view, rank, "etp"));
     TRY(mimo_grid_coord(&ep, view, rank, "ep"));
-    *out = (nn_expert_place){(int)etp, (int)mimo_grid_dim_size(view, "etp"), (int)ep,
-                             (int)mimo_grid_dim_size(view, "ep")};
+    *out = (nn_expert_coords){(int)etp, (int)mimo_grid_dim_size(view, "etp"), (int)ep,
+                              (int)mimo_grid_dim_size(view, "ep")};
     return MIMO_OK;
 }
 
@@ -86,7 +86,7 @@ mimo_status expert_grid_add(expert_grid *out, mimo_grid *llm, const char *spec, 
         TRY(insert_stages(dims, spec, llm));
     TRY(mimo_grid_create_view(&out->view, llm, NN_EXPERT_GRID, dims,
                               staged ? MOST_DIMS : EXPERT_DIMS));
-    return find_place(&out->place, out->view, rank);
+    return find_coords(&out->coords, out->view, rank);
 }
 
 static bool is_staged(const expert_grid *experts)

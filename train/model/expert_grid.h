@@ -11,10 +11,10 @@
 #include "train/nn/params/nn_params.h"
 
 typedef struct expert_grid {
-    mimo_grid *view;       /* the LLM's grid owns it; NULL: there are no experts */
-    mimo_comm *group;      /* of the ranks that share experts, along "etp,ep"; the view owns it */
-    mimo_comm *stage;      /* of all ranks of this stage; where there is one, the LLM's own */
-    nn_expert_place place; /* of this rank */
+    mimo_grid *view;         /* the LLM's grid owns it; NULL: there are no experts */
+    mimo_comm *group;        /* of the ranks that share experts, along "etp,ep"; the view owns it */
+    mimo_comm *stage;        /* of all ranks of this stage; where there is one, the LLM's own */
+    nn_expert_coords coords; /* of this rank */
 } expert_grid;
 
 /** Add the view that a text such as "etp=2,ep=2" describes, before the LLM's grid is connected. edp

@@ -57,7 +57,7 @@ typedef struct language_desc {
     const nn_lora_selection *adapters; /* of the linear layers; NULL: none; not kept */
     const nn_mixture *mixture; /* of the blocks that are one, without cp; its dispatch and replay
                                   are borrowed; NULL: no block is one */
-    nn_expert_place experts;   /* this rank's place among them */
+    nn_expert_coords experts;  /* this rank's among them */
     mimo_comm *pushes;         /* of ranks that may write into each other's saved states of blocks:
                                   these lie in a buffer of them; NULL: of none */
     int64_t shards, pairs;     /* V and C of the fixed order; C a multiple of cp */

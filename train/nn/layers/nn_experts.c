@@ -82,30 +82,30 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
 static mimo_status check_desc(const nn_params *params, const nn_experts_desc *desc)
 {
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", desc->name);
-    const nn_expert_place *place = nn_params_experts(params);
+    const nn_expert_coords *coords = nn_params_experts(params);
     MIMO_TRY(nn_check_size(desc->name, "hidden", desc->hidden));
     MIMO_TRY(nn_check_size(desc->name, "inner", desc->inner));
     MIMO_TRY(nn_check_size(desc->name, "experts", desc->experts));
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
-    MIMO_TRY(nn_check_divides(desc->name, "inner", desc->inner, place->etp_size));
-    MIMO_TRY(nn_check_divides(desc->name, "experts", desc->experts, place->ep_size));
-    MIMO_CHECK(nn_params_runtime(params)->order == NN_ORDER_FAST || place->etp_size == 1,
+    MIMO_TRY(nn_check_divides(desc->name, "inner", desc->inner, coords->etp_size));
+    MIMO_TRY(nn_check_divides(desc->name, "experts", desc->experts, coords->ep_size));
+    MIMO_CHECK(nn_params_runtime(params)->order == NN_ORDER_FAST || coords->etp_size == 1,
                MIMO_ERR_UNSUPPORTED, "%s: same bits need etp=1, not etp=%d", desc->name,
-               place->etp_size);
+               coords->etp_size);
     return MIMO_OK;
 }
 
 mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_experts_desc *desc)
 {
     MIMO_TRY(check_desc(params, desc));
-    const nn_expert_place *place = nn_params_experts(params);
-    int64_t count = desc->experts / place->ep_size;
+    const nn_expert_coords *coords = nn_params_experts(params);
+    int64_t count = desc->experts / coords->ep_size;
     nn_experts made = {.count = count,
                        .runtime = nn_params_runtime(params),
                        .params = params,
-                       .first = place->ep_rank * count,
+                       .first = coords->ep_rank * count,
                        .hidden = desc->hidden,
-                       .inner = desc->inner / place->etp_size,
+                       .inner = desc->inner / coords->etp_size,
                        .max_rows = desc->max_rows};
     mimo_status status = mimo_reserve(&made.list, count, sizeof *made.list);
     for (int64_t e = 0; e < desc->experts && status == MIMO_OK; e++)

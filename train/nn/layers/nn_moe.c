@@ -11,17 +11,18 @@
 
 static mimo_status check_place(const nn_params *params, const nn_moe_desc *desc)
 {
-    const nn_expert_place *place = nn_params_experts(params);
+    const nn_expert_coords *coords = nn_params_experts(params);
     mimo_comm *group = nn_dispatch_comm(desc->mixture->dispatch);
     int64_t etp = nn_dispatch_sizes(desc->mixture->dispatch)->etp;
-    int rank = place->etp_rank + place->etp_size * place->ep_rank;
-    MIMO_CHECK(etp == place->etp_size && nn_comm_size(group) == place->etp_size * place->ep_size &&
+    int rank = coords->etp_rank + coords->etp_size * coords->ep_rank;
+    MIMO_CHECK(etp == coords->etp_size &&
+                   nn_comm_size(group) == coords->etp_size * coords->ep_size &&
                    nn_comm_rank(group) == rank,
                MIMO_ERR_ARGUMENT,
                "%s: the dispatch is rank %d of %d with etp=%" PRId64
                ", the store has rank %d of etp=%d and rank %d of ep=%d",
-               desc->name, nn_comm_rank(group), nn_comm_size(group), etp, place->etp_rank,
-               place->etp_size, place->ep_rank, place->ep_size);
+               desc->name, nn_comm_rank(group), nn_comm_size(group), etp, coords->etp_rank,
+               coords->etp_size, coords->ep_rank, coords->ep_size);
     return MIMO_OK;
 }
 
@@ -48,15 +49,15 @@ static mimo_status check_order(const nn_params *params, const nn_moe_desc *desc)
 /* The most rows that the tokens of all ranks can bring to this rank's experts. */
 static mimo_status set_capacity(nn_moe *made, const nn_params *params, const nn_mixture *mixture)
 {
-    const nn_expert_place *place = nn_params_experts(params);
+    const nn_expert_coords *coords = nn_params_experts(params);
     const mimo_dispatch_desc *sizes = nn_dispatch_sizes(mixture->dispatch);
-    int64_t here = sizes->experts / place->ep_size;
+    int64_t here = sizes->experts / coords->ep_size;
     int64_t pairs = sizes->top_k < here ? sizes->top_k : here;
     made->capacity = mixture->capacity;
     if (mixture->capacity > 0)
         return MIMO_OK;
     MIMO_TRY(mimo_mul(&made->capacity, made->max_own, pairs));
-    return mimo_mul(&made->capacity, made->capacity, place->etp_size * place->ep_size);
+    return mimo_mul(&made->capacity, made->capacity, coords->etp_size * coords->ep_size);
 }
 
 static mimo_status init_router(nn_moe *made, nn_params *params, mimo_comm *tp,

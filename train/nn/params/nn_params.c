@@ -15,16 +15,16 @@ static mimo_status check_order(const nn_params_desc *desc)
 }
 
 /* A size of 0 counts as 1. */
-static mimo_status set_experts(nn_expert_place *to, const nn_params_desc *desc)
+static mimo_status set_experts(nn_expert_coords *to, const nn_params_desc *desc)
 {
-    nn_expert_place place = desc->experts;
-    place.etp_size += place.etp_size == 0;
-    place.ep_size += place.ep_size == 0;
-    MIMO_CHECK(place.etp_size >= 1 && place.etp_rank >= 0 && place.etp_rank < place.etp_size &&
-                   place.ep_size >= 1 && place.ep_rank >= 0 && place.ep_rank < place.ep_size,
+    nn_expert_coords coords = desc->experts;
+    coords.etp_size += coords.etp_size == 0;
+    coords.ep_size += coords.ep_size == 0;
+    MIMO_CHECK(coords.etp_size >= 1 && coords.etp_rank >= 0 && coords.etp_rank < coords.etp_size &&
+                   coords.ep_size >= 1 && coords.ep_rank >= 0 && coords.ep_rank < coords.ep_size,
                MIMO_ERR_ARGUMENT, "parameter store \"%s\": rank %d of etp=%d, rank %d of ep=%d",
-               desc->name, place.etp_rank, place.etp_size, place.ep_rank, place.ep_size);
-    *to = place;
+               desc->name, coords.etp_rank, coords.etp_size, coords.ep_rank, coords.ep_size);
+    *to = coords;
     return MIMO_OK;
 }
 
@@ -39,7 +39,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     MIMO_CHECK(desc->pp_rank >= 0 && desc->pp_rank < stages, MIMO_ERR_ARGUMENT,
                "parameter store \"%s\": stage %d of %d", desc->name, desc->pp_rank, stages);
     MIMO_TRY(check_order(desc));
-    nn_expert_place experts;
+    nn_expert_coords experts;
     MIMO_TRY(set_experts(&experts, desc));
     nn_params *params;
     MIMO_TRY(mimo_reserve(&params, 1, sizeof *params));
@@ -249,7 +249,7 @@ int nn_params_pp_size(const nn_params *params)
     return params->pp_size;
 }
 
-const nn_expert_place *nn_params_experts(const nn_params *params)
+const nn_expert_coords *nn_params_experts(const nn_params *params)
 {
     return &params->experts;
 }

@@ -86,16 +86,16 @@ typedef struct nn_param {
 
 /** This rank's coordinates in the grid of experts: t along etp, x along ep. It has a t-th part of
  *  each expert [x * L, (x + 1) * L). Zeroed, it has all. */
-typedef struct nn_expert_place {
+typedef struct nn_expert_coords {
     int etp_rank, etp_size, ep_rank, ep_size;
-} nn_expert_place;
+} nn_expert_coords;
 
 typedef struct nn_params_desc {
     const char *name; /* such as "encoder"; names of buckets begin with it; copied */
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the buckets */
     int tp_rank, tp_size;
     int pp_rank, pp_size; /* the stage, of this number; 0 counts as 1 */
-    nn_expert_place experts;
+    nn_expert_coords experts;
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
@@ -182,7 +182,7 @@ int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 int nn_params_pp_rank(const nn_params *params);
 int nn_params_pp_size(const nn_params *params);
-const nn_expert_place *nn_params_experts(const nn_params *params); /* sizes of 1 and more */
+const nn_expert_coords *nn_params_experts(const nn_params *params); /* sizes of 1 and more */
 
 /** What the layers of this store exchanged: over tp, over the sequence's cp, and over the ranks
  *  that share experts. The caller may set the counts to zero. */

@@ -11,7 +11,7 @@ struct nn_params {
     int tp_rank, tp_size;
     int pp_rank, pp_size;
     int stage; /* of the parameters that are added next */
-    nn_expert_place experts;
+    nn_expert_coords experts;
     uint64_t seed;
     const nn_runtime *runtime;
     int n;
