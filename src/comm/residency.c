@@ -5,15 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "core/checked.h"
 
 /* --------------------------------------- sums --------------------------------------- */
 
@@ -31,16 +23,16 @@ static sums add_up(const mimo_residency *ledger)
         if (it->kind == MIMO_LANE_RESERVED)
             all.reserved += it->blocks;
         else if (it->kind == MIMO_LANE_REST)
-            all.rest = larger(all.rest, it->blocks);
+            all.rest = mimo_larger(all.rest, it->blocks);
         else
-            all.budget = smaller(all.budget, it->blocks);
+            all.budget = mimo_smaller(all.budget, it->blocks);
     }
     return all;
 }
 
 int64_t mimo_residency_whole(int64_t multiprocessors)
 {
-    return larger(multiprocessors - MIMO_RESIDENCY_SPARE, 1);
+    return mimo_larger(multiprocessors - MIMO_RESIDENCY_SPARE, 1);
 }
 
 int64_t mimo_residency_budget(const mimo_residency *ledger)
@@ -70,7 +62,7 @@ int64_t mimo_residency_part(const mimo_residency_rank *ranks, int count, int sel
     for (int i = 0; i < count; i++)
         shares += ranks[i].device == ranks[self].device ? ranks[i].share : 0;
     int64_t budget = mimo_residency_whole(ranks[self].multiprocessors);
-    return larger(budget * MIMO_SHARE_WHOLE / larger(shares, MIMO_SHARE_WHOLE), 1);
+    return mimo_larger(budget * MIMO_SHARE_WHOLE / mimo_larger(shares, MIMO_SHARE_WHOLE), 1);
 }
 
 /* -------------------------------------- lanes --------------------------------------- */
@@ -112,7 +104,7 @@ static limit_text limit_of(int64_t wanted, int64_t blocks)
 mimo_status mimo_residency_reserve(mimo_residency *ledger, mimo_lane *lane, int64_t wanted)
 {
     const sums all = add_up(ledger);
-    const int64_t blocks = smaller(wanted, all.budget);
+    const int64_t blocks = mimo_smaller(wanted, all.budget);
     MIMO_CHECK(blocks <= all.budget - all.reserved - all.rest, MIMO_ERR_ARGUMENT,
                "%s beside %" PRId64 " of %" PRId64 " others with a limit and %" PRId64
                " of calls without one: kernels that wait for other ranks may run at the same time "
@@ -130,7 +122,7 @@ mimo_status mimo_residency_rest(mimo_residency *ledger, mimo_lane *lane, int64_t
                " others have reserved the %" PRId64
                " that may run at the same time on this device's %" PRId64 " multiprocessors",
                all.lanes, all.reserved, ledger->multiprocessors);
-    return enter(ledger, lane, MIMO_LANE_REST, smaller(wanted, all.budget - all.reserved));
+    return enter(ledger, lane, MIMO_LANE_REST, mimo_smaller(wanted, all.budget - all.reserved));
 }
 
 void mimo_residency_shrink(mimo_residency *ledger, mimo_lane *lane, int64_t blocks)
