@@ -5,7 +5,6 @@
 
 #include "core/checked.h"
 #include "plan_schedule.h"
-#include "schedule/node_costs.h"
 #include "schedule/step_costs.h"
 
 /* ---------------------------------------- arguments ----------------------------------------- */

@@ -1,13 +1,10 @@
-#include "schedule/node_costs.h"
+#include "schedule/step_costs.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-
-enum { ITEM = 80 };
+#include "schedule/cost_items.h"
 
 static bool find_part(mimo_node_part *out, const char *name, size_t length)
 {
@@ -43,8 +40,9 @@ static bool read_number(int64_t *out, const char *text)
     return *text && !*end && errno == 0 && value >= 0;
 }
 
-static mimo_status parse_item(mimo_node_costs *costs, const char *item)
+static mimo_status parse_item(void *into, const char *item)
 {
+    mimo_node_costs *costs = into;
     size_t name = strcspn(item, ".="), whole = strcspn(item, "=");
     unsigned passes = find_passes(item + name, whole - name);
     mimo_node_part part;
@@ -65,17 +63,7 @@ static mimo_status parse_item(mimo_node_costs *costs, const char *item)
 mimo_status mimo_node_costs_parse(mimo_node_costs *out, const char *text)
 {
     mimo_node_costs costs = *out;
-    char item[ITEM];
-    for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ",");
-        snprintf(item, sizeof item, "%.*s", (int)length, at);
-        MIMO_CHECK(length < sizeof item, MIMO_ERR_ARGUMENT,
-                   "node-cost has '%s...', which is too long", item);
-        MIMO_TRY(parse_item(&costs, item));
-        at += length;
-        if (!*at)
-            break;
-    }
+    MIMO_TRY(mimo_read_cost_items(&costs, "node-cost", text, parse_item));
     *out = costs;
     return MIMO_OK;
 }

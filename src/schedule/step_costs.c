@@ -6,10 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/check.h"
+#include "schedule/cost_items.h"
 #include "schedule/schedule_types.h"
-
-enum { ITEM = 80 };
 
 /* The cost that a name of `length` letters means, or NULL. */
 static int64_t *cost_named(mimo_step_costs *costs, const char *name, size_t length)
@@ -25,8 +23,9 @@ static int64_t *cost_named(mimo_step_costs *costs, const char *name, size_t leng
 }
 
 /* f=4 */
-static mimo_status parse_item(mimo_step_costs *costs, const char *item)
+static mimo_status parse_item(void *into, const char *item)
 {
+    mimo_step_costs *costs = into;
     size_t length = strcspn(item, "=");
     int64_t *cost = cost_named(costs, item, length);
     MIMO_CHECK(cost && item[length] == '=', MIMO_ERR_ARGUMENT,
@@ -46,17 +45,7 @@ static mimo_status parse_item(mimo_step_costs *costs, const char *item)
 mimo_status mimo_step_costs_parse(mimo_step_costs *out, const char *text)
 {
     mimo_step_costs costs = *out;
-    char item[ITEM];
-    for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ",");
-        snprintf(item, sizeof item, "%.*s", (int)length, at);
-        MIMO_CHECK(length < sizeof item, MIMO_ERR_ARGUMENT, "cost has '%s...', which is too long",
-                   item);
-        MIMO_TRY(parse_item(&costs, item));
-        at += length;
-        if (!*at)
-            break;
-    }
+    MIMO_TRY(mimo_read_cost_items(&costs, "cost", text, parse_item));
     *out = costs;
     return MIMO_OK;
 }

@@ -97,7 +97,7 @@ EXECUTOR_LIST = {ROUTED: "bridge/bridge_executors.c", COLLECTIVE: "bridge/bridge
                  MESSAGES: "src/dispatch/dispatch_executors.c", DIRECT: "src/dispatch/dispatch_executors.c"}
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
 LAYERED_MAY_REACH = ("train/", "tools/options/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
-                     "src/schedule/node_costs.h", "src/schedule/step_costs.h")
+                     "src/schedule/step_costs.h")
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [

@@ -9,7 +9,6 @@
 #include "captioner/captions/augment.h"
 #include "train/support/train_support.h"
 #include "train/nn/ops/nn_order.h"
-#include "schedule/node_costs.h"
 #include "schedule/step_costs.h"
 
 enum {
