@@ -28,6 +28,21 @@ TOPOLOGIES = [
 ]
 
 
+def rank_pids(word):
+    """{rank: pid} of the processes of a launch whose command line has that word, without shells."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as line, open(f"/proc/{entry}/environ", "rb") as rest:
+                words, environment = line.read().split(b"\0"), rest.read()
+        except OSError: # it has ended
+            continue
+        rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
+        if rank and word.encode() in words and not words[0].endswith(b"sh"):
+            found[int(rank[1])] = int(entry)
+    return found
+
+
 class Captioner:
     def __init__(self, mpirun, program, folder):
         self.mpirun, self.program, self.folder = mpirun, program, folder

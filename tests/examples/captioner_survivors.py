@@ -143,7 +143,7 @@ class Survivors:
         run.end()
         flat = len(halves) == 2 and all(last and last[0] - first[0] < MORE_KIB and last[1:] == first[1:]
                                         for first, last in zip(*halves.values()))
-        print(f"{'ok  ' if flat else 'FAIL'} KiB, descriptors and entries of /dev/shm after so many recoveries: {halves}")
+        print(f"{'ok  ' if flat else 'FAIL'} by number of recoveries, KiB, descriptors and entries of /dev/shm: {halves}")
         if not flat:
             print(run.errors)
             self.wrong += 1

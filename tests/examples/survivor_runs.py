@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from captioner_runs import ENDS_WELL
+from captioner_runs import ENDS_WELL, rank_pids
 
 SIZES = ["--image-size", "16", "--hidden", "32", "--heads", "8", "--layers", "1,3", "--seq", "80", "--lr", "0.01",
          "--global-batch", "8", "--micro-batches", "2", "--seed", "7", "--same-bits=8,2"]
@@ -41,21 +41,6 @@ SETTINGS = {
     "experts": Setting(8, ["--encoder=tp=1,dp=8", "--llm=tp=1,cp=1,dp=8", "--experts=8,2", "--expert-grid=ep=4"],
                        "7: ; 6: --expert-grid=ep=2; 5:; 4: --expert-grid=ep=4; 3:"),
 }
-
-
-def rank_pids(word):
-    """{rank: pid} of the processes of a launch whose command line has that word, without shells."""
-    found = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as line, open(f"/proc/{entry}/environ", "rb") as rest:
-                words, environment = line.read().split(b"\0"), rest.read()
-        except OSError: # it has ended
-            continue
-        rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
-        if rank and word.encode() in words and not words[0].endswith(b"sh"):
-            found[int(rank[1])] = int(entry)
-    return found
 
 
 class Run:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from captioner_runs import Captioner, Checks, ENDS_WELL
+from captioner_runs import Captioner, Checks, ENDS_WELL, rank_pids
 
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2", "--seq",
          "80", "--lr", "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7", "--augment",
@@ -28,21 +28,6 @@ def step_of(checkpoint):
     with open(checkpoint, "rb") as file:
         length, = struct.unpack("<Q", file.read(8))
         return int(json.loads(file.read(length))["__metadata__"]["step"])
-
-
-def rank_pids(word):
-    """{rank: pid} of the processes of a launch whose command line has that word, without shells."""
-    found = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as line, open(f"/proc/{entry}/environ", "rb") as rest:
-                words, environment = line.read().split(b"\0"), rest.read()
-        except OSError: # it has ended
-            continue
-        rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
-        if rank and word.encode() in words and not words[0].endswith(b"sh"):
-            found[int(rank[1])] = int(entry)
-    return found
 
 
 class Survival(Checks):

@@ -97,8 +97,7 @@ static bridge_bed with_case(const bridge_bed *bed, const bed_case *c)
     return other;
 }
 
-/* One update gives rows for the flat calls of a bridge, and a batch for the others. */
-BED_TEST(rows, beside_samples)
+static bed_case thirteen_rows(bool buffer)
 {
     bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "bh");
     c.src.ragged = 3;
@@ -107,6 +106,13 @@ BED_TEST(rows, beside_samples)
     c.rows = true;
     c.batch = 13;
     c.seq = 1;
+    return c;
+}
+
+/* One update gives rows for the flat calls of a bridge, and a batch for the others. */
+BED_TEST(rows, beside_samples)
+{
+    bed_case c = thirteen_rows(buffer);
     bridge_bed bed, shaped;
     bed_given given;
     bed_create(&bed, &c);
@@ -140,13 +146,7 @@ BED_TEST(rows, beside_samples)
 BED_TEST(rows, after_many_splits)
 {
     enum { SPLITS = 12 };
-    bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=4", "cp=2,dp=2", "th", "bh");
-    c.src.ragged = 3;
-    c.dst.ragged = 4;
-    c.buffer = buffer;
-    c.rows = true;
-    c.batch = 13;
-    c.seq = 1;
+    bed_case c = thirteen_rows(buffer);
     bridge_bed bed;
     test_agree_on_data();
     bed_create(&bed, &c);

@@ -259,16 +259,30 @@ MPI_TEST(stack_walk, has_the_bits_of_plain_passes)
                 expect_same(&(shape){tp, size, 1}, &cases[i]);
 }
 
+/* On two dp ranks, with results of its own. */
+static walk_bed *new_walk(const walk_case *c)
+{
+    static const shape s = {1, 2, 1};
+    walk_bed *it = calloc(1, sizeof *it);
+    it->on.shape = &s;
+    it->is = c;
+    it->out = calloc(1, sizeof *it->out);
+    open_walk(it);
+    return it;
+}
+
+static void free_walk(walk_bed *it)
+{
+    close_walk(it);
+    free(it->out);
+    free(it);
+}
+
 /* A node that fails says which one it was, and its states can begin again. */
 MPI_TEST(stack_walk, says_which_node_failed)
 {
     static const walk_case c = {.counts = {1, 1}, .micro = 2};
-    static const shape s = {1, 2, 1};
-    walk_bed *it = calloc(1, sizeof *it);
-    it->on.shape = &s;
-    it->is = &c;
-    it->out = calloc(1, sizeof *it->out);
-    open_walk(it);
+    walk_bed *it = new_walk(&c);
     it->other = MIMO_ERR_STATE;
     mimo_status status = by_nodes(it);
     MPI_EXPECT(status == MIMO_ERR_STATE && strstr(mimo_last_error(), "node ") &&
@@ -276,9 +290,7 @@ MPI_TEST(stack_walk, says_which_node_failed)
                "%s: %s", mimo_status_name(status), mimo_last_error());
     it->other = MIMO_OK;
     MPI_EXPECT_OK(by_nodes(it));
-    close_walk(it);
-    free(it->out);
-    free(it);
+    free_walk(it);
 }
 
 static int64_t rows_moved(const walk_bed *it)
@@ -292,12 +304,7 @@ static int64_t rows_moved(const walk_bed *it)
 MPI_TEST(stack_walk, rows_stay_local)
 {
     static const walk_case c = {.counts = {1, 2}, .micro = 2};
-    static const shape s = {1, 2, 1};
-    walk_bed *it = calloc(1, sizeof *it);
-    it->on.shape = &s;
-    it->is = &c;
-    it->out = calloc(1, sizeof *it->out);
-    open_walk(it);
+    walk_bed *it = new_walk(&c);
     mimo_status status = nn_dispatch_set_local(it->on.dispatch, true);
     MPI_EXPECT(status == MIMO_ERR_STATE && strstr(mimo_last_error(), "never set"), "%s: %s",
                mimo_status_name(status), mimo_last_error());
@@ -311,9 +318,7 @@ MPI_TEST(stack_walk, rows_stay_local)
     MPI_EXPECT_OK(nn_dispatch_set_local(it->on.dispatch, false));
     MPI_EXPECT_OK(by_nodes(it));
     MPI_EXPECT(rows_moved(it) == 2 * moved, "%d moves", (int)rows_moved(it));
-    close_walk(it);
-    free(it->out);
-    free(it);
+    free_walk(it);
 }
 
 MPI_TEST(stack_walk, refuses)
