@@ -1,6 +1,6 @@
 /*
  * What a micro-batch holds: the pictures, ids and labels that one rank needs of its samples.
- * Whoever has the samples describes them: the model knows neither files nor names.
+ * The program that has the samples describes them: the model knows neither files nor names.
  */
 #ifndef TRAIN_BATCH_H
 #define TRAIN_BATCH_H

@@ -7,8 +7,8 @@
  * A rank that was only stopped, and wakes when the others have gone on, finds its family ended and
  * itself outside. Before the next generation reads anything, its rank 0 removes the unfinished
  * files of those that led earlier ones, and puts another file in the place of the log. So what such
- * a rank had begun to write goes nowhere. What it begins later are at most pictures under --out:
- * the others had taken all steps by then, and whoever renames last has the picture that stays.
+ * a rank had begun to write goes nowhere. If it was stopped behind the last step, it may yet begin
+ * pictures under --out: the rank that renames last has the picture that stays.
  *
  * Ranks meet once more when all is written. So nobody ends while another one may have to go on, and
  * who misses a rank in that meeting has nothing left to do.

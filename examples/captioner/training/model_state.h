@@ -18,7 +18,7 @@
 typedef enum state_choice {
     STATE_ALL,
     STATE_CHANGING, /* what a step can change, of what this rank holds */
-    STATE_TRAINED,  /* what a step can change, whoever holds it */
+    STATE_TRAINED,  /* what a step can change, on any rank */
     STATE_BASE,     /* values of what is no adapter */
 } state_choice;
 
