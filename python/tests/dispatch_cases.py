@@ -132,10 +132,9 @@ def at_random(comm, batches, seed):
         batch = Batch(roll, comm.size, experts, k, hidden, dtype=dtype)
         rows = roll.choice([None, 6 * comm.size * k + experts * alignment])
         with_buffer = n % 2 and mb.Buffer(8192 * comm.size, 2, comm=comm)
-        straight = "zero_copy" if with_buffer else "p2p" if comm.device.type == "cpu" else "auto"
         dispatch = make(comm, experts=experts, top_k=k, hidden=hidden, etp=etp, alignment=alignment,
                         rows="exact" if rows is None else rows, buffer=with_buffer or None,
-                        transport=roll.choice(["auto", straight]))
+                        transport=roll.choice(["auto", "zero_copy" if with_buffer else "p2p"]))
         check_batch(dispatch, batch, alignment, rows)
         dispatch.close()
         if with_buffer:

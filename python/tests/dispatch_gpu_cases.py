@@ -118,7 +118,6 @@ def refused_on_devices(comm):
     route = narrow.route(ids)
     raises(mb.ShapeError, "rows of 12 bytes, and the dispatch has room for 6", narrow, x, None, route)
     raises(mb.ArgumentError, "is on cpu", narrow.route, ids.cpu())
-    raises(mb.UnsupportedError, "p2p", make, comm, transport="p2p")
     raises(mb.ArgumentError, "4000 thread blocks", make, comm, ctas=4000)
     same(narrow.combine(narrow(x.bfloat16(), None, route)[0], route), 2 * x.bfloat16())
     # What this package never does: a move by a route whose rows nobody read.

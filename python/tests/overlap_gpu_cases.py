@@ -65,8 +65,11 @@ def hosts_do_not_wait(comm):
 def refused_on_devices(comm):
     """Moves that would take all multiprocessors, or let the host wait; lanes that do not fit."""
     make = functools.partial(Model, ["mixture"])
-    alone, exact = dispatch_of(comm, rows=8), dispatch_of(comm, ctas=BLOCKS)
+    alone = dispatch_of(comm, rows=8)
     raises(mb.ArgumentError, "has no number of thread blocks (ctas)", make(alone).overlap, alone, 2)
+    raises(mb.ArgumentError, f"{BLOCKS} thread blocks beside", dispatch_of, comm, ctas=BLOCKS)
+    alone.close()
+    exact = dispatch_of(comm, ctas=BLOCKS)
     raises(mb.ArgumentError, 'has rows="exact"', make(exact).overlap, exact, 2)
     several = dispatch_of(comm, rows=8, ctas=BLOCKS)
     all_of_them = torch.cuda.get_device_properties(comm.device).multi_processor_count
