@@ -142,6 +142,22 @@ def at_random(comm, batches, seed):
             with_buffer.close()
 
 
+@case(1, 2, 4)
+def rows_of_one_route(comm):
+    """A route may have another number of rows than its dispatch, or as many as it needs."""
+    batch = Batch(random.Random(comm.size), comm.size, comm.size * 2, 2, 3, dtype=F64)
+    dispatch = make(comm, experts=comm.size * 2, rows=64)
+    needed = len(batch.tile(2 * comm.rank, 2, 1)[0])
+    for wanted, rows in ((None, 64), ("exact", needed), (needed, needed), (needed + 3, needed + 3), (None, 64)):
+        route = dispatch.route(batch.ids[comm.rank], rows=wanted)
+        x_e, _ = dispatch(batch.x[comm.rank], None, route)
+        assert route.rows == len(x_e) == rows, (wanted, route.rows)
+        y = dispatch.combine(x_e, route)
+        same(y, (batch.ids[comm.rank] >= 0).sum(1, keepdim=True) * batch.x[comm.rank], str(wanted))
+    if comm.device.type == "cpu":  # else it is an error of this rank alone
+        raises(mb.ArgumentError, "route: rows is -2", dispatch.route, batch.ids[comm.rank], rows=-2)
+
+
 @case(1, 2, 3, 4, 6, 8)
 def batches_at_random(comm):
     at_random(comm, 16, comm.size)
@@ -230,7 +246,7 @@ def operators(comm):
     x_e, w_e = (one.detach().requires_grad_() for one in dispatch(x, weights, route))
     torch.library.opcheck(_dispatch_ops.combine, ([x_e, w_e], anchor, route.token, number, "hk", [2, 2]),
                           test_utils=tests)
-    torch.library.opcheck(_dispatch_ops.route, (ids, number, dispatch.experts_here),
+    torch.library.opcheck(_dispatch_ops.route, (ids, number, dispatch.experts_here, dispatch.rows),
                           test_utils=("test_schema", "test_faketensor"))
 
 
