@@ -323,13 +323,13 @@ mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved,
         const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(go_up(layer, saved, &at));
     }
-    MIMO_TRY(
-        ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u, count * layer->inner));
-    MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->activated, rows->weights, count,
-                             layer->inner));
+    MIMO_TRY(ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u,
+                       (nn_rows){.most = count}, layer->inner));
+    MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->activated, rows->weights,
+                             (nn_rows){.most = count}, layer->inner));
     if (MIMO_MUTATED("weight-twice"))
-        MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->down, rows->weights, count,
-                                 layer->inner));
+        MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->down, rows->weights,
+                                 (nn_rows){.most = count}, layer->inner));
     for (int64_t e = 0; e < layer->count; e++) {
         const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(go_down(layer, saved, y, &at));
@@ -354,7 +354,7 @@ static mimo_status back_through_down(const nn_experts *layer, nn_experts_saved *
     if (MIMO_MUTATED("pair-gradient-of-t0") && nn_params_experts(layer->params)->etp_rank > 0)
         return MIMO_OK;
     MIMO_TRY(runtime->ops->row_dots(runtime, d_weights + at->begin, saved->activated + first,
-                                    saved->du + first, at->rows, layer->inner));
+                                    saved->du + first, (nn_rows){.most = at->rows}, layer->inner));
     return adds_bias(layer) ? nn_add_product(runtime, d_weights + at->begin, &of_bias) : MIMO_OK;
 }
 
@@ -371,10 +371,10 @@ mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved 
         const expert_rows at = rows_of(layer, saved, e);
         MIMO_TRY(back_through_down(layer, saved, d_weights, &at));
     }
-    MIMO_TRY(
-        ops->scale_rows(layer->runtime, saved->du, saved->du, saved->weights, count, layer->inner));
-    MIMO_TRY(
-        ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate, count * layer->inner));
+    MIMO_TRY(ops->scale_rows(layer->runtime, saved->du, saved->du, saved->weights,
+                             (nn_rows){.most = count}, layer->inner));
+    MIMO_TRY(ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate,
+                                (nn_rows){.most = count}, layer->inner));
     for (int64_t e = 0; e < layer->count; e++) {
         const expert_rows at = rows_of(layer, saved, e);
         const expert_product up = up_of(layer, saved, &at);
