@@ -8,8 +8,8 @@
  * chains. Parts of a tree meet on a small stack of each thread. Sums in fixed point are kept in
  * registers until the block's chains are done; then they are added to what other blocks added.
  *
- * A kernel has tiles of a type of its own, which says where their rows end, and what their right
- * factors and their sums are.
+ * A kernel has tiles of a type of its own, which says where their rows end, what their right
+ * factors and their sums are, and whether each is one chain of one product.
  */
 #ifndef MIMO_NN_NN_CUDA_ORDERED_CUH
 #define MIMO_NN_NN_CUDA_ORDERED_CUH
@@ -69,6 +69,7 @@ struct cursor {
 
 /* A tile of the output of a product, or of a batch of them. */
 struct tile {
+    static constexpr bool one_chain = false;
     int m, n; /* its first row and column */
     int64_t output, slice;
 
@@ -111,15 +112,21 @@ static __device__ inline const float *at_k(const operand &x, int64_t offset, int
 template <typename Tile>
 static __device__ void begin_piece(cursor &c, const work &w, const Tile &t, int piece)
 {
-    int64_t matrix = t.output + (w.parts == 1 ? c.chain : c.chain / w.parts);
-    int part = w.parts == 1 ? 0 : (int)(c.chain % w.parts);
     operand a = a_of(w, piece), b = t.b_of(w, piece);
-    int64_t k = piece == 2 ? 0 : (int64_t)w.piece * (piece == 0 ? part : 2 * w.parts - 1 - part);
     c.piece = piece;
     c.done = 0;
     c.count = piece_count(w, t, piece);
-    c.a = at_k(a, matrix * a.step + part * a.part, k);
-    c.b = at_k(b, matrix * b.step + part * b.part, k);
+    if constexpr (Tile::one_chain) {
+        c.a = a.data;
+        c.b = b.data;
+    } else {
+        int64_t matrix = t.output + (w.parts == 1 ? c.chain : c.chain / w.parts);
+        int part = w.parts == 1 ? 0 : (int)(c.chain % w.parts);
+        int64_t k =
+            piece == 2 ? 0 : (int64_t)w.piece * (piece == 0 ? part : 2 * w.parts - 1 - part);
+        c.a = at_k(a, matrix * a.step + part * a.part, k);
+        c.b = at_k(b, matrix * b.step + part * b.part, k);
+    }
 }
 
 /* To the next step. A chain has one step at least, which may be empty. False at the end. */
@@ -133,11 +140,14 @@ template <typename Tile> static __device__ bool advance(cursor &c, const work &w
             begin_piece(c, w, t, piece);
             return true;
         }
-    c.chain += w.slices;
-    if (c.chain >= w.chains)
-        return false;
-    begin_piece(c, w, t, 0);
-    return true;
+    if constexpr (!Tile::one_chain) {
+        c.chain += w.slices;
+        if (c.chain < w.chains) {
+            begin_piece(c, w, t, 0);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Where group g of a thread lies in a step's part of a factor: OUTER x DEPTH elements, in groups of
@@ -347,6 +357,7 @@ template <typename S> struct ending<S, END_TREE> {
 /* As long as the sizes of all that a thread has added stay far below the range, no sum can have
  * left it. From there on each is looked at. NaN is never far below. */
 template <typename S> struct ending<S, END_FIXED> {
+    static constexpr float far_below = 0x1p20f;
     int64_t sums[S::rows][S::columns];
     float sizes;
 
@@ -360,7 +371,6 @@ template <typename S> struct ending<S, END_FIXED> {
     }
     __device__ void take(float (&chain)[S::rows][S::columns], const work &, int64_t)
     {
-        constexpr float far_below = 0x1p20f;
 #pragma unroll
         for (int i = 0; i < S::rows; i++)
 #pragma unroll
@@ -376,6 +386,10 @@ template <typename S> struct ending<S, END_FIXED> {
     }
     template <typename Tile>
     __device__ void finish(const float (&)[S::rows][S::columns], const work &w, const Tile &t)
+    {
+        add_to(w, t);
+    }
+    template <typename Tile> __device__ void add_to(const work &w, const Tile &t)
     {
         int64_t *to = t.sums_of(w);
 #pragma unroll

@@ -41,6 +41,7 @@ struct group_work {
 
 /* Rows count from the first one of all groups. */
 struct group_tile {
+    static constexpr bool one_chain = true;
     static constexpr int64_t output = 0, slice = 0;
     int m, n, end;
     const float *b, *then; /* then NULL: this group has none */
@@ -205,46 +206,56 @@ template <typename S> struct row_fours : step_fours<S> {
     }
 };
 
-template <typename S> using row_ending = ending<S, END_FIXED>;
-
-/* Each row is a chain of one product. */
-template <typename S>
-static __device__ void add_rows(row_ending<S> &end, float (&chain)[S::rows][S::columns],
-                                const work &w, const buffers<S> &room, int buffer, int rows)
-{
-    const float *left = &room.a[buffer][0][row_of<S>(0)];
-    const float *right = &room.b[buffer][0][column_of<S>(0)];
-    for (int k = 0; k < rows; k++) {
+/* Each row is a chain of one product. The sizes of all that a thread adds of it are at most the
+ * product of two sums, which is there before the first of them. */
+template <typename S> struct row_ending : ending<S, END_FIXED> {
+    __device__ void add_row(const float *a, const float *b)
+    {
+        float left[S::rows], right[S::columns], left_size = 0, right_size = 0;
+        read_fours(left, a, FOUR * WARP_ROWS);
+        read_fours(right, b, FOUR * WARP_COLUMNS);
+#pragma unroll
+        for (int i = 0; i < S::rows; i++)
+            left_size += fabsf(left[i]);
+#pragma unroll
+        for (int j = 0; j < S::columns; j++)
+            right_size += fabsf(right[j]);
+        this->sizes += left_size * right_size;
+        bool whole = this->sizes < this->far_below;
 #pragma unroll
         for (int i = 0; i < S::rows; i++)
 #pragma unroll
-            for (int j = 0; j < S::columns; j++)
-                chain[i][j] = 0;
-        one_k<S>(chain, left + k * (S::m + PAD), right + k * (S::n + PAD));
-        end.take(chain, w, 0);
+            for (int j = 0; j < S::columns; j++) {
+                float product = __fmul_rn(left[i], right[j]);
+                this->sums[i][j] = whole ? this->sums[i][j] + __float2ll_rn(product * 0x1p40f)
+                                         : nn_fixed_sum_float(this->sums[i][j], product);
+            }
     }
-}
+    __device__ void add_rows(const buffers<S> &room, int buffer, int rows)
+    {
+        const float *a = &room.a[buffer][0][row_of<S>(0)];
+        const float *b = &room.b[buffer][0][column_of<S>(0)];
+        for (int k = 0; k < rows; k++)
+            add_row(a + k * (S::m + PAD), b + k * (S::n + PAD));
+    }
+};
 
+/* What a thread adds fills its registers, so steps are fetched one after the other: other blocks
+ * compute meanwhile. */
 template <typename S>
 static __device__ void run_rows(buffers<S> &room, const work &w, const sum_tile &t)
 {
-    float chain[S::rows][S::columns];
     row_ending<S> end;
-    row_fours<S> coming;
     int buffer = 0;
-    coming.fetch_rows(w, t, t.begin);
-    coming.keep_rows(room, buffer, w);
-    __syncthreads();
     for (int64_t row = t.begin; row < t.end; row += DEPTH, buffer ^= 1) {
-        const int64_t left = t.end - row;
-        if (left > DEPTH)
-            coming.fetch_rows(w, t, row + DEPTH);
-        add_rows<S>(end, chain, w, room, buffer, (int)(left < DEPTH ? left : DEPTH));
-        if (left > DEPTH)
-            coming.keep_rows(room, buffer ^ 1, w);
-        __syncthreads(); /* these rows are read, the next ones are there */
+        row_fours<S> step;
+        step.fetch_rows(w, t, row);
+        step.keep_rows(room, buffer, w);
+        __syncthreads(); /* the step before the last is read by all */
+        end.add_rows(room, buffer, (int)(t.end - row < DEPTH ? t.end - row : DEPTH));
     }
-    end.finish(chain, w, t);
+    __syncthreads(); /* all is read */
+    end.add_to(w, t);
 }
 
 /* Part `part` of `parts` of the rows of group g. False where there is nothing to add. */
