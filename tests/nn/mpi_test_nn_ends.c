@@ -98,7 +98,7 @@ static void expect_lost_rows(layer_bed *it, nn_real *x, nn_real *y)
     for (int i = 0; i < (ROWS + 1) * H; i++)
         MPI_EXPECT(!isnan((double)got[i]) == (i >= ROWS * H), "y[%d] is %g", i, (double)got[i]);
     MPI_FAILS(nn_dispatch_check(it->dispatch), MIMO_ERR_SHAPE,
-              "a rank needs 24 rows for its experts, its tile has 2: in 1 of 1 routes");
+              "rank 0 needs 24 rows for its experts, its tile has 2: in 1 of 1 routes");
     MPI_EXPECT_OK(nn_dispatch_check(it->dispatch)); /* was told */
     mimo_dispatch_counts counts = MIMO_DISPATCH_COUNTS_INIT;
     MPI_EXPECT_OK(nn_dispatch_report(&counts, it->dispatch));

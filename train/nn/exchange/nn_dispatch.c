@@ -1,6 +1,7 @@
 #include "train/nn/exchange/nn_dispatch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "core/check.h"
 #include "core/checked.h"
@@ -167,18 +168,41 @@ static mimo_status take_report(nn_dispatch *dispatch)
     return MIMO_OK;
 }
 
+/* Which rank needed that number of rows, as far as routes that were not set again still know it;
+ * otherwise -1. */
+static int64_t rank_that_needs(const nn_dispatch *dispatch, int64_t rows)
+{
+    for (int64_t i = 0; i < dispatch->n; i++) {
+        mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+        if (mimo_route_read(&counts, dispatch->routes[i]) != MIMO_OK)
+            continue; /* never set */
+        for (int64_t rank = 0; rank < counts.ranks; rank++)
+            if (counts.rows[rank] == rows)
+                return rank;
+    }
+    return -1;
+}
+
+static mimo_status refuse_lost_rows(const nn_dispatch *dispatch)
+{
+    const mimo_dispatch_counts *last = &dispatch->last;
+    char who[32] = "a rank";
+    int64_t rank = rank_that_needs(dispatch, last->rows);
+    if (rank >= 0)
+        snprintf(who, sizeof who, "rank %" PRId64, rank);
+    return mimo_fail(MIMO_ERR_SHAPE,
+                     "dispatch: %s needs %" PRId64 " rows for its experts, its tile has %" PRId64
+                     ": in %" PRId64 " of %" PRId64 " routes tokens lost a row, and are no numbers",
+                     who, last->rows, dispatch->least, last->overflows, last->routes);
+}
+
 mimo_status nn_dispatch_check(nn_dispatch *dispatch)
 {
     if (!dispatch->unchecked)
         return MIMO_OK;
     MIMO_TRY(take_report(dispatch));
     dispatch->unchecked = false;
-    const mimo_dispatch_counts *last = &dispatch->last;
-    MIMO_CHECK(last->overflows == 0, MIMO_ERR_SHAPE,
-               "dispatch: a rank needs %" PRId64 " rows for its experts, its tile has %" PRId64
-               ": in %" PRId64 " of %" PRId64 " routes tokens lost a row, and are no numbers",
-               last->rows, dispatch->least, last->overflows, last->routes);
-    return MIMO_OK;
+    return dispatch->last.overflows == 0 ? MIMO_OK : refuse_lost_rows(dispatch);
 }
 
 mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch)

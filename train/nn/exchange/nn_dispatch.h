@@ -57,8 +57,8 @@ mimo_status nn_dispatch_ends(const int32_t **out, nn_dispatch *dispatch, mimo_ro
 /** Whether all tiles were large enough since the last check. Where the fixed order has let nobody
  *  wait on a device it waits for the last call of the dispatch, otherwise there is nothing to ask.
  *  Once a step, where the host waits anyway. Local. Errors: MIMO_ERR_SHAPE, the same on all ranks
- *  of the group, with the rows needed: tokens that lost a row are NaN; and those of
- *  mimo_dispatch_report. */
+ *  of the group, with the rows needed and, where a route still knows it, the rank: tokens that lost
+ *  a row are NaN; and those of mimo_dispatch_report. */
 mimo_status nn_dispatch_check(nn_dispatch *dispatch);
 
 /** The tensors of a move. */
