@@ -20,19 +20,21 @@ static mimo_status count_download(void *to, const void *from, int64_t bytes, mim
     return counted->download(to, from, bytes, stream);
 }
 
+static void use_table(layer_bed *it, const mimo_device *device)
+{
+    it->runtime.device = device;
+    if (test_memory() != MIMO_MEMORY_HOST) /* the library knows the host's by its address */
+        it->group->device = device;
+}
+
 /* Of the layers, and of the dispatch. */
 static void count_downloads(layer_bed *it)
 {
     counted = it->runtime.device;
     counting = *counted;
     counting.download = count_download;
-    it->runtime.device = it->group->device = &counting;
     downloads = 0;
-}
-
-static void stop_counting(layer_bed *it)
-{
-    it->runtime.device = it->group->device = counted;
+    use_table(it, &counting);
 }
 
 static mimo_status place(layer_bed *it)
@@ -74,7 +76,7 @@ static int downloads_of(nn_order order)
     count_downloads(&it);
     for (int route = 0; route < ROUTES; route++)
         run_forth_and_back(&it, x, y, nn_test_room(TOKENS * H));
-    stop_counting(&it);
+    use_table(&it, counted);
     MPI_EXPECT_OK(nn_dispatch_check(it.dispatch));
     close_layer(&it);
     return downloads;
