@@ -28,9 +28,9 @@ mimo_status nn_cuda_add_columns(const nn_runtime *runtime, nn_real *sums, const 
 }
 
 mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
-                         int64_t n)
+                         nn_rows rows, int64_t width)
 {
-    return nn_each_element(runtime, "gelu", n, [=] __device__(int64_t i) {
+    return nn_each_filled_element(runtime, "gelu", rows, width, [=] __device__(int64_t i) {
         nn_real s = 1 / (1 + exp(nn_gelu_exponent(u[i])));
         gate[i] = s;
         y[i] = u[i] * s;
@@ -38,25 +38,26 @@ mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, c
 }
 
 mimo_status nn_cuda_gelu_backward(const nn_runtime *runtime, nn_real *d, const nn_real *u,
-                                  const nn_real *gate, int64_t n)
+                                  const nn_real *gate, nn_rows rows, int64_t width)
 {
-    return nn_each_element(runtime, "gelu backward", n,
-                           [=] __device__(int64_t i) { d[i] *= nn_gelu_slope(u[i], gate[i]); });
+    return nn_each_filled_element(runtime, "gelu backward", rows, width, [=] __device__(int64_t i) {
+        d[i] *= nn_gelu_slope(u[i], gate[i]);
+    });
 }
 
 mimo_status nn_cuda_scale_rows(const nn_runtime *runtime, nn_real *y, const nn_real *x,
-                               const nn_real *factors, int64_t rows, int64_t width)
+                               const nn_real *factors, nn_rows rows, int64_t width)
 {
-    return nn_each_row(runtime, "scale rows", rows, width, [=] __device__(int64_t i) {
+    return nn_each_filled_row(runtime, "scale rows", rows, width, [=] __device__(int64_t i) {
         for (int64_t j = threadIdx.x; j < width; j += blockDim.x)
             y[i * width + j] = x[i * width + j] * factors[i];
     });
 }
 
 mimo_status nn_cuda_row_dots(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
-                             const nn_real *b, int64_t rows, int64_t width)
+                             const nn_real *b, nn_rows rows, int64_t width)
 {
-    return nn_each_row(runtime, "row dots", rows, width, [=] __device__(int64_t i) {
+    return nn_each_filled_row(runtime, "row dots", rows, width, [=] __device__(int64_t i) {
         nn_real dot = nn_sum_row<nn_real>(
             width, [=](int64_t j) { return a[i * width + j] * b[i * width + j]; });
         if (threadIdx.x == 0)

@@ -5,8 +5,9 @@
  *
  * With a stream, forward, backward and the optimizer only enqueue. The host does not wait, and
  * after the first call of a shape nothing is allocated. So a graph can capture them (tests/gpu
- * does). A function that reads results back says that it waits. Ids and labels come from pageable
- * host memory. A large copy of them may wait for earlier work of the stream, and belongs outside a
+ * does). Experts in the fast order are an exception: they wait for their route (nn_dispatch.h). A
+ * function that reads results back says that it waits. Ids and labels come from pageable host
+ * memory. A large copy of them may wait for earlier work of the stream, and belongs outside a
  * graph.
  */
 #ifndef MIMO_NN_NN_RUNTIME_H
