@@ -50,7 +50,7 @@ LAUNCHES = {
                       Launch("--only qkv --repeats 1 --device cuda", f"qkv.* {ROWS}", gpus=1)],
     "lora_bench": [Launch(TINY_LORA, f"frozen.* {ROWS}"),
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
-    "overlap_bench": [Launch(TINY_NODES, r"one hot rank +2\.00 ", 2),
+    "nodes_bench": [Launch(TINY_NODES, r"one hot rank +2\.00 ", 2),
                       Launch(f"{TINY_NODES} --device cpu --json", '"load":2.000,.*"ceiling":', 2)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
     "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --stages 2 --dp 1 --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",

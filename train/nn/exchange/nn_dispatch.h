@@ -42,6 +42,11 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
  *  Local. Errors: those of mimo_route_read (a route that was never set). */
 mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
 
+/** From now on routes are set on the stream `sets`, and rows move on `moves`: streams of the
+ *  runtime's device. Before, both are the runtime's. The caller orders them. nn_dispatch_read_ends
+ *  waits for `sets` alone. Local. */
+void nn_dispatch_use_streams(nn_dispatch *dispatch, mimo_stream sets, mimo_stream moves);
+
 /** mimo_dispatch_report. */
 mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch);
 
