@@ -72,29 +72,22 @@ void node_lanes_close(node_lanes *lanes)
 
 /* ------------------------------------------- steps ------------------------------------------- */
 
-/* The last exchange has all others before it. */
-static mimo_status await_exchanges(node_lanes *lanes)
-{
-    int64_t last = lanes->last;
-    mimo_stream compute = stage_stream_of(lanes->streams, STREAM_COMPUTE);
-    lanes->last = -1;
-    return last < 0 ? MIMO_OK : nn_mark_await(&lanes->marks[last], compute);
-}
-
-mimo_status node_lanes_begin(node_lanes *lanes)
+void node_lanes_begin(node_lanes *lanes)
 {
     if (lanes->dispatch)
         nn_dispatch_use_streams(lanes->dispatch, stage_stream_of(lanes->streams, STREAM_ROUTES),
                                 stage_stream_of(lanes->streams, STREAM_EXCHANGES));
-    return await_exchanges(lanes);
 }
 
+/* The last exchange has all others before it. */
 mimo_status node_lanes_end(node_lanes *lanes)
 {
+    int64_t last = lanes->last;
     mimo_stream compute = stage_stream_of(lanes->streams, STREAM_COMPUTE);
+    lanes->last = -1;
     if (lanes->dispatch)
         nn_dispatch_use_streams(lanes->dispatch, compute, compute);
-    return await_exchanges(lanes);
+    return last < 0 ? MIMO_OK : nn_mark_await(&lanes->marks[last], compute);
 }
 
 /* ------------------------------------------- nodes ------------------------------------------- */
@@ -105,13 +98,12 @@ static mimo_status await_computed(const node_lanes *lanes, mimo_stream stream)
     return nn_mark_await(&lanes->computed, stream);
 }
 
-/* Tiles are written again by a later micro-batch: the first exchange of a step comes behind all
- * that was computed before, and so do the others. Rows that are sent again come into a tile that
- * blocks share (nn_stack.h): behind all of this step, too. */
+/* Tiles that are written again, by a later micro-batch or where blocks share them (nn_stack.h),
+ * need no more: what an exchange needs is computed behind all that has read them. */
 static mimo_status await_input(const node_lanes *lanes, int64_t i, int64_t input, bool serial)
 {
     mimo_stream stream = stream_of(lanes, i);
-    if (serial || lanes->last < 0 || lanes->list[i].pass == MIMO_NODE_REPLAY)
+    if (serial)
         return await_computed(lanes, stream);
     if (input < 0 || MIMO_MUTATED("exchange-without-its-input"))
         return MIMO_OK;

@@ -44,10 +44,9 @@ void node_lanes_close(node_lanes *lanes);
 /** Whether nodes run on several streams. Otherwise nothing below is due. */
 bool node_lanes_apart(const node_lanes *lanes);
 
-/* Around the nodes of a step. Behind its end, what is computed comes after all of its exchanges;
- * and what is moved, by anyone, is on the runtime's stream again. The begin also ends a step that
- * failed. */
-mimo_status node_lanes_begin(node_lanes *lanes);
+/* Around the nodes of a step, also where it fails. Behind its end, what is computed comes after all
+ * of its exchanges, and moves that are no nodes are on the runtime's stream. */
+void node_lanes_begin(node_lanes *lanes);
 mimo_status node_lanes_end(node_lanes *lanes);
 
 /** What the stream of node i is given from now on waits for all that the node needs; `serial`: for

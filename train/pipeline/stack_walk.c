@@ -201,7 +201,7 @@ static mimo_status run_nodes(int64_t *at, stack_walk *walk)
 
 static mimo_status run_apart(int64_t *at, stack_walk *walk)
 {
-    TRY(node_lanes_begin(&walk->lanes));
+    node_lanes_begin(&walk->lanes);
     mimo_status ran = run_nodes(at, walk), ended = node_lanes_end(&walk->lanes);
     return ran == MIMO_OK ? ended : ran;
 }
