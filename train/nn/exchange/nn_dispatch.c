@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "device/device.h"
+#include "train/nn/ops/nn_ops.h"
 
 struct nn_dispatch {
     mimo_dispatch *dispatch;
@@ -167,10 +168,14 @@ static mimo_status copy_rows(const nn_dispatch *it, nn_real *to, const nn_real *
                              int64_t room, int64_t there)
 {
     int64_t width = it->sizes.hidden, most = there < room ? there : room;
+    nn_runtime lane = *it->runtime;
+    lane.stream = it->moves;
     for (int64_t i = 0; most > 0 && i < count; i += most) {
         int64_t rows = count - i < most ? count - i : most, at = i + rows <= room ? i : 0;
-        MIMO_TRY(it->runtime->device->copy(to + at * width, from,
-                                           rows * width * (int64_t)sizeof *to, it->moves));
+        MIMO_TRY(it->sizes.ctas > 0 ? lane.ops->copy_narrow(&lane, to + at * width, from,
+                                                            rows * width, it->sizes.ctas)
+                                    : nn_runtime_copy(&lane, to + at * width, from,
+                                                      rows * width * (int64_t)sizeof *to));
     }
     return MIMO_OK;
 }

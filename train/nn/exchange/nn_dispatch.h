@@ -37,8 +37,8 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
 
 /** To measure what moves cost: from now on, until it is called with false, no rank waits for
  *  another one. Routes stay as they were set, and a move copies as many rows on this rank as it
- *  would bring here: those of its experts, or one for each choice of its tokens. Their values are
- *  of no use.
+ *  would bring here: those of its experts, or one for each choice of its tokens. A copy has the
+ *  thread blocks of a move (mimo_dispatch_desc.ctas). Values are of no use.
  *  Local. Errors: those of mimo_route_read (a route that was never set). */
 mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
 
