@@ -414,7 +414,6 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     mimo_release(candidate->on_host);
     mimo_release(candidate->losses);
     pair_pass_destroy(&candidate->pair);
-    stage_streams_destroy(&candidate->streams);
     oracle_pass_destroy(&candidate->train);
     oracle_pass_destroy(&candidate->predict);
     stage_hops_destroy(&candidate->hops);
@@ -431,6 +430,7 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     language_destroy(&candidate->llm);
     layer_layout_release(&candidate->layout);
     nn_dispatch_destroy(candidate->dispatch);
+    stage_streams_destroy(&candidate->streams);
     encoder_destroy(&candidate->encoder);
     memset(candidate, 0, sizeof *candidate);
 }
