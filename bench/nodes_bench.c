@@ -45,7 +45,7 @@ typedef struct settings {
     mimo_memory memory;
     nn_precision precision;
     int64_t hidden, inner, experts, top_k, tokens, layers, micro_batches, repeats, ctas, capacity;
-    bool json;
+    bool carveout, json;
 } settings;
 
 typedef struct bench {
@@ -76,6 +76,8 @@ static const option_row known[] = {
     OPTION_CHOICE("device", memory, "cpu|cuda", "Where tensors live (default cpu)", .letter = 'd'),
     OPTION_CHOICE("precision", precision, "f32|bf16", "Of the factors of products (default f32)"),
     OPTION_INT("ctas", "N", ctas, 1, 1024, "Thread blocks of an exchange on a GPU (default 32)"),
+    OPTION_FLAG("carveout", carveout,
+                "Products are cut for the multiprocessors that exchanges leave"),
     OPTION_INT("capacity", "N", capacity, 0, INT32_MAX,
                "Rows of a rank's experts (default 0: any choice fits)"),
     OPTION_INT("hidden", "N", hidden, HEADS, INT32_MAX, "Width of the rows (default 256)"),
@@ -403,7 +405,9 @@ static mimo_status check(const bench *b)
 static void open_all(bench *b)
 {
     mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
-    const nn_runtime_desc runtime = {.memory = b->s.memory, .precision = b->s.precision};
+    const nn_runtime_desc runtime = {.memory = b->s.memory,
+                                     .precision = b->s.precision,
+                                     .spared = b->s.carveout ? (int)b->s.ctas : 0};
     must(mimo_comm_create_mpi(&b->world, MPI_COMM_WORLD, &desc));
     b->ranks = mimo_comm_size(b->world);
     b->rank = mimo_comm_rank(b->world);

@@ -52,7 +52,7 @@ LAUNCHES = {
                    Launch(f"{TINY_LORA} --device cuda", f"frozen.* {ROWS}", gpus=1)],
     "nodes_bench": [Launch(TINY_NODES, r"one hot rank +2\.00 ", 2),
                       Launch(f"{TINY_NODES} --device cpu --precision bf16 --capacity 64 --json", '"load":2.000,.*"ceiling":', 2),
-                      Launch(f"{TINY_NODES} --device cuda --ctas 16", r"one hot rank +2\.00 ", 2, 2)],
+                      Launch(f"{TINY_NODES} --device cuda --ctas 16 --carveout", r"one hot rank +2\.00 ", 2, 2)],
     "lora_steps.py": [Launch("--hidden 16 --heads 2 --layers 1,1 --global-batch 2", "adapters.* ms a step")],
     "pipeline_bench.py": [Launch(f"{TINY_PIPELINE} --stages 2 --dp 1 --rounds 2 --limit-s 0 --json /dev/null --mpirun mpirun",
                                  "zero bubble.* over three phases: ")],
