@@ -36,6 +36,8 @@
 #include "train/pipeline/stack_walk.h"
 
 enum { MOST_REPEATS = 1000, MOST_LAYERS = 64, MOST_MICRO = 64, HEADS = 4, WARM = 2 };
+/* Micro-batches in flight: one goes forward beside the backward of the one before it. */
+enum { STATES = 2 };
 
 typedef enum way { OVERLAP, LOCAL, SERIAL, WAYS } way;
 typedef enum routing { EVEN, ZIPF, HOT, ROUTINGS } routing;
@@ -58,8 +60,8 @@ typedef struct bench {
     nn_dispatch *dispatch;
     nn_sequence sequence;
     nn_stack stack;
-    nn_stack_saved saved[MOST_MICRO];
-    nn_room rooms[MOST_MICRO];
+    nn_stack_saved saved[STATES];
+    nn_room rooms[STATES];
     mimo_buffer *buffer; /* of the rooms, on a device: ranks write rows straight into it */
     int32_t *ids;        /* [tokens, k]: of every layer and micro-batch */
     nn_real *x, *dy;     /* [tokens, hidden]: of every micro-batch */
@@ -174,11 +176,11 @@ static void make_dispatch(bench *b)
 static void make_buffer(bench *b)
 {
     int64_t bytes = 0;
-    for (int64_t m = 0; m < b->s.micro_batches; m++)
+    for (int64_t m = 0; m < STATES; m++)
         bytes += b->rooms[m].used;
     must(mimo_buffer_create(&b->buffer, b->device.world, bytes));
     char *base = mimo_buffer_data(b->buffer);
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
+    for (int64_t m = 0; m < STATES; m++) {
         nn_room *room = &b->rooms[m];
         *room = (nn_room){.runtime = &b->device.runtime, .base = base, .bytes = room->used};
         base += room->bytes;
@@ -188,13 +190,13 @@ static void make_buffer(bench *b)
 
 static void make_rooms(bench *b)
 {
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
+    for (int64_t m = 0; m < STATES; m++) {
         must(nn_stack_saved_init(&b->saved[m], &b->stack));
         must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
     }
     if (on_device(b))
         make_buffer(b);
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
+    for (int64_t m = 0; m < STATES; m++) {
         if (!on_device(b))
             must(nn_room_reserve(&b->rooms[m], &b->device.runtime));
         must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
@@ -257,7 +259,7 @@ static void make_rows(bench *b)
 static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
 {
     bench *b = context;
-    *out = (stack_pass){&b->stack, &b->saved[node->micro_batch]};
+    *out = (stack_pass){&b->stack, &b->saved[node->micro_batch % STATES]};
     return MIMO_OK;
 }
 
@@ -265,7 +267,7 @@ static mimo_status other(void *context, const mimo_node *node)
 {
     bench *b = context;
     const nn_runtime *runtime = &b->device.runtime;
-    nn_stack_saved *saved = &b->saved[node->micro_batch];
+    nn_stack_saved *saved = &b->saved[node->micro_batch % STATES];
     int64_t bytes = b->s.tokens * b->s.hidden * (int64_t)sizeof(nn_real);
     bool forward = node->pass == MIMO_NODE_FORWARD;
     if (node->part == MIMO_NODE_POST_PROCESS && !forward)
@@ -427,7 +429,7 @@ static void close_all(bench *b)
     nn_runtime_free(&b->device.runtime, b->x);
     nn_runtime_free(&b->device.runtime, b->dy);
     nn_sequence_release(&b->sequence);
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
+    for (int64_t m = 0; m < STATES; m++) {
         nn_stack_saved_release(&b->saved[m]);
         if (!b->buffer)
             nn_room_release(&b->rooms[m]);

@@ -69,7 +69,7 @@ measure dispatch_graph "${dispatch[@]}" --tokens 4096 --graph
 measure dispatch_narrow "${dispatch[@]}" --tokens 4096 --narrow
 measure dispatch_small "${dispatch[@]}" --tokens 128 --narrow --graph
 measure nodes "$mpirun" -n "$ranks" "$build/bench/nodes_bench" --device cuda --json --precision bf16 --hidden 4096 \
-    --inner 2048 --experts 64 --top-k 4 --tokens 4096
+    --inner 2048 --experts 64 --top-k 4 --tokens 4096 --micro-batches 8
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
     measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" --tokens 4096 "${experts[@]}"
