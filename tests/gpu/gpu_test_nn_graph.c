@@ -36,7 +36,7 @@ static mimo_status place(model *m)
 
 static void make(model *m, nn_precision precision)
 {
-    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST};
+    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST, 0};
     memset(m, 0, sizeof *m);
     SUCCEEDS(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {.name = "test",

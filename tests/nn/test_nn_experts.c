@@ -395,8 +395,9 @@ static void run_fixed(fixed_results *to, const nn_lora_selection *choice, const 
     int32_t *there;
     nn_runtime runtime = {0};
     experts_pair p = {0};
-    nn_runtime_desc fixed = {nn_test_runtime()->memory, nn_test_runtime()->stream,
-                             NN_PRECISION_FULL, NN_ORDER_FIXED};
+    const nn_runtime_desc fixed = {.memory = nn_test_runtime()->memory,
+                                   .stream = nn_test_runtime()->stream,
+                                   .order = NN_ORDER_FIXED};
     nn_test_fill(x, ROWS * H, "x");
     nn_test_fill(w, ROWS, "w");
     nn_test_fill(dy, ROWS * H, "dy");

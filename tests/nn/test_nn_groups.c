@@ -21,7 +21,8 @@ static int32_t ends[MOST_GROUPS];
 static const nn_runtime *fixed_runtime(void)
 {
     static nn_runtime made;
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    const nn_runtime_desc desc = {
+        .memory = test_memory(), .stream = test_stream(), .order = NN_ORDER_FIXED};
     if (!made.ops)
         SUCCEEDS(nn_runtime_init(&made, &desc));
     return &made;

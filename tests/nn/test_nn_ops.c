@@ -105,6 +105,21 @@ Test(nn_ops, elements)
     free_pairs();
 }
 
+/* By fewer threads than words, in words of both sizes, and not beyond the end. */
+Test(nn_ops, narrow_copy)
+{
+    static const int64_t counts[] = {0, 1, 37, 8 * 1024, MOST - 4, MOST - 5};
+    const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        pair from = make("from", MOST), to = make("to", MOST);
+        int64_t n = counts[i], shift = i % 2 == 0 ? 4 : 1;
+        BOTH(copy_narrow, (host, to.host + shift, from.host, n, 2),
+             (here, to.room + shift, from.room, n, 2));
+        compare("copy", to, true);
+        free_pairs();
+    }
+}
+
 Test(nn_ops, bias_and_its_gradient)
 {
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();

@@ -304,6 +304,10 @@ static const char *const unit_table[] = {
     "piece-over-the-limit",      /* a piece of the encoder begins a group too many */
     "experts-not-again",         /* recompute: backward reads what another forward left */
     "rows-before-their-route",   /* rows go while the route is being set */
+
+    "exchange-without-its-input",   /* lanes: an exchange does not wait for what is computed */
+    "compute-without-its-exchange", /* lanes: what is computed does not wait for an exchange */
+    "exchanges-out-of-turn",        /* lanes: a route and rows may run at once */
     NULL,
 };
 

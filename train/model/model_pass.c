@@ -280,6 +280,8 @@ static mimo_status reserve_all(model_pass *out)
                                  .stage = model->topology->stage,
                                  .stages = model->topology->stages,
                                  .schedule = out->schedule,
+                                 .streams = &model->streams,
+                                 .dispatch = model->dispatch,
                                  .pieces = out->model->desc.schedule.pieces,
                                  .costs = out->model->desc.schedule.node_costs,
                                  .work = {out, text, take_rows, NULL, give_rows, encode_piece}};

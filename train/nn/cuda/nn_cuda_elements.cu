@@ -6,6 +6,42 @@
 #include "train/nn/cuda/nn_cuda_reduce.cuh"
 #include "train/nn/ops/nn_gelu.h"
 
+/* Enough bytes in flight for a few thread blocks to fill a link. */
+enum { COPY_THREADS = 1024, COPY_WORDS = 4 };
+
+template <class Word>
+static __global__ void __launch_bounds__(COPY_THREADS)
+    copy_words(Word *to, const Word *from, int64_t n)
+{
+    const int64_t step = (int64_t)gridDim.x * COPY_THREADS;
+    await_stream();
+    for (int64_t first = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x; first < n;
+         first += COPY_WORDS * step) {
+        Word words[COPY_WORDS];
+#pragma unroll
+        for (int u = 0; u < COPY_WORDS; u++)
+            if (first + u * step < n)
+                words[u] = from[first + u * step];
+#pragma unroll
+        for (int u = 0; u < COPY_WORDS; u++)
+            if (first + u * step < n)
+                to[first + u * step] = words[u];
+    }
+}
+
+mimo_status nn_cuda_copy_narrow(const nn_runtime *runtime, nn_real *to, const nn_real *from,
+                                int64_t n, int blocks)
+{
+    const int64_t bytes = n * (int64_t)sizeof *to;
+    if (n == 0)
+        return MIMO_OK;
+    if ((((uintptr_t)to | (uintptr_t)from | (uintptr_t)bytes) & 15) != 0)
+        return nn_launch(runtime, "copy", copy_words<nn_real>, blocks, COPY_THREADS, to, from, n);
+    return nn_launch(runtime, "copy", copy_words<uint4>, blocks, COPY_THREADS,
+                     reinterpret_cast<uint4 *>(to), reinterpret_cast<const uint4 *>(from),
+                     bytes / 16);
+}
+
 mimo_status nn_cuda_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
 {
     return nn_each_element(runtime, "add", n, [=] __device__(int64_t i) { to[i] += from[i]; });

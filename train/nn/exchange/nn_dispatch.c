@@ -7,10 +7,12 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "device/device.h"
+#include "train/nn/ops/nn_ops.h"
 
 struct nn_dispatch {
     mimo_dispatch *dispatch;
     const nn_runtime *runtime;
+    mimo_stream sets, moves;
     mimo_comm *comm;
     mimo_dispatch_desc sizes;
     mimo_route **routes;
@@ -32,6 +34,7 @@ static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_c
     MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
     **made = (nn_dispatch){
         .runtime = runtime, .comm = comm, .sizes = *desc, .counts = MIMO_DISPATCH_COUNTS_INIT};
+    nn_dispatch_use_streams(*made, runtime->stream, runtime->stream);
     (*made)->sizes.row_bytes = desc->hidden * (int64_t)sizeof(nn_real);
     return MIMO_OK;
 }
@@ -52,6 +55,12 @@ mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mim
     made->sizes.name = NULL; /* the caller's */
     *out = made;
     return MIMO_OK;
+}
+
+void nn_dispatch_use_streams(nn_dispatch *dispatch, mimo_stream sets, mimo_stream moves)
+{
+    dispatch->sets = sets;
+    dispatch->moves = moves;
 }
 
 /* Of this rank. */
@@ -114,7 +123,7 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
     desc.tokens = tokens;
     desc.capacity = capacity;
     desc.memory = dispatch->runtime->memory;
-    return mimo_route_set_start(out, route, &desc, dispatch->runtime->stream);
+    return mimo_route_set_start(out, route, &desc, dispatch->sets);
 }
 
 /* On a device a set does not say it. */
@@ -137,8 +146,8 @@ static mimo_status download_ends(const int32_t **out, const nn_dispatch *dispatc
     const int32_t *from;
     MIMO_TRY(check_capacity(route, capacity));
     MIMO_TRY(mimo_route_ends(&from, route));
-    MIMO_TRY(nn_runtime_read(dispatch->runtime, room, from,
-                             experts_of(dispatch) * (int64_t)sizeof *room));
+    MIMO_TRY(dispatch->runtime->device->download(
+        room, from, experts_of(dispatch) * (int64_t)sizeof *room, dispatch->sets));
     *out = room;
     return MIMO_OK;
 }
@@ -233,10 +242,14 @@ static mimo_status copy_rows(const nn_dispatch *it, nn_real *to, const nn_real *
                              int64_t room, int64_t there)
 {
     int64_t width = it->sizes.hidden, most = there < room ? there : room;
+    nn_runtime lane = *it->runtime;
+    lane.stream = it->moves;
     for (int64_t i = 0; most > 0 && i < count; i += most) {
         int64_t rows = count - i < most ? count - i : most, at = i + rows <= room ? i : 0;
-        MIMO_TRY(it->runtime->device->copy(
-            to + at * width, from, rows * width * (int64_t)sizeof *to, it->runtime->stream));
+        MIMO_TRY(it->sizes.ctas > 0 ? lane.ops->copy_narrow(&lane, to + at * width, from,
+                                                            rows * width, it->sizes.ctas)
+                                    : nn_runtime_copy(&lane, to + at * width, from,
+                                                      rows * width * (int64_t)sizeof *to));
     }
     return MIMO_OK;
 }
@@ -303,7 +316,7 @@ mimo_status nn_dispatch_rows_start(mimo_op **out, const nn_dispatch *dispatch,
                          move->tokens);
     count_move(dispatch, NN_EXCHANGE_ROWS, move);
     return mimo_dispatch_rows_start(out, move->route, views.experts, views.tokens, views.n,
-                                    dispatch->runtime->stream);
+                                    dispatch->moves);
 }
 
 mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch,
@@ -317,5 +330,5 @@ mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch
                          rows_here(dispatch, move->route));
     count_move(dispatch, NN_EXCHANGE_COMBINE, move);
     return mimo_dispatch_combine_start(out, move->route, views.tokens, views.experts, views.n,
-                                       dispatch->runtime->stream);
+                                       dispatch->moves);
 }

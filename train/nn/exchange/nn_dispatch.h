@@ -37,10 +37,15 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
 
 /** To measure what moves cost: from now on, until it is called with false, no rank waits for
  *  another one. Routes stay as they were set, and a move copies as many rows on this rank as it
- *  would bring here: those of its experts, or one for each choice of its tokens. Their values are
- *  of no use.
+ *  would bring here: those of its experts, or one for each choice of its tokens. A copy has the
+ *  thread blocks of a move (mimo_dispatch_desc.ctas). Values are of no use.
  *  Local. Errors: those of mimo_route_read (a route that was never set). */
 mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
+
+/** From now on routes are set on the stream `sets`, and rows move on `moves`: streams of the
+ *  runtime's device. Before, both are the runtime's. The caller orders them. Where nn_dispatch_ends
+ *  waits, it does for `sets` alone. Local. */
+void nn_dispatch_use_streams(nn_dispatch *dispatch, mimo_stream sets, mimo_stream moves);
 
 /** mimo_dispatch_report, with what checks were told since the last one. */
 mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch);

@@ -352,6 +352,10 @@ typedef struct nn_ops {
                                  int64_t count);
     /* -0 becomes +0. */
     mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
+    /* to[i] = from[i], by at most `blocks` thread blocks, at least 1: what a copy takes that has no
+     * more of a device than that. */
+    mimo_status (*copy_narrow)(const nn_runtime *runtime, nn_real *to, const nn_real *from,
+                               int64_t n, int blocks);
 } nn_ops;
 
 /* Apply each(prefix, name) to every operation. A backend names its functions prefix_name.
@@ -372,7 +376,7 @@ typedef struct nn_ops {
     each(prefix, adamw) each(prefix, to_bf16) each(prefix, from_bf16)                             \
     each(prefix, add_columns_fixed) each(prefix, lookup_backward_fixed) each(prefix, tree)        \
     each(prefix, fixed_largest) each(prefix, settle) each(prefix, block_squares)                  \
-    each(prefix, plain_zeros)
+    each(prefix, plain_zeros) each(prefix, copy_narrow)
 /* clang-format on */
 #define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
 #define NN_ENTRY(prefix, name) .name = prefix##_##name,

@@ -33,6 +33,9 @@ typedef struct nn_runtime_desc {
     mimo_stream stream; /* borrowed: a cudaStream_t of the current device; NULL on the host */
     nn_precision precision;
     nn_order order; /* of additions */
+    /* Multiprocessors that products are not cut for, because something else has them; for a device.
+     * Another number may give other bits, except in the fixed order. */
+    int spared;
 } nn_runtime_desc;
 
 typedef struct nn_runtime {
@@ -40,6 +43,7 @@ typedef struct nn_runtime {
     mimo_stream stream;
     nn_precision precision;
     nn_order order;
+    int spared;
     const struct nn_ops *ops;
     const struct mimo_device *device;
     void *context;                  /* of the operations: nn_ops.open makes it */
