@@ -182,7 +182,8 @@ typedef struct experts_bed {
 static void make_experts(experts_bed *it)
 {
     static const nn_lora_selection adapters = {{.rank = 3, .alpha = 2, .b_std = 0.5}, NULL, 0};
-    nn_runtime_desc runtime = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    const nn_runtime_desc runtime = {
+        .memory = test_memory(), .stream = test_stream(), .order = NN_ORDER_FIXED};
     nn_experts_desc desc = {.name = "mlp",
                             .hidden = WIDTH,
                             .inner = INSIDE,
