@@ -141,7 +141,7 @@ def bad_usage():
                  ".bwd, .dw)", *STEP, "--node-cost", "pre=1,mlq=3")
     expect_error("--node-cost has 'mlp.x=3', and takes the parts of nodes as mlp=4 or mlp.dw=4 (.fwd, .replay, "
                  ".bwd, .dw)", *STEP, "--node-cost", "mlp.x=3")
-    expect_error("--node-cost mlp.dw '-3' is not a whole number of at least 0", *STEP, "--node-cost", "mlp.dw=-3")
+    expect_error("--node-cost mlp.dw must be at least 0, not -3", *STEP, "--node-cost", "mlp.dw=-3")
     expect_error("--exchanges has '16=x', and takes blocks and the cost of an exchange with them, as 16=5,32=3",
                  *STEP, "--exchanges", "16=x")
     expect_error("--exchanges has '0', and takes blocks and the cost of an exchange with them, as 16=5,32=3",

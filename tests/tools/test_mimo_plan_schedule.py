@@ -153,8 +153,8 @@ def bad_usage():
     expect_error("--kind must be one of 1f1b|interleaved|zero-bubble|forward, not \"2f2b\"", *SMALL,
                  "--kind", "2f2b")
     expect_error("--svg and --json: one output at a time", *SMALL, "--svg", "--json")
-    expect_error("--cost f is -1, and must be at least 0", *SMALL, "--cost", "f=-1")
-    expect_error("--cost f '1.5' is not a whole number", *SMALL, "--cost", "f=1.5")
+    expect_error("--cost f must be at least 0, not -1", *SMALL, "--cost", "f=-1")
+    expect_error('--cost f needs a whole number, not "1.5"', *SMALL, "--cost", "f=1.5")
     for cost in ("f", "x=1", "heads=1", "=1"):
         expect_error(f"--cost has '{cost}', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop as f=4",
                      *SMALL, "--cost", f"b=1,{cost}")
