@@ -127,10 +127,10 @@ Test(options, ranks_that_are_lost)
 {
     struct options o;
     char survive[] = "--survive --save-memory 3";
-    cr_assert_eq(parse(&o, survive), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, survive));
     cr_assert(o.survive && !o.survive[0] && o.save_memory == 3);
     char grids[] = "--survive=7:;6: --save s --save-every 2";
-    cr_assert_eq(parse(&o, grids), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, grids));
     cr_assert_str_eq(o.survive, "7:;6:");
 }
 
@@ -160,7 +160,7 @@ Test(options, node_costs)
     char some[] = "--experts 4,2 --overlap --node-cost mlp=9 --node-cost mlp=4,mlp.dw=7,encoder2=1";
     cr_assert_neq(parse(&o, some), MIMO_OK);
     char right[] = "--experts 4,2 --overlap --node-cost pre=9 --node-cost mlp=4,mlp.dw=7";
-    cr_assert_eq(parse(&o, right), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, right));
     cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_FORWARD] == 4);
     cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_WEIGHTS] == 7);
     cr_assert(o.node_costs.of[MIMO_NODE_PRE][MIMO_NODE_FORWARD] == 3); /* the last one counts */
@@ -276,9 +276,7 @@ Test(options, each_refusal_has_its_sentence)
         struct options o = {.steps = -7};
         char line[256];
         strcpy(line, refusals[i].line);
-        cr_assert_eq(parse(&o, line), MIMO_ERR_ARGUMENT, "%s", refusals[i].line);
-        cr_assert(strstr(mimo_last_error(), refusals[i].part), "%s: %s", refusals[i].line,
-                  mimo_last_error());
+        FAILS(parse(&o, line), MIMO_ERR_ARGUMENT, refusals[i].part);
         cr_assert(!strchr(mimo_last_error(), '\n'), "one sentence: %s", mimo_last_error());
         cr_assert_eq(o.steps, -7, "a failed call leaves its output");
     }

@@ -13,27 +13,12 @@
 #include "captioner/pictures/pictures.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "skip_unless.h"
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE * 3, CELLS = 10, STEPS = 400 };
 
-static char folder[] = "/tmp/captioner-pictures-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.png", folder);
-}
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(pictures, .init = make_folder, .fini = remove_folder, .timeout = 60);
+OWN_FOLDER(pictures, "x.png", .timeout = 60);
 
 struct picture {
     png_image png;

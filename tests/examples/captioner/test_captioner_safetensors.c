@@ -12,25 +12,10 @@
 #include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "same_bits.h"
 
-static char folder[] = "/tmp/captioner-tensors-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.safetensors", folder);
-}
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(safetensors, .init = make_folder, .fini = remove_folder);
+OWN_FOLDER(safetensors, "x.safetensors", .timeout = 60);
 
 /* The first tensor has an odd number of narrow elements: alignment must not depend on the caller's
  * order. */
@@ -139,10 +124,7 @@ Test(safetensors, layout_of_the_file)
 {
     unsigned char bytes[2048];
     write_example();
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    size_t size = get_file(path, bytes, sizeof bytes);
     uint64_t length = get_little_endian(bytes, 8);
     cr_assert_eq((8 + length) % 8, 0, "data begins at a multiple of 8");
     cr_assert_eq(bytes[8], '{');
@@ -289,20 +271,14 @@ Test(safetensors, damage_anywhere)
 {
     unsigned char bytes[2048];
     write_example();
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    size_t size = get_file(path, bytes, sizeof bytes);
     size_t header = 8 + (size_t)get_little_endian(bytes, 8);
     for (size_t i = 0; i < header + size; i++) {
         bool cut = i >= header;
         size_t length = cut ? i - header : size;
         if (!cut)
             bytes[i] ^= 0x15;
-        file = fopen(path, "wb");
-        cr_assert(file);
-        cr_assert_eq(fwrite(bytes, 1, length, file), length);
-        fclose(file);
+        put_file(path, bytes, length);
         safetensors_file *opened = NULL;
         mimo_status status = safetensors_open(&opened, path);
         cr_assert(status == MIMO_OK ? !cut : mimo_last_error()[0] != '\0', "%zu", i);
