@@ -61,8 +61,6 @@ static void misroute(executor_id executor, bool backward)
     bed_destroy(&bed);
     bed_create(&bed, &c);
     bed_move(&bed, backward, 2); /* the mistake has left nothing behind */
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -92,8 +90,6 @@ MPI_TEST(checks, rows_misplaced)
     MPI_EXPECT_SENTENCE("rank 1: bridge 1 forward of 1");
     MPI_EXPECT_SENTENCE("here is sample 0, position 2, of row 2 of rank 0 or its copies, and got "
                         "row 3 of rank 0");
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 

@@ -293,8 +293,5 @@ MPI_TEST(batches, refused)
     MPI_EXPECT_OK(batch_rows(&it));
     MPI_EXPECT_OK(batch_combine(&it));
     batch_expect_all(&it);
-    test_tile_free(&wide_tokens);
-    test_tile_free(&wide);
-    test_tile_free(&plain);
     batch_close(&it);
 }

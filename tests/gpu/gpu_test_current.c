@@ -77,7 +77,6 @@ MPI_TEST(current, of_communicators)
     EXPECT_AWAY(mimo_comm_alltoall(comm, place, place + 1000, part, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_synchronize(comm, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, NULL, 2000, 0, test_stream()), MIMO_ERR_ARGUMENT);
-    test_tile_free(&one);
     destroy_away(half);
     destroy_away(comm);
 }

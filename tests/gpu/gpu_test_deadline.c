@@ -160,7 +160,6 @@ MPI_TEST(deadline, late_for_a_barrier)
         (void)mimo_comm_barrier(comm);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* The late rank's communicator ends when all others have. */
@@ -247,7 +246,6 @@ MPI_TEST(deadline, late_for_a_route)
     mimo_dispatch_destroy(dispatch);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* Abort ends work that waits in the device, without a deadline. */
@@ -265,7 +263,6 @@ MPI_TEST(deadline, abort_of_data)
     mimo_comm_destroy(comm);
     MPI_Barrier(MPI_COMM_WORLD);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* NCCL tells of an error and ends no kernel. The library does, without a deadline. */
@@ -313,7 +310,6 @@ MPI_TEST(deadline, failed_on_one_rank)
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* The first buffer splits the communicator by host, which may take NCCL longer than a deadline. */
@@ -441,7 +437,4 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&from);
-    test_tile_free(&to);
-    test_tile_free(&tile);
 }

@@ -76,7 +76,6 @@ MPI_TEST(ends, forgotten_while_data_waits)
     mimo_comm_destroy(split);
     mimo_buffer_destroy(buffer);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* A peer writes into a buffer that its owner has forgotten and destroyed. The owner's device gives
@@ -121,7 +120,6 @@ MPI_TEST(ends, peers_write_what_is_forgotten)
         mimo_buffer_destroy(buffer);
     }
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 static void *abort_it(void *comm)
@@ -200,7 +198,6 @@ MPI_TEST(ends, abort_at_any_time)
         MPI_Barrier(MPI_COMM_WORLD);
     }
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 typedef struct turn {
@@ -233,7 +230,6 @@ MPI_TEST(ends, another_thread)
     }
     mimo_comm_destroy(mine.comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* In the child CUDA itself would fail, so nothing there may reach it. */
@@ -265,5 +261,4 @@ MPI_TEST(ends, forked_child)
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
-    test_tile_free(&tile);
 }

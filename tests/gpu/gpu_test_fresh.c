@@ -325,10 +325,6 @@ MPI_TEST(fresh, many_tensors)
                 bed_check_target(&bed, &to[n - 1 - (i + turn / 2) % n], false,
                                  (uint64_t)(turn * TENSORS + i));
         }
-        for (int i = 0; i < TENSORS; i++) {
-            test_tile_free(&from[i]);
-            test_tile_free(&to[i]);
-        }
         bed_destroy(&bed);
     }
 }

@@ -419,7 +419,5 @@ MPI_TEST(graph, untold_batch)
     bed_fill(&bed, &from, false, 2);
     MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
     bed_check_target(&bed, &to, false, 2);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

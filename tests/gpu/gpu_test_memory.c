@@ -318,8 +318,6 @@ static int64_t first_call(const bed_case *c, bool backward, int n)
         MPI_EXPECT_OK(bed_call(&bed, backward, &to, &from));
     MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
     bed_check_target(&bed, &to, backward, 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
     test_shared_end();
     return asked;

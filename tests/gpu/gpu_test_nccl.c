@@ -314,7 +314,6 @@ MPI_TEST(nccl, borrowed)
     test_pull(&one.room);
     MPI_EXPECT(*(float *)one.room.host == (float)mpi_test_size(), "the caller's own sum is %g",
                (double)*(float *)one.room.host);
-    test_tile_free(&one);
     EXPECT_NCCL(ncclCommDestroy(raw));
 }
 
@@ -586,10 +585,6 @@ static void check_enqueues(executor_id executor, bool partition)
         held.open = false;
     }
     MPI_EXPECT(!held.late, "executor %d: a call waited for the stream", (int)executor);
-    test_tile_free(&features);
-    test_tile_free(&crossed);
-    test_tile_free(&gradient);
-    test_tile_free(&back);
     bed_destroy(&bed);
 }
 
@@ -638,9 +633,6 @@ MPI_TEST(nccl, blocks_only_enqueue)
         held.open = false;
     }
     MPI_EXPECT(!held.late, "a call waited for the stream");
-    test_room_free(&from);
-    test_room_free(&to);
-    test_room_free(&swapped);
 }
 
 /* Gradients of full sequences add all ranks of cp: in f32, rounded once. In steps, 256 + 1 + 1 + 1
@@ -668,8 +660,6 @@ MPI_TEST(nccl, sums_over_cp)
     for (int i = 0; i < SEQ * BATCH / 4 * HIDDEN; i++)
         MPI_EXPECT(mimo_bf16_to(sums[i]) == 260, "[%d] is %g, not 260", i,
                    (double)mimo_bf16_to(sums[i]));
-    test_tile_free(&encoder);
-    test_tile_free(&language);
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
@@ -695,8 +685,6 @@ MPI_TEST(nccl, words_of_calls)
                   MIMO_ERR_ARGUMENT,
                   turn ? "bridge 1 forward of -1: -1 tensors" : "bridge 1 forward of 0: 0 tensors");
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -728,10 +716,6 @@ static void check_streams(executor_id executor)
         EXPECT_CUDA(cudaDeviceSynchronize());
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
     }
     for (int i = 0; i < STREAMS; i++)
         EXPECT_CUDA(cudaStreamDestroy(streams[i]));
@@ -771,7 +755,5 @@ MPI_TEST(nccl, streams_that_end)
         bed_check_target(&bed, &to, false, (uint64_t)i);
         MPI_Barrier(MPI_COMM_WORLD); /* the next call may write what this rank has read */
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

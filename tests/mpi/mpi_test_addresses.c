@@ -327,10 +327,6 @@ BED_TEST(addresses, that_swap)
     }
     /* Two tiles in a buffer may be aligned differently. */
     MPI_EXPECT(exchange_counter.created <= 1 + buffer, "%d exchanges", exchange_counter.created);
-    for (int i = 0; i < 2; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     bed_destroy(&bed);
 }
 
@@ -485,10 +481,6 @@ static void move_past_the_most_bases(const bed_case *c, int sets)
     }
     MPI_EXPECT(exchange_counter.created == sets, "%d exchanges for %d sets of addresses",
                exchange_counter.created, sets);
-    for (int i = 0; i < 3; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     bed_destroy(&bed);
 }
 

@@ -282,7 +282,6 @@ MPI_TEST(buffer, made_anew)
         test_tile_free(&to);
         test_shared_end();
     }
-    test_tile_free(&from);
     bed_destroy(&bed);
 }
 
@@ -322,8 +321,6 @@ static void call_late(bool idle)
         MPI_EXPECT_OK(mimo_op_wait(&op));
         bed_check_target(&bed, &to, false, seed);
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -366,11 +363,8 @@ static void overtake(bool waits_differ)
             bed_check_target(&beds[i], &to[i], false, 2 * round + (uint64_t)i);
         }
     }
-    for (int i = 0; i < BRIDGES; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
+    for (int i = 0; i < BRIDGES; i++)
         bed_destroy(&beds[i]);
-    }
 }
 
 MPI_TEST(buffer, bridges_that_overtake)

@@ -136,8 +136,6 @@ BED_TEST(chunks, first_before_the_last_is_sent)
     MPI_EXPECT_OK(mimo_op_wait(&op));
     bed_check_target(&bed, &to, false, 3);
     setenv("MIMO_AGREE", "1", 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -179,10 +177,6 @@ BED_TEST(chunks, several_in_flight)
             MPI_EXPECT_OK(mimo_op_wait(&ops[i]));
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
 }
@@ -235,8 +229,6 @@ static void expect_told_in_a_chunk(executor_id executor)
     MPI_FAILS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT, "rank 3: bridge ",
               " forward of 0 in 2 chunks: 0 tensors");
     MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -276,7 +268,5 @@ BED_TEST(chunks, mistakes_of_one_rank)
     expect_told_in_a_chunk(EXECUTOR_P2P);
     expect_told_in_a_chunk(EXECUTOR_COLLECTIVE);
     bed_move(&bed, false, 4);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

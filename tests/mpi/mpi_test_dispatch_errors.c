@@ -584,7 +584,6 @@ MPI_TEST(dispatch_errors, of_buffers)
               "zero-copy: tensor 0, f32 th[12,4], is to be written at ");
     MPI_EXPECT_OK(move(&bed, false, &good));
     end_bed(&bed);
-    test_tile_free(&shared);
 }
 
 /* What ranks find out when rows are to be written: the sentence names the dispatch. */
@@ -602,7 +601,6 @@ MPI_TEST(dispatch_errors, of_buffers_without_agreement)
                "'%s'", mimo_last_error());
     MPI_EXPECT_SENTENCE(wrong() ? "no rows were written to rank " : "rank 2");
     unsetenv("MIMO_AGREE");
-    test_tile_free(&shared);
     end_bed(&bed);
 }
 

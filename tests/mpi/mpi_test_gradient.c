@@ -409,7 +409,6 @@ MPI_TEST(gradient, buckets_of_16_bits)
             uint16_t wanted = (uint16_t)(one[k] + doublings * half_exponent[k]);
             MPI_EXPECT(here[3 * k + i] == wanted, "%04x, not %04x", here[3 * k + i], wanted);
         }
-    test_room_free(&room);
     release(&it);
 }
 
@@ -437,7 +436,6 @@ MPI_TEST(gradient, buckets_of_whole_numbers)
         MPI_EXPECT(here[i] == (i - 1) * sum, "%" PRId64 ", not %" PRId64, here[i], (i - 1) * sum);
     MPI_FAILS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
               MIMO_ERR_UNSUPPORTED, "gradient bucket 'fixed': no norm of whole numbers");
-    test_room_free(&room);
     release(&it);
 }
 

@@ -225,8 +225,6 @@ MPI_TEST(prepare, more_than_are_kept)
     }
     MPI_EXPECT(exchange_counter.created == 0, "%d calls were prepared in vain",
                exchange_counter.created);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -260,8 +258,6 @@ MPI_TEST(prepare, mistakes)
     bed_fill(&bed, &from, false, 3);
     MPI_EXPECT_OK(call(&bed, false, &right));
     bed_check_target(&bed, &to, false, 3);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -323,8 +319,6 @@ MPI_TEST(prepare, refused)
     bed_fill(&bed, &from, false, 3);
     MPI_EXPECT_OK(call(&bed, false, &move));
     bed_check_target(&bed, &to, false, 3);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -340,8 +334,6 @@ MPI_TEST(prepare, beside_a_call)
                                               : call(&bed, false, &move);
     MPI_FAILS(status, MIMO_ERR_MISMATCH, "prepare of forward");
     expect_poison(&to);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -406,8 +398,6 @@ MPI_TEST(prepare, where_calls_enqueue)
             bed.bridge, true, &(mimo_move_desc){sizeof right, right.from, right.to, 1, 1, NULL}));
         expect_poison(&to);
         expect_poison(&from);
-        test_tile_free(&from);
-        test_tile_free(&to);
         bed_destroy(&bed);
     }
 }

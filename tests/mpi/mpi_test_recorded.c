@@ -410,8 +410,6 @@ static void sum_in_phases(const bed_case *c, int phases)
     MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
     MPI_EXPECT(record.count == phases, "%s: %d phases, not %d", bed_text(c), record.count, phases);
     check_sums(&bed, &to);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 

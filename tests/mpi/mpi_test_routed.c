@@ -154,10 +154,6 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
     }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     bed_destroy(&bed);
 }
 
@@ -209,8 +205,6 @@ static void move_many(executor_id executor, bool buffer, bool backward, int cut)
     for (int i = 0; i < TENSORS; i++) {
         if (i != 2)
             bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
         bed_destroy(&beds[i]);
     }
 }
@@ -250,7 +244,5 @@ BED_TEST(routed, calls_that_look_alike)
         MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
         bed_check_target(&bed, &to, true, i);
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

@@ -331,8 +331,6 @@ static void add_in_order(const char *src, const char *dst)
     test_push(&from.room);
     MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
     check_sums(dst, &to, first, samples);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 

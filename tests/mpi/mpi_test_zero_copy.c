@@ -105,9 +105,6 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 2 << 20), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
     bed_check_target(&bed, &to, false, 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
-    test_tile_free(&elsewhere);
     bed_destroy(&bed);
 }
 
@@ -159,10 +156,6 @@ MPI_TEST(zero_copy, idle_destinations)
         bed_check_target(&bed, to, backward, seed);
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    test_tile_free(&src);
-    test_tile_free(&dst);
-    test_tile_free(&src_to);
-    test_tile_free(&dst_to);
     bed_destroy(&bed);
 }
 
@@ -299,7 +292,5 @@ MPI_TEST(zero_copy, receivers_that_disagree)
         test_pull(&to);
         MPI_EXPECT_BITS(bits_of_poison(to.host, 0, to.bytes), "rows that rank 1 did not write");
     }
-    test_tile_free(&from);
-    test_room_free(&to);
     bed_destroy(&bed);
 }

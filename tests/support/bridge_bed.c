@@ -177,6 +177,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
 
 void bed_destroy(bridge_bed *bed)
 {
+    test_rooms_free(bed);
     mimo_bridge_destroy(bed->bridge);
     mimo_grid_destroy(bed->src_grid);
     mimo_grid_destroy(bed->dst_grid);
@@ -268,6 +269,7 @@ static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
         expect_tile(bed, side, &made.view);
     if (bed->bridge && side == MIMO_DST && bed->c.dst.kind == MIMO_RAGGED_PLACED)
         expect_spans(bed);
+    test_room_own(&made.room, bed);
     return made;
 }
 
