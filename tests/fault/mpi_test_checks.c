@@ -161,8 +161,6 @@ MPI_TEST(checks, many_batches_in_flight)
     for (int i = 0; i < CALLS; i++)
         MPI_EXPECT_OK(mimo_op_wait(&op[i]));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
 }
 
 /* --------------------------------------- calls ---------------------------------------- */

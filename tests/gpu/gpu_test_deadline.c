@@ -383,19 +383,13 @@ enum { WIDTH = 64 };
 
 /* Every rank has a sample of its own, and takes a part of every sample. The batch is given, so the
  * ranks agree on nothing before rows move. */
-static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
+static mimo_bridge *told_bridge(mimo_comm *comm)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("dp=%d", mpi_test_size()),
+                                                 mpi_test_grid_of("cp=%d", mpi_test_size()));
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     mimo_bridge *bridge = NULL;
-    char src[32], dst[32];
-    snprintf(src, sizeof src, "dp=%d", mpi_test_size());
-    snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    desc.src = grid[0];
-    desc.dst = grid[1];
     desc.partition = &zigzag;
     desc.executor = executor_of(EXECUTOR_ROUTED);
     batch.batch = mpi_test_size();
@@ -409,7 +403,6 @@ static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
 MPI_TEST(deadline, one_destination_in_no_buffer)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
     mimo_buffer *buffer = NULL;
     test_needs_reach(size);                 /* ranks of other hosts take messages all the same */
     setenv("MIMO_DEADLINE_MS", "60000", 1); /* the creation reads it, later calls do not */
@@ -418,7 +411,7 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     test_tile from = test_tile_new("sbh", MIMO_F32, 4 * size, 1, WIDTH);
     test_tile to = test_tile_new("sbh", MIMO_F32, 4, size, WIDTH);
-    mimo_bridge *bridge = told_bridge(grid, comm);
+    mimo_bridge *bridge = told_bridge(comm);
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, to.room.bytes));
     if (mpi_test_rank() < size - 1 && buffer)
         to.view.data = mimo_buffer_data(buffer);
@@ -432,8 +425,6 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
     expect_life(&tile);

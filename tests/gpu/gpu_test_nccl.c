@@ -246,11 +246,8 @@ MPI_TEST(nccl, nonblocking_zero_copy)
 {
     mimo_comm *comm = NULL;
     mimo_buffer *buffer = NULL, *blocking = NULL;
-    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_nccl_desc polled = MIMO_NCCL_DESC_INIT;
-    char grid[32];
     polled.blocking = 0;
     MPI_EXPECT_OK(gpu_comm_create(&comm, &polled));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 1 << 20));
@@ -258,19 +255,13 @@ MPI_TEST(nccl, nonblocking_zero_copy)
     if (buffer && blocking)
         MPI_EXPECT(mimo_buffer_reach(buffer) == mimo_buffer_reach(blocking), "%d ranks, not %d",
                    mimo_buffer_reach(buffer), mimo_buffer_reach(blocking));
-    snprintf(grid, sizeof grid, "dp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, grid, 0));
-    snprintf(grid, sizeof grid, "tp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, grid, 0));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("dp=%d", mpi_test_size()),
+                                                 mpi_test_grid_of("tp=%d,dp=1", mpi_test_size()));
     desc.executor = executor_of(EXECUTOR_ZERO_COPY);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     if (bridge)
         MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 1));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
     mimo_buffer_destroy(blocking);
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
@@ -450,19 +441,14 @@ static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, 
 }
 
 /* Every rank has a sample of its own, and takes a part of every sample. */
-static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
+static mimo_bridge_desc twin_desc(void)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    char src[32], dst[32];
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
-    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    desc.src = grid[0];
-    desc.dst = grid[1];
+    int size = mpi_test_size();
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("tp=1,dp=%d", size),
+                                                 mpi_test_grid_of("tp=1,cp=%d,dp=1", size));
     desc.partition = &zigzag;
-    desc.batch = mpi_test_size();
+    desc.batch = size;
     return desc;
 }
 
@@ -471,8 +457,7 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
 MPI_TEST(nccl, messages_of_buffers)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
-    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge_desc desc = twin_desc();
     mimo_bridge *bridge = NULL;
     mimo_buffer *buffer = NULL;
     uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
@@ -494,16 +479,13 @@ MPI_TEST(nccl, messages_of_buffers)
     EXPECT_CUDA(cudaFree(to.place[0]));
     mimo_buffer_destroy(buffer);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 /* Zero-copy into memory that the caller allocates and keeps gives the same bits as messages. */
 MPI_TEST(nccl, registered_memory)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
-    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge_desc desc = twin_desc();
     mimo_bridge *bridge[2];
     mimo_buffer *buffer = NULL;
     void *given = NULL;
@@ -530,7 +512,6 @@ MPI_TEST(nccl, registered_memory)
                     "in the caller's memory");
     for (int i = 0; i < 2; i++) {
         mimo_bridge_destroy(bridge[i]);
-        mimo_grid_destroy(grid[i]);
         free(result[i]);
     }
     mimo_buffer_destroy(buffer);
@@ -640,13 +621,9 @@ MPI_TEST(nccl, blocks_only_enqueue)
 MPI_TEST(nccl, sums_over_cp)
 {
     enum { SEQ = 8, BATCH = 4, HIDDEN = 5 };
-    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=4,dp=1", 0));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid("tp=1,dp=4", 0), mpi_test_grid("tp=1,cp=4,dp=1", 0));
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     test_tile encoder = test_tile_new("sbh", MIMO_BF16, SEQ, BATCH / 4, HIDDEN);
@@ -661,8 +638,6 @@ MPI_TEST(nccl, sums_over_cp)
         MPI_EXPECT(mimo_bf16_to(sums[i]) == 260, "[%d] is %g, not 260", i,
                    (double)mimo_bf16_to(sums[i]));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
 }
 
 /* Calls that only enqueue reuse the previous call's sentence while it is right. */

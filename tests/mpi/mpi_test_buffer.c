@@ -153,14 +153,10 @@ static int64_t few_bytes(const mimo_comm *comm)
 /* A bridge that was told to stage its messages says on rank 0 that some are sent. */
 static void create_staged(mimo_comm *comm, int hosts)
 {
-    char grid[16];
     lines read = {.warnings = 0};
-    mimo_grid *dp = NULL;
+    mimo_grid *dp = mpi_test_grid_of("dp=%d", comm->size);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(grid, sizeof grid, "dp=%d", comm->size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&dp, grid, 0));
-    desc.src = desc.dst = dp;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(dp, dp);
     desc.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_STAGED};
     mimo_log_set(note, &read);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
@@ -170,7 +166,6 @@ static void create_staged(mimo_comm *comm, int hosts)
                                                           "reaches no memory of rank"),
                "%s", read.warning);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dp);
 }
 
 /* Messages to ranks out of reach are not staged, and rank 0 says so where FIFOs open, and how much

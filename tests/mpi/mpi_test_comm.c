@@ -437,7 +437,6 @@ MPI_TEST(comm, policy)
     MPI_FAILS(create(&comm, 2, last ? 0 : 8, 0), MIMO_ERR_ARGUMENT,
               "rank 0: communicator: agree = 2");
     MPI_EXPECT(!comm, "a failed call made a communicator");
-    mimo_grid_destroy(grid);
     unsetenv("MIMO_AGREE");
     unsetenv("MIMO_CHECK");
 }

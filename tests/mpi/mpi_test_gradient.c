@@ -40,11 +40,9 @@ enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 static mimo_grid *grid_of(const sizes *s)
 {
     char spec[128];
-    mimo_grid *grid = NULL;
     snprintf(spec, sizeof spec, "tp=%" PRId64 ",remat=1,cp=%" PRId64 ",pp=%" PRId64 ",dp=%" PRId64,
              s->tp, s->cp, s->pp, s->dp);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, s->offset));
-    return grid;
+    return mpi_test_grid(spec, s->offset);
 }
 
 /* A place in a grid; `inside` is false where the rank is outside. */
@@ -289,23 +287,20 @@ static double expected_norm(const grid_pair *pair, uint64_t seed, int64_t n)
 /* -------------------------------------------- tests ----------------------------------------- */
 
 typedef struct fixture {
-    mimo_grid *grid[2];
     mimo_gradient *gradient;
 } fixture;
 
 static fixture fixture_of(const grid_pair *pair)
 {
-    fixture it = {{grid_of(&pair->side[0]), grid_of(&pair->side[1])}, NULL};
-    MPI_EXPECT_OK(
-        mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[MIMO_SRC], it.grid[MIMO_DST]));
+    fixture it = {NULL};
+    MPI_EXPECT_OK(mimo_gradient_create(&it.gradient, mpi_test_comm(), grid_of(&pair->side[0]),
+                                       grid_of(&pair->side[1])));
     return it;
 }
 
 static void release(fixture *it)
 {
     mimo_gradient_destroy(it->gradient);
-    mimo_grid_destroy(it->grid[0]);
-    mimo_grid_destroy(it->grid[1]);
 }
 
 static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
@@ -612,14 +607,11 @@ MPI_TEST(gradient, elements_outside_the_grid)
 
 static void expect_creation(const char *src, const char *dst, mimo_status status, const char *words)
 {
-    mimo_grid *grid[2] = {NULL, NULL};
     mimo_gradient *gradient = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status, words);
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), mpi_test_grid(src, 0),
+                                   mpi_test_grid(dst, 0)),
+              status, words);
     MPI_EXPECT(!gradient, "a failed call made an object");
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 MPI_TEST(gradient, wrong_creation)
@@ -915,16 +907,16 @@ MPI_TEST(gradient, copies)
     double d = mpi_test_rank() / 2, norm = 0, loss = 0;
     float encoder[3] = {(float)d + 1, 0, 0}, llm[3] = {(float)d + 1, 2 * (float)d + 2, 0};
     int64_t n = 0;
-    fixture it = {{NULL, NULL}, NULL};
+    mimo_grid *grid = mpi_test_grid("x=2:copies,dp=2", 0);
+    fixture it = {NULL};
     mimo_gradient_bucket list[2] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
     for (int side = 0; side < 2; side++) {
         list[side].name = side > 0 ? "llm" : "encoder";
         list[side].module = (mimo_side)side;
         list[side].grad = side > 0 ? llm : encoder;
         list[side].count = 1 + side;
-        MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[side], "x=2:copies,dp=2", 0));
     }
-    MPI_EXPECT_OK(mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[0], it.grid[1]));
+    MPI_EXPECT_OK(mimo_gradient_create(&it.gradient, mpi_test_comm(), grid, grid));
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
     MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
     MPI_EXPECT(n == 3 && loss == 10, "N is %" PRId64 ", the loss %g", n, loss);
@@ -1011,8 +1003,6 @@ MPI_TEST(gradient, other_checks)
               "MIMO_CHECK");
     unsetenv("MIMO_CHECK");
     MPI_EXPECT(!gradient, "a failed call made an object");
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 /* ------------------------------------------- explain ---------------------------------------- */

@@ -149,14 +149,12 @@ static void give_back(mimo_comm *comm, mimo_lane *lane)
 
 static mimo_status create_reserving(mimo_bridge **out, executor_id executor, int ctas)
 {
-    mimo_grid *grid;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "tp=1,dp=4", 0));
+    mimo_grid *grid = mpi_test_grid("tp=1,dp=4", 0);
     desc.src = desc.dst = grid;
     desc.executor = executor_of(executor);
     desc.ctas = ctas;
     mimo_status status = mimo_bridge_create(out, mpi_test_comm(), &desc);
-    mimo_grid_destroy(grid);
     return status;
 }
 

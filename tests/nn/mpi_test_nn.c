@@ -410,15 +410,12 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
     return p;
 }
 
-static mimo_gradient *make_gradient(mimo_comm *comm, const team *t, mimo_grid **grids)
+static mimo_gradient *make_gradient(mimo_comm *comm, const team *t)
 {
-    char encoder[64], llm[64];
     mimo_gradient *gradient = NULL;
-    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mimo_comm_size(comm));
-    snprintf(llm, sizeof llm, "tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grids[0], encoder, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grids[1], llm, 0));
-    MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, grids[0], grids[1]));
+    mimo_grid *encoder = mpi_test_grid_of("tp=1,dp=%d", mimo_comm_size(comm));
+    mimo_grid *llm = mpi_test_grid_of("tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, encoder, llm));
     return gradient;
 }
 
@@ -426,8 +423,7 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
                            const nn_params *trained)
 {
     model m;
-    mimo_grid *grids[2] = {NULL, NULL};
-    mimo_gradient *gradient = make_gradient(comm, t, grids);
+    mimo_gradient *gradient = make_gradient(comm, t);
     results *r = calloc(1, sizeof *r);
     make_model(&m, t, true, NULL);
     for (int step = 0; step < STEPS; step++) {
@@ -446,8 +442,6 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
     free(r);
     discard(&m);
     mimo_gradient_destroy(gradient);
-    mimo_grid_destroy(grids[0]);
-    mimo_grid_destroy(grids[1]);
 }
 
 MPI_TEST(nn, every_split_trains_like_one_rank)
@@ -725,10 +719,7 @@ MPI_TEST(nn, distributed_values)
     mimo_comm *comm = mpi_test_comm();
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_real whole[ROWS * COLUMNS], got[ROWS * COLUMNS];
-    mimo_grid *grid;
-    char text[16];
-    snprintf(text, sizeof text, "tp=%d", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, text, 0));
+    mimo_grid *grid = mpi_test_grid_of("tp=%d", size);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         whole[i] = i + 1;
     for (int cut = -1; cut < 2; cut++)
@@ -765,7 +756,6 @@ MPI_TEST(nn, distributed_values)
             nn_owners_release(&owners);
             nn_params_destroy(who.params);
         }
-    mimo_grid_destroy(grid);
 }
 
 /* A mistake on one rank is an error on all ranks, and no rank waits. */

@@ -65,8 +65,8 @@ mimo_batch_desc bed_describe(const bridge_bed *bed, bed_given *given);
 /* Some dimensions in some order over a part of this launch's ranks. */
 void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset);
 
-/* Poisoned tiles of this rank: one on a side, and one to be a target. They go with the bed. Making a
- * target is collective. */
+/* Poisoned tiles of this rank: one on a side, and one to be a target. They go with the bed. Making
+ * a target is collective. */
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
 test_tile bed_target_new(const bridge_bed *bed, mimo_side side);
 
