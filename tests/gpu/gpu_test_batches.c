@@ -183,7 +183,7 @@ static two_lanes open_two_lanes(int budget)
                                 .given = true,
                                 .ctas = budget - budget / 2};
     two_lanes it = {.rows = batch_open(mpi_test_comm(), &unshared, budget / 2)};
-    bed_create(&it.bed, &zero_copy);
+    it.bed = bed_create(&zero_copy);
     it.from = bed_tile_new(&it.bed, MIMO_SRC);
     it.to = bed_target_new(&it.bed, MIMO_DST);
     EXPECT_CUDA(cudaStreamCreateWithFlags(&it.stream, cudaStreamNonBlocking));

@@ -86,7 +86,6 @@ MPI_TEST(current, of_communicators)
 static void move_away(executor_id executor)
 {
     char src[32], dst[32];
-    bridge_bed bed;
     bed_case c = {.src = {.grid = src}, .dst = {.grid = dst}};
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=2,dp=%d", mpi_test_size() / 2);
@@ -100,7 +99,7 @@ static void move_away(executor_id executor)
     c.hidden = 256;
     (void)mpi_test_comm(); /* with its own device current: test tiles take it */
     EXPECT_CUDA(cudaSetDevice(other));
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT(current() == other, "creation left device %d current", current());
     EXPECT_CUDA(cudaSetDevice(own));
     for (int backward = 0; bed.bridge && backward < 2; backward++) {

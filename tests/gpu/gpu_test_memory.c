@@ -302,8 +302,7 @@ MPI_TEST(memory, of_one_host)
  * allocations. */
 static int64_t first_call(const bed_case *c, bool backward, int n)
 {
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);

@@ -378,9 +378,9 @@ MPI_TEST(nccl, bridges_share)
     mimo_nccl_report first = MIMO_NCCL_REPORT_INIT, second = MIMO_NCCL_REPORT_INIT;
     bridge_bed bed[2];
     bed_case c = four_ranks(EXECUTOR_COLLECTIVE);
-    bed_create(&bed[0], &c);
+    bed[0] = bed_create(&c);
     MPI_EXPECT_OK(mimo_nccl_report_of(&first, mpi_test_comm()));
-    bed_create(&bed[1], &c);
+    bed[1] = bed_create(&c);
     MPI_EXPECT_OK(mimo_nccl_report_of(&second, mpi_test_comm()));
     MPI_EXPECT(first.communicators == second.communicators, "%d communicators, then %d",
                first.communicators, second.communicators);
@@ -543,10 +543,9 @@ static void check_enqueues(executor_id executor, bool partition)
 {
     bed_case c = four_ranks(executor);
     gate held = {false, false};
-    bridge_bed bed;
     cudaStream_t stream = test_stream();
     c.dst.partition = partition;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile features = bed_tile_new(&bed, MIMO_SRC), crossed = bed_tile_new(&bed, MIMO_DST);
     test_tile gradient = bed_tile_new(&bed, MIMO_DST), back = bed_tile_new(&bed, MIMO_SRC);
     for (int round = 0; bed.bridge && round < 2; round++) {
@@ -644,12 +643,11 @@ MPI_TEST(nccl, sums_over_cp)
 MPI_TEST(nccl, words_of_calls)
 {
     bed_case c = {.src = {.grid = "dp=1"}, .dst = {.grid = "cp=1,dp=1", .partition = true}};
-    bridge_bed bed;
     c.src_letters = c.dst_letters = "sbh";
     c.executor = EXECUTOR_P2P;
     c.batch = 1;
     c.seq = 4;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
     mimo_bridge *bridge = bed.bridge;
     for (int turn = 0; bridge && turn < 2; turn++) {
@@ -668,10 +666,9 @@ static void check_streams(executor_id executor)
 {
     enum { STREAMS = 3, FLIGHTS = 9 };
     bed_case c = four_ranks(executor);
-    bridge_bed bed;
     cudaStream_t streams[STREAMS];
     test_tile from[FLIGHTS], to[FLIGHTS];
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int i = 0; i < STREAMS; i++)
         EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     for (int i = 0; i < FLIGHTS; i++) {
@@ -710,14 +707,13 @@ MPI_TEST(nccl, streams_that_end)
     enum { STREAMS = 3 };
     char src[32], dst[32];
     cudaStream_t streams[STREAMS];
-    bridge_bed bed;
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
     bed_case c = four_ranks(EXECUTOR_ZERO_COPY);
     c.src.grid = src;
     c.dst.grid = dst;
     c.dst.partition = c.buffer = true;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     for (int i = 0; i < STREAMS; i++) /* all before the calls, so that handles differ */
         EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));

@@ -15,8 +15,7 @@
 /* Forward and backward, twice, so that the second calls find entries that are in use. */
 static void move_both_ways(const bed_case *c)
 {
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     for (uint64_t round = 0; bed.bridge && round < 2; round++) {
         bed_move(&bed, false, round);
         bed_move(&bed, true, round);

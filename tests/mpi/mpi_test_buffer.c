@@ -232,10 +232,9 @@ MPI_TEST(buffer, rows_by_both_ways)
                       .sums = i % 2 == 0,
                       .batch = 5,
                       .seq = 8};
-        bridge_bed bed;
         lines read = {.warnings = 0};
         mimo_split_hosts(2 + i / 2 % 2);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         mimo_log_set(note_fallback, &read);
         for (uint64_t seed = 0; bed.bridge && seed < 3; seed++) {
             bed_move(&bed, false, seed);
@@ -263,10 +262,9 @@ MPI_TEST(buffer, rows_by_both_ways)
  * begins at the same address on this rank. But peers that come within reach shift each other. */
 MPI_TEST(buffer, made_anew)
 {
-    bridge_bed bed;
     bed_case c = bed_fan_in;
     c.dst.grid = "cp=4,dp=1"; /* rows between any two ranks */
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC);
     for (int hosts = 3; hosts > 0; hosts--) {
         mimo_split_hosts(hosts);
@@ -295,10 +293,9 @@ static void call_late(bool idle)
                   .given = true,
                   .batch = 4,
                   .seq = 8};
-    bridge_bed bed;
     mimo_op *op = NULL;
     bool done = false, sends = mpi_test_rank() < 2;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     for (uint64_t seed = 0; seed < 3; seed++) {
         bed_fill(&bed, &from, false, seed);
@@ -338,7 +335,7 @@ static void overtake(bool waits_differ)
     int rank = mpi_test_rank();
     c.given = true;
     for (int i = 0; i < BRIDGES; i++) {
-        bed_create(&beds[i], &c);
+        beds[i] = bed_create(&c);
         from[i] = bed_tile_new(&beds[i], MIMO_SRC);
         to[i] = bed_target_new(&beds[i], MIMO_DST);
     }

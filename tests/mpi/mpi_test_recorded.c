@@ -105,11 +105,10 @@ MPI_TEST(recorded, limit_of_thread_blocks)
     } cases[] = {{0, NULL, 0}, {5, NULL, 5}, {0, "7", 7}, {5, "7", 5}, {0, "0", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed_case c = bed_fan_in;
-        bridge_bed bed;
         mimo_comm_backend table;
         c.ctas = cases[i].ctas;
         set_environment(cases[i].environment);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         set_environment("3");
         record_bridge(bed.bridge, &table);
         move_all_ways(&bed, i);
@@ -217,10 +216,9 @@ MPI_TEST(recorded, exchanges_learn_what_is_reserved)
     begin_reserving(MOST_OF_LANE);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed_case c = bed_fan_in;
-        bridge_bed bed;
         mimo_comm_backend table;
         c.ctas = cases[i].ctas;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         record_bridge(bed.bridge, &table);
         move_all_ways(&bed, i);
         expect_ctas(cases[i].ctas);
@@ -323,9 +321,8 @@ BED_TEST(recorded, rounds_of_backward)
     for (size_t i = 0; i < sizeof phases_cases / sizeof *phases_cases; i++) {
         const phases_case *it = &phases_cases[i];
         bed_case c = bed_of(it, buffer);
-        bridge_bed bed;
         mimo_comm_backend table;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         record_bridge(bed.bridge, &table);
         bed_move(&bed, false, i);
         MPI_EXPECT(record.count == 1, "%s: forward in %d phases", bed_text(&c), record.count);
@@ -397,9 +394,8 @@ static void check_sums(const bridge_bed *bed, const test_tile *tile)
 /* Backward of terms, in `phases` phases. */
 static void sum_in_phases(const bed_case *c, int phases)
 {
-    bridge_bed bed;
     mimo_comm_backend table;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     if (phases == 1) /* as where no shards can be made of a tile */
         mimo_routed_of(bed.bridge)->shards = 1;
     record_bridge(bed.bridge, &table);

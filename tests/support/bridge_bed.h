@@ -47,7 +47,7 @@ typedef struct bridge_bed {
 } bridge_bed;
 
 /* Collective. */
-void bed_create(bridge_bed *out, const bed_case *c);
+bridge_bed bed_create(const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
 /* The update of a ragged case, or of one with rows, which bed_create does as well. Collective. */
