@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 
 SKIPPED = 77
 LIST = "/usr/share/unicode/emoji/emoji-test.txt"
@@ -122,6 +123,17 @@ class Checks:
         if not right:
             print(f"WRONG: {words}")
             self.wrong += 1
+
+
+def run_test(body, one_in=1):
+    """What a test's program does: `body` gets a captioner with pictures of 16 x 16, of one emoji in `one_in`, and
+    the words of the command line that come behind mpirun and the program. It returns how much is wrong."""
+    mpirun, program, *more = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16, one_in)
+        wrong = body(captioner, *more)
+        sys.exit(f"{wrong} checks failed" if wrong else 0)
 
 
 class Report:

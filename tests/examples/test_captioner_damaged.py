@@ -6,9 +6,8 @@ import re
 import shutil
 import struct
 import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, SMALL, read_tensors, write_tensors
+from captioner_runs import Checks, SMALL, read_tensors, write_tensors, run_test
 
 ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
 TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
@@ -199,23 +198,19 @@ class Damaged(Checks):
                      "--adapter-other-base", *EVALUATE)
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        test = Damaged(captioner)
-        test.make_files()
-        test.checkpoints_that_are_not_finite()
-        test.tensors_of_another_model()
-        test.texts_for_a_terminal()
-        test.weights_that_are_too_large()
-        test.adapters_that_are_not_finite()
-        test.merged_weights_that_overflow()
-        test.alphas()
-        test.torn()
-        test.other_bases()
-        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+def main(captioner):
+    test = Damaged(captioner)
+    test.make_files()
+    test.checkpoints_that_are_not_finite()
+    test.tensors_of_another_model()
+    test.texts_for_a_terminal()
+    test.weights_that_are_too_large()
+    test.adapters_that_are_not_finite()
+    test.merged_weights_that_overflow()
+    test.alphas()
+    test.torn()
+    test.other_bases()
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

@@ -7,9 +7,8 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, read_tensors, write_tensors
+from captioner_runs import Checks, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2",
@@ -181,16 +180,13 @@ def check_megatron_keys(diff):
     diff.expect(up == tensors["decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight"], "expert 2 has others")
 
 
-def main():
-    mpirun, program, mimo_diff = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        diff = Diff(Captioner(mpirun, program, folder), mimo_diff)
-        diff.captioner.prepare(16, ONE_EMOJI_IN)
-        compare_runs(diff)
-        compare_adapters(diff)
-        compare_same_bits(diff)
-        check_megatron_keys(diff)
-        sys.exit(f"{diff.wrong} answers are wrong" if diff.wrong else 0)
+def main(captioner, mimo_diff):
+    diff = Diff(captioner, mimo_diff)
+    compare_runs(diff)
+    compare_adapters(diff)
+    compare_same_bits(diff)
+    check_megatron_keys(diff)
+    return diff.wrong
 
 
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

@@ -2,10 +2,8 @@
 and names are generated without the right answers."""
 import os
 import re
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES
+from captioner_runs import Report, SMALL, TOPOLOGIES, run_test
 from sample_names import rename_held_out
 
 ONE_RANK, HOME = TOPOLOGIES[:2]
@@ -53,43 +51,39 @@ def check_accuracy(report, right):
     return wrong + expect(guessed > 0, f"what it would write is likely: {report.accuracy}")
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16)
-        saved = os.path.join(folder, "saved.safetensors")
-        done, log = captioner.run(ONE_RANK, *SMALL, *STEPS, "--save", saved)
-        wrong = check_training(done, log, folder)
-        trained = Report(done.stdout)
+def main(captioner):
+    saved = os.path.join(captioner.folder, "saved.safetensors")
+    done, log = captioner.run(ONE_RANK, *SMALL, *STEPS, "--save", saved)
+    wrong = check_training(done, log, captioner.folder)
+    trained = Report(done.stdout)
 
-        done, log = captioner.run(HOME, *SMALL, *STEPS, "--resume", saved)
-        elsewhere = Report(done.stdout)
-        wrong += expect(not log, "a finished run took steps")
-        for words, seen, expected in (("right", elsewhere.right, trained.right),
-                                      ("shuffled", elsewhere.shuffled, trained.shuffled)):
-            wrong += expect(near(seen, expected, 1e-4), f"{words}: {seen} on 8 ranks, {expected} on 1")
-        wrong += expect(elsewhere.generated == trained.generated,
-                        f"{elsewhere.generated} on 8 ranks, {trained.generated} on 1")
-        wrong += expect(elsewhere.accuracy == trained.accuracy,
-                        f"{elsewhere.accuracy} on 8 ranks, {trained.accuracy} on 1")
-        wrong += expect("evaluating on 141 held-out emoji" in done.stderr.splitlines(),
-                        "it does not say that it evaluates")
+    done, log = captioner.run(HOME, *SMALL, *STEPS, "--resume", saved)
+    elsewhere = Report(done.stdout)
+    wrong += expect(not log, "a finished run took steps")
+    for words, seen, expected in (("right", elsewhere.right, trained.right),
+                                  ("shuffled", elsewhere.shuffled, trained.shuffled)):
+        wrong += expect(near(seen, expected, 1e-4), f"{words}: {seen} on 8 ranks, {expected} on 1")
+    wrong += expect(elsewhere.generated == trained.generated,
+                    f"{elsewhere.generated} on 8 ranks, {trained.generated} on 1")
+    wrong += expect(elsewhere.accuracy == trained.accuracy,
+                    f"{elsewhere.accuracy} on 8 ranks, {trained.accuracy} on 1")
+    wrong += expect("evaluating on 141 held-out emoji" in done.stderr.splitlines(),
+                    "it does not say that it evaluates")
 
-        # The answers change, so the losses do. The generated names must stay the same. Three of them
-        # become right, and the others are written backwards.
-        renamed = os.path.join(folder, "renamed")
-        right = {name: said for name, said in zip(trained.names[::4], trained.generated[::4])}
-        rename_held_out(captioner.samples, renamed, lambda name: right.get(name, name[::-1]))
-        captioner.samples = renamed
-        blind = Report(captioner.run(ONE_RANK, *SMALL, *STEPS, "--resume", saved)[0].stdout)
-        wrong += expect(blind.names == [right.get(name, name[::-1]) for name in trained.names],
-                        "nothing was renamed")
-        wrong += check_accuracy(blind, list(right.values()))
-        wrong += expect(blind.right > 1.5 * trained.right, f"names backwards cost {blind.right}")
-        wrong += expect(blind.generated == trained.generated,
-                        f"other answers make {blind.generated}, not {trained.generated}")
-        sys.exit(f"{wrong} checks failed" if wrong else 0)
+    # The answers change, so the losses do. The generated names must stay the same. Three of them
+    # become right, and the others are written backwards.
+    renamed = os.path.join(captioner.folder, "renamed")
+    right = {name: said for name, said in zip(trained.names[::4], trained.generated[::4])}
+    rename_held_out(captioner.samples, renamed, lambda name: right.get(name, name[::-1]))
+    captioner.samples = renamed
+    blind = Report(captioner.run(ONE_RANK, *SMALL, *STEPS, "--resume", saved)[0].stdout)
+    wrong += expect(blind.names == [right.get(name, name[::-1]) for name in trained.names],
+                    "nothing was renamed")
+    wrong += check_accuracy(blind, list(right.values()))
+    wrong += expect(blind.right > 1.5 * trained.right, f"names backwards cost {blind.right}")
+    wrong += expect(blind.generated == trained.generated,
+                    f"other answers make {blind.generated}, not {trained.generated}")
+    return wrong
 
 
-main()
+run_test(main)

@@ -10,9 +10,8 @@ import os
 import re
 import struct
 import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, Report, compare, read_tensors, write_tensors
+from captioner_runs import Checks, Report, compare, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
@@ -299,26 +298,22 @@ class Experts(Checks):
         self.expect(sentence in said, f"{' '.join(flags)} should be refused with {sentence}: {said[:300]}")
 
 
-def main():
-    mpirun, program, *every = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, ONE_EMOJI_IN)
-        test = Experts(captioner)
-        test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
-        test.drawn_by_nodes(STAGED[1])
-        test.goes_on_elsewhere(SAME[2])
-        test.other_experts()
-        test.halves_are_the_mlp()
-        test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
-        for few in (ONE_ADAPTER, FEW) if every else (ONE_ADAPTER,):
-            test.one_checkpoint(EVERY_SAME if every else [], *few)
-            test.goes_on_elsewhere(SAME[1], *few)
-        test.one_curve([SHARED, *(EVERY_SHARED if every else [])])
-        test.one_adapter([*GRIDS, *(EVERY_GRIDS if every else [])])
-        for row in REFUSED:
-            test.expect_refused(*row)
-        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
+def main(captioner, *every):
+    test = Experts(captioner)
+    test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
+    test.drawn_by_nodes(STAGED[1])
+    test.goes_on_elsewhere(SAME[2])
+    test.other_experts()
+    test.halves_are_the_mlp()
+    test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
+    for few in (ONE_ADAPTER, FEW) if every else (ONE_ADAPTER,):
+        test.one_checkpoint(EVERY_SAME if every else [], *few)
+        test.goes_on_elsewhere(SAME[1], *few)
+    test.one_curve([SHARED, *(EVERY_SHARED if every else [])])
+    test.one_adapter([*GRIDS, *(EVERY_GRIDS if every else [])])
+    for row in REFUSED:
+        test.expect_refused(*row)
+    return test.wrong
 
 
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

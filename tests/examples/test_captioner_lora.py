@@ -6,10 +6,8 @@ import os
 import re
 import shutil
 import struct
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, Report, SMALL, compare
+from captioner_runs import Checks, Report, SMALL, compare, run_test
 
 DEMO = os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "demo.sh")
 RANK = ["--lora-rank", "4", "--lora-alpha", "24"] # another alpha than a run has by itself
@@ -249,37 +247,33 @@ class Adapters(Checks):
             self.wrong += compare(f"the head alone on {topology[0]}", seen, curve, 1e-4)
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        test = Adapters(captioner)
-        captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
-        test.one_file_from_every_topology()
-        adapter, merged = test.path("adapter"), test.path("merged.safetensors")
-        done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
-                                  merged)
-        losses = Report(done.stdout)
-        test.trained(done.stderr, adapter)
-        test.one_curve(straight)
-        test.starts_as_the_base(straight)
-        test.round_trips(adapter, losses)
-        test.merged(merged, losses)
-        test.resumed(straight)
-        test.long_lists()
-        test.scaled_by_the_root()
-        test.few_targets()
-        test.flags_of_the_demo()
-        shutil.copy(test.path("again.lora"), adapter + ".lora")
-        empty = test.path("empty.lora")
-        with open(empty, "wb") as file:
-            file.write(b"AROL\1\0\0\0\0\0\0\0")
-        places = {"EMPTY.lora": empty, "BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
-                  "M": test.path("m")}
-        test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
-                       words.replace("ADAPTER", adapter)) for flags, words in REFUSED])
-        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+def main(captioner):
+    test = Adapters(captioner)
+    captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
+    test.one_file_from_every_topology()
+    adapter, merged = test.path("adapter"), test.path("merged.safetensors")
+    done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
+                              merged)
+    losses = Report(done.stdout)
+    test.trained(done.stderr, adapter)
+    test.one_curve(straight)
+    test.starts_as_the_base(straight)
+    test.round_trips(adapter, losses)
+    test.merged(merged, losses)
+    test.resumed(straight)
+    test.long_lists()
+    test.scaled_by_the_root()
+    test.few_targets()
+    test.flags_of_the_demo()
+    shutil.copy(test.path("again.lora"), adapter + ".lora")
+    empty = test.path("empty.lora")
+    with open(empty, "wb") as file:
+        file.write(b"AROL\1\0\0\0\0\0\0\0")
+    places = {"EMPTY.lora": empty, "BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
+              "M": test.path("m")}
+    test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
+                   words.replace("ADAPTER", adapter)) for flags, words in REFUSED])
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

@@ -1,10 +1,8 @@
 """3 steps, save, 2 more: the same as 5 steps, on the same topology and on others, with mixtures of experts on other
 grids. Then the flags in which a resumed run may differ from the run that saved, and those in which it may not."""
 import os
-import sys
-import tempfile
 
-from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
+from captioner_runs import SMALL, TOPOLOGIES, compare, run_test
 
 MIXED = [*SMALL, "--experts", "4,2"]
 GRIDS = dict(zip(TOPOLOGIES, ("etp=1", "ep=4", "etp=2", "ep=2"))) # of experts
@@ -62,29 +60,25 @@ def damaged(captioner, saved):
     return wrong
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        saved = os.path.join(folder, "saved.safetensors")
-        home = TOPOLOGIES[1]
-        straight = captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "5")
-        captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "3", "--save", saved)
-        wrong = refusals(captioner, saved) + damaged(captioner, saved)
-        for topology in (home, TOPOLOGIES[0], TOPOLOGIES[2], TOPOLOGIES[3]):
-            seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5", "--resume",
-                                   saved)
-            tolerance = 1e-5 if topology is home else 1e-4
-            wrong += compare(f"resumed on {topology[0]} -> {topology[1]}", seen, straight[3:],
-                             tolerance)
-        # The schedule covers the steps to come. The first of these has the samples of step 4.
-        seen = captioner.train(TOPOLOGIES[0], *MIXED, *CHANGED, "--steps", "4", "--resume", saved)
-        wrong += compare("resumed with another schedule", seen, straight[3:4], 1e-2)
-        if captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "2", "--resume", saved):
-            wrong += 1
-            print("steps were taken past --steps")
-        sys.exit(f"{wrong} answers are wrong" if wrong else 0)
+def main(captioner):
+    saved = os.path.join(captioner.folder, "saved.safetensors")
+    home = TOPOLOGIES[1]
+    straight = captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "5")
+    captioner.train(home, *MIXED, "--expert-grid", GRIDS[home], "--steps", "3", "--save", saved)
+    wrong = refusals(captioner, saved) + damaged(captioner, saved)
+    for topology in (home, TOPOLOGIES[0], TOPOLOGIES[2], TOPOLOGIES[3]):
+        seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5", "--resume",
+                               saved)
+        tolerance = 1e-5 if topology is home else 1e-4
+        wrong += compare(f"resumed on {topology[0]} -> {topology[1]}", seen, straight[3:],
+                         tolerance)
+    # The schedule covers the steps to come. The first of these has the samples of step 4.
+    seen = captioner.train(TOPOLOGIES[0], *MIXED, *CHANGED, "--steps", "4", "--resume", saved)
+    wrong += compare("resumed with another schedule", seen, straight[3:4], 1e-2)
+    if captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "2", "--resume", saved):
+        wrong += 1
+        print("steps were taken past --steps")
+    return wrong
 
 
-main()
+run_test(main, one_in=60)

@@ -4,9 +4,8 @@ What can't have the same bits is refused with a sentence."""
 import filecmp
 import re
 import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, read_tensors, write_tensors
+from captioner_runs import Checks, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 STEPS = "10"
@@ -195,23 +194,19 @@ class SameBits(Checks):
         self.expect(sentence in complaint, f"{' '.join(flags)}: {complaint.strip()[:200]}")
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, ONE_EMOJI_IN)
-        test = SameBits(captioner)
-        test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
-        test.expect_resumed()
-        test.expect_keys()
-        test.expect_halves()
-        test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "4")
-        test.compare([BALANCED], True, "--same-bits=8,4", "--steps", "8", "--images", "0-4")
-        test.expect_dealt_out()
-        test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
-        for row in REFUSED:
-            test.expect_refused(*row)
-        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
+def main(captioner):
+    test = SameBits(captioner)
+    test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
+    test.expect_resumed()
+    test.expect_keys()
+    test.expect_halves()
+    test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "4")
+    test.compare([BALANCED], True, "--same-bits=8,4", "--steps", "8", "--images", "0-4")
+    test.expect_dealt_out()
+    test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
+    for row in REFUSED:
+        test.expect_refused(*row)
+    return test.wrong
 
 
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

@@ -10,10 +10,9 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-from captioner_runs import Captioner, Checks, ENDS_WELL, rank_pids
+from captioner_runs import Checks, ENDS_WELL, rank_pids, run_test
 
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2", "--seq",
          "80", "--lr", "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7", "--augment",
@@ -159,20 +158,17 @@ class Survival(Checks):
             self.expect(words in answer, f"not refused with {words}: {answer}")
 
 
-def main():
-    mpirun, program, diff = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        test = Survival(Captioner(mpirun, program, folder), diff)
-        test.captioner.prepare(16, one_in=60)
-        test.train("whole", "--steps", str(STEPS))
-        test.signal_to_one_rank(signal.SIGTERM, "terminated")
-        test.signal_to_one_rank(signal.SIGINT, "interrupted")
-        test.full_disk()
-        test.size_limit()
-        test.killed()
-        test.best()
-        test.refusals()
-        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
+def main(captioner, diff):
+    test = Survival(captioner, diff)
+    test.train("whole", "--steps", str(STEPS))
+    test.signal_to_one_rank(signal.SIGTERM, "terminated")
+    test.signal_to_one_rank(signal.SIGINT, "interrupted")
+    test.full_disk()
+    test.size_limit()
+    test.killed()
+    test.best()
+    test.refusals()
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)
