@@ -5,12 +5,10 @@ import os
 import re
 import shutil
 import struct
-import sys
 
 from captioner_runs import Checks, SMALL, read_tensors, write_tensors, run_test
 
-ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
-TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
+ONE, TWO = ("tp=1,dp=1", "tp=1,cp=1,dp=1"), ("tp=2,dp=1", "tp=2,cp=1,dp=1")
 EVALUATE = ["--steps", "0"]
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 B = "llm.block0.mlp.up.lora_B"
@@ -38,13 +36,10 @@ class Damaged(Checks):
         self.adapter, self.v1 = self.path("adapter"), self.path("adapter.lora")
 
     def flags_of(self, flags, ranks=1):
-        grids = ONE if ranks == 1 else TWO
-        return [*grids, "--samples", self.captioner.samples, *SMALL, *flags]
+        return self.captioner.flags_of(ONE if ranks == 1 else TWO, *SMALL, *flags)
 
     def takes(self, *flags):
-        done = self.captioner.launch(1, *self.flags_of(flags))
-        if done.returncode != 0:
-            sys.exit(f"{flags}: exit {done.returncode}\n{done.stderr}")
+        self.captioner.succeeds(1, *self.flags_of(flags))
 
     def fails(self, *flags, ranks=1):
         """What a launch that must fail says; '' where it succeeds."""
