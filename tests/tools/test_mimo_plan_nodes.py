@@ -2,7 +2,6 @@
 Usage: test_mimo_plan_nodes.py MIMO_PLAN DOCS"""
 
 import json
-import os
 import sys
 import xml.etree.ElementTree as xml
 
@@ -54,7 +53,7 @@ def encoder_in_pieces():
     """Pieces take less time than whole steps, and every one of them stands in the list once."""
     arguments = ["--pp", "1", "--micro-batches", "3", "--overlap", "--encoder-group", "1", "--alive", "2", "--nodes", "1",
                  "--node-cost", "dispatch=5,combine=5,encoder=4,encoder.bwd=8"]
-    whole, cut = (json.loads(output(*arguments, *more, "--json")) for more in ([], ["--encoder-pieces", "2"]))
+    whole, cut = (PLAN.document(*arguments, *more) for more in ([], ["--encoder-pieces", "2"]))
     times = [plan["budgets"][0]["time"] for plan in (whole, cut)]
     expect(times == [119, 111], arguments, f"times {times}")
     pieces = sorted((n["micro_batch"], n["name"]) for n in cut["stages"][0] if "encoder" in n["name"])
@@ -66,7 +65,7 @@ def budgets():
     """Each number of blocks is planned, and the fastest is the one that is printed."""
     arguments = ["--nodes", "4,4", "--multiprocessors", "132", "--node-cost", "pre=300,mlp=400",
                  "--exchanges", "16=500,32=300,64=200"]
-    document = json.loads(output(*arguments, "--json"))
+    document = PLAN.document(*arguments)
     times = [b["time"] for b in document["budgets"]]
     expect([b["blocks"] for b in document["budgets"]] == [16, 32, 64], arguments, document["budgets"])
     expect(times[document["best"]] == min(times), arguments, f"times {times}, best {document['best']}")
@@ -89,7 +88,7 @@ def json_of_nodes():
     """A node waits for nodes in front of it, and begins when they have ended."""
     for more in (["--nodes", "3"], ["--nodes", "2", "--kind", "interleaved", "--vpp", "2", "--shared-expert"],
                  ["--nodes", "1", "--early", "--grad-sync", "--node-cost", "send_recv=2,grad_sync=3"]):
-        stages = json.loads(output(*PIPE, *more, "--json"))["stages"]
+        stages = PLAN.document(*PIPE, *more)["stages"]
         for stage in stages:
             for i, node in enumerate(stage):
                 for k in node["waits"]:
@@ -103,7 +102,7 @@ def json_of_nodes():
 def picture():
     """Every node that takes time is a box in its lane, at its time."""
     for arguments in (STEP, [*PIPE, "--nodes", "2", "--node-cost", "send_recv=1", "--multiprocessors", "132"]):
-        stages = json.loads(output(*arguments, "--json"))["stages"]
+        stages = PLAN.document(*arguments)["stages"]
         root = xml.fromstring(output(*arguments, "--svg"))
         titles = {box.find(f"{SVG}title").text for box in root.iter(f"{SVG}rect")
                   if box.find(f"{SVG}title") is not None}
