@@ -2,8 +2,10 @@
 #ifndef MIMO_TESTS_OWN_FOLDER_H
 #define MIMO_TESTS_OWN_FOLDER_H
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "expect_failure.h"
@@ -38,6 +40,18 @@ static inline size_t get_file(const char *name, void *bytes, size_t room)
     size_t size = fread(bytes, 1, room, file);
     fclose(file);
     return size;
+}
+
+/* A limit of the file size replaces a full disk. Returns the one before, for setrlimit. */
+static inline struct rlimit limit_files(rlim_t bytes)
+{
+    struct rlimit before, low;
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    low = before;
+    low.rlim_cur = bytes;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    return before;
 }
 
 static inline void expect_file(const char *name, const char *text)

@@ -1,11 +1,9 @@
 /* safetensors: a written file is read back, in slices as well, and every damaged file is
  * refused. */
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "train/formats/safetensors.h"
@@ -340,19 +338,13 @@ Test(safetensors, a_tensor_that_is_not_whole)
     SUCCEEDS(safetensors_commit(NULL));
 }
 
-/* The limit of the file size replaces a full disk. */
 Test(safetensors, a_full_disk_leaves_nothing)
 {
     static const int64_t mebi[] = {1 << 18};
     const struct safetensors_tensor big = {"big", MIMO_F32, 1, mebi};
     const struct safetensors_content one = {&big, 1, NULL, 0};
     safetensors_writer *writer = NULL;
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit before, low;
-    getrlimit(RLIMIT_FSIZE, &before);
-    low = before;
-    low.rlim_cur = 4096;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct rlimit before = limit_files(4096);
     mimo_status status = safetensors_create(&writer, path, &one);
     setrlimit(RLIMIT_FSIZE, &before);
     FAILS(status, MIMO_ERR_IO, path);

@@ -1,10 +1,8 @@
 /* The sample file: a written file is read back, and any other file is refused. */
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -158,17 +156,11 @@ Test(samples, what_is_no_file)
     FAILS(samples_create(&back, 1, 7), MIMO_ERR_ARGUMENT, "8 to 136 pixels a side, not 7");
 }
 
-/* The limit of the file size replaces a full disk. */
 Test(samples, a_write_that_fails_leaves_the_old_file)
 {
     struct samples s = example(), back = {0};
     SUCCEEDS(sample_file_write(path, &s));
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit before, low;
-    getrlimit(RLIMIT_FSIZE, &before);
-    low = before;
-    low.rlim_cur = 300;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct rlimit before = limit_files(300);
     mimo_status status = sample_file_write(path, &s);
     setrlimit(RLIMIT_FSIZE, &before);
     FAILS(status, MIMO_ERR_IO, path, "too large");
