@@ -7,11 +7,10 @@
 
 #include "comm/nccl/nccl_runtime.h"
 #include "comm/recorder.h"
+#include "comm_life.h"
 #include "executors.h"
-#include "gpu_calls.h"
-#include "test_memory.h"
 
-enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
+enum { DEADLINE = 500 };
 
 /* -------------------------------- late or failing inside NCCL ------------------------------- */
 
@@ -77,50 +76,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 
 /* --------------------------------------- beginnings ----------------------------------------- */
 
-static mimo_comm *fresh_comm(int blocking)
-{
-    mimo_comm *comm = NULL;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    desc.blocking = blocking;
-    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
-    if (!comm)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return comm;
-}
-
-static mimo_status add_up(mimo_comm *comm, const test_tile *tile)
-{
-    return mimo_comm_allreduce(comm, tile->view.data, COUNT, MIMO_F32, MIMO_SUM, test_stream());
-}
-
-/* The first call makes connections, inside NCCL and without a deadline. */
-static mimo_comm *warm_comm(const test_tile *tile, int blocking)
-{
-    mimo_comm *comm = fresh_comm(blocking);
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    MPI_EXPECT_OK(mimo_comm_barrier(comm));
-    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
-    MPI_Barrier(MPI_COMM_WORLD);
-    return comm;
-}
-
-/* The stream completes, the device works, and so does a new communicator. */
-static void expect_life(const test_tile *tile)
-{
-    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
-    mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
-    memset(tile->room.host, 0, COUNT * sizeof(float));
-    ((float *)tile->room.host)[7] = 1;
-    test_push(&tile->room);
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    test_pull(&tile->room);
-    float sum = ((const float *)tile->room.host)[7];
-    MPI_EXPECT(sum == (float)mpi_test_size(), "the sum is %g", (double)sum);
-    mimo_comm_destroy(comm);
-}
-
 static void expect_ended(mimo_comm *comm, const test_tile *tile, mimo_status status)
 {
     MPI_EXPECT_STATUS(mimo_comm_state(comm), status);
@@ -149,7 +104,7 @@ static void expect_verdict(const mimo_comm *comm, const char *waits)
 MPI_TEST(deadline, late_for_a_barrier)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT, "barrier: given up after ");
         expect_verdict(comm, " in it");
@@ -176,7 +131,7 @@ static void end_behind_the_others(mimo_comm *comm, test_tile *tile, const char *
 MPI_TEST(deadline, late_for_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
         MPI_FAILS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT,
@@ -208,7 +163,7 @@ static mimo_ring_sample *sample_of(const mimo_comm *comm)
 MPI_TEST(deadline, late_for_a_route)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     mimo_dispatch *dispatch = NULL;
     mimo_route *route = NULL;
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
@@ -252,7 +207,7 @@ MPI_TEST(deadline, late_for_a_route)
 MPI_TEST(deadline, abort_of_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     if (mpi_test_rank() != LATE)
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -269,7 +224,7 @@ MPI_TEST(deadline, abort_of_data)
 MPI_TEST(deadline, error_while_data_waits)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -286,7 +241,7 @@ MPI_TEST(deadline, error_while_data_waits)
 MPI_TEST(deadline, values_that_no_rank_sent)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         cut_short = true;
         MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
@@ -299,7 +254,7 @@ MPI_TEST(deadline, values_that_no_rank_sent)
 MPI_TEST(deadline, failed_on_one_rank)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     fails = mpi_test_rank() == LATE;
     if (fails) {
         MPI_FAILS(add_up(comm, &tile), MIMO_ERR_COMM, "ncclAllReduce: ");
@@ -316,7 +271,7 @@ MPI_TEST(deadline, failed_on_one_rank)
 static mimo_comm *warm_comm_of_buffers(const test_tile *tile)
 {
     mimo_buffer *first = NULL;
-    mimo_comm *comm = warm_comm(tile, 0);
+    mimo_comm *comm = warm_comm(tile, 0, 0);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     MPI_EXPECT_OK(mimo_buffer_create(&first, comm, 4096));
     mimo_buffer_destroy(first);
