@@ -279,14 +279,15 @@ class Ours(AsLoaded):
 
 
 class Clock:
-    """Marks on the device's time line, or on the host's."""
+    """Marks on the device's time line, or on the host's. in_graph: made while a graph is recorded, which sets them
+    when it runs."""
 
-    def __init__(self, device):
-        self.cuda, self.marks = device.type == "cuda", []
+    def __init__(self, device, in_graph=False):
+        self.cuda, self.in_graph, self.marks = device.type == "cuda", in_graph, []
 
     def mark(self):
         if self.cuda:
-            self.marks.append(torch.cuda.Event(enable_timing=True))
+            self.marks.append(torch.cuda.Event(enable_timing=True, external=self.in_graph))
             self.marks[-1].record()
         else:
             self.marks.append(time.perf_counter())

@@ -16,7 +16,8 @@ local (T0)    the same with copies on this GPU of the same number of bytes in pl
 serial (Tm)   the same nodes and moves as overlap, one after the other on one stream
 plain         autograd's own loop, moves with all thread blocks
 
-All ways take turns in each repeat. Numbers are medians of the slowest rank.
+All ways take turns in each repeat. Numbers are medians of the slowest rank. With --graph each way is one CUDA graph, which
+is replayed: otherwise the host may be too slow to keep a GPU at work.
 
 hidden      1 - (T - T0) / (Tm - T0)
 ceiling     (Tm - T0) / Tm: what a step would save if all exchanges were hidden; saved: what it does, (Tm - T) / Tm
@@ -52,10 +53,11 @@ MOVES = ("dispatch", "combine")
 class Timed(HostLanes):
     """One stream, and how long each node takes on it."""
 
-    def __init__(self, nodes, device):
-        self.nodes, self.clock = nodes, Clock(device)
+    def __init__(self, nodes, device, in_graph):
+        self.nodes, self.device, self.in_graph = nodes, device, in_graph
 
     def begin(self, lanes, waits):
+        self.clock = Clock(self.device, self.in_graph)
         self.clock.mark()
 
     def hold(self, i, things):
@@ -110,11 +112,17 @@ class Case:
             self.model.plain(ids).backward()
 
     def ways(self):
-        return {"overlap": self.overlap, "local": lambda: self.overlap(self.local),
+        ways = {"overlap": self.overlap, "local": lambda: self.overlap(self.local),
                 "serial": lambda: self.overlap(lanes=HostLanes()), "plain": self.plain}
+        return {name: self.recorded(way) for name, way in ways.items()}
+
+    def recorded(self, way):
+        """The way, or with --graph its replays: each adds gradients up anew, into the same memory."""
+        return recorded(way, self.model.zero_grad) if self.asked.graph else way
 
     def step_us(self, way):
-        self.model.zero_grad(set_to_none=True)
+        if not self.asked.graph:
+            self.model.zero_grad()
         wait(self.comm)
         clock = Clock(self.comm.device)
         clock.mark()
@@ -126,8 +134,9 @@ class Case:
 
     def planned_us(self):
         """What the simulator makes of a step, by the times of nodes on one stream."""
-        timed = Timed(self.run._list, self.comm.device)
-        self.overlap(lanes=timed)
+        timed = Timed(self.run._list, self.comm.device, self.asked.graph)
+        self.model.zero_grad()
+        self.recorded(lambda: self.overlap(lanes=timed))()
         layers = [[tuple(layer) for layer in self.model.layers]]
         schedule = mb.Schedule(stages=1, micro_batches=self.asked.micro_batches, encoder_group=0, overlap=True)
         cuda = self.comm.device.type == "cuda"
@@ -148,7 +157,7 @@ class Case:
             F.grouped_mm(F.grouped_mm(tile, block.up, offs=route.ends), block.down, offs=route.ends)
 
         def us(products, moves):
-            return two_streams_us(self.comm, [(product, products), (move, moves)])
+            return two_streams_us(self.comm, [(product, products), (move, moves)], self.asked.graph)
 
         us(1, 1)
         moves = 4
@@ -160,22 +169,44 @@ class Case:
         wait(self.comm)
         for dispatch in self.dispatches:
             dispatch.close()
+        if self.asked.graph:
+            torch.cuda.empty_cache()  # graphs had memory of their own
 
 
-def two_streams_us(comm, work):
+def recorded(way, before):
+    """The replay of what a way enqueues. before() undoes what the way that warms up has left behind."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        way()
+    torch.cuda.synchronize()
+    before()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        way()
+    before()
+    return graph.replay
+
+
+def two_streams_us(comm, work, graph):
     """us of the slowest rank for work, [(what, how often)], each on a stream of its own."""
     cuda = comm.device.type == "cuda"
+    streams = [torch.cuda.Stream() if cuda else None for _ in work]
+
+    def run():
+        for stream, (call, count) in zip(streams, work):
+            if cuda:
+                stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream), torch.no_grad():
+                for _ in range(count):
+                    call()
+        for stream in streams if cuda else ():
+            torch.cuda.current_stream().wait_stream(stream)
+
+    way = recorded(run, lambda: None) if graph else run
     wait(comm)
-    clock, streams = Clock(comm.device), [torch.cuda.Stream() if cuda else None for _ in work]
+    clock = Clock(comm.device)
     clock.mark()
-    for stream, (call, count) in zip(streams, work):
-        if cuda:
-            stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), torch.no_grad():
-            for _ in range(count):
-                call()
-    for stream in streams if cuda else ():
-        torch.cuda.current_stream().wait_stream(stream)
+    way()
     clock.mark()
     return max(times[0] for times in over_ranks(comm, [sum(clock.gaps())]))
 
@@ -240,6 +271,7 @@ def options():
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--blocks", **numbers, default=[16, 32, 64], help="thread blocks of a move")
+    parser.add_argument("--graph", action="store_true", help="each way as a CUDA graph")
     parser.add_argument("--carveout", action="store_true",
                         help="size products of overlap and local for the multiprocessors that moves leave")
     parser.add_argument("--routings", type=lambda text: text.split(","), default=ROUTINGS,
@@ -251,6 +283,8 @@ def options():
 def main():
     asked = options().parse_args()
     asked.dtype = torch.bfloat16 if asked.device == "cuda" else torch.float32
+    if asked.graph and asked.device == "cpu":
+        raise SystemExit("--graph: there are no graphs on the CPU")
     unknown = {*asked.routings} - {*ROUTINGS}
     if unknown:
         raise SystemExit(f"--routings: there is no {sorted(unknown)[0]}")

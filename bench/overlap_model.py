@@ -99,10 +99,11 @@ class Model(nn.Module):
 
     def __init__(self, asked, inner, comm):
         super().__init__()
-        self.moves, self.device, self.dtype = None, comm.device, asked.dtype
-        self.first = nn.Parameter(torch.randn(asked.tokens, asked.hidden))
-        self.blocks = nn.ModuleList(Layer(asked, inner, asked.experts // comm.size) for _ in range(asked.layers))
-        self.to(comm.device, asked.dtype)
+        self.moves = None
+        with comm.device:
+            self.first = nn.Parameter(torch.randn(asked.tokens, asked.hidden))
+            self.blocks = nn.ModuleList(Layer(asked, inner, asked.experts // comm.size) for _ in range(asked.layers))
+        self.to(asked.dtype)
         self.layers = [block.parts(self) for block in self.blocks]
 
     def embed(self, _ids):

@@ -6,7 +6,8 @@
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
 # JAX are installed), dispatch*.jsonl (a dispatch beside other ways to experts: in a stream, in graphs, with bf16
-# sums, and of few tokens in graphs) and torch_experts.jsonl (those ways in PyTorch),
+# sums, and of few tokens in graphs), nodes.jsonl (what the walk by nodes hides of exchanges) and
+# torch_experts.jsonl (those ways in PyTorch),
 # torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch),
 # balance_bench.jsonl and balance.txt (steps of a balanced encoder), overlap_bench.jsonl and overlap.txt (what
 # mb.Overlap hides of expert exchanges), train_experts.txt and train_experts-overlap.txt (the losses of
@@ -30,7 +31,7 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
-rm -f "$folder"/{nccl,nccl_graph,dispatch{,_graph,_narrow,_small},torch_{seed,experts,bench,compiled},xla_reshard}.jsonl # of an earlier run
+rm -f "$folder"/{nccl,nccl_graph,dispatch{,_graph,_narrow,_small},nodes,torch_{seed,experts,bench,compiled},xla_reshard}.jsonl # of an earlier run
 rm -f "$folder"/{balance,overlap}_bench.jsonl
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -67,6 +68,8 @@ measure dispatch "${dispatch[@]}" --tokens 4096
 measure dispatch_graph "${dispatch[@]}" --tokens 4096 --graph
 measure dispatch_narrow "${dispatch[@]}" --tokens 4096 --narrow
 measure dispatch_small "${dispatch[@]}" --tokens 128 --narrow --graph
+measure nodes "$mpirun" -n "$ranks" "$build/bench/nodes_bench" --device cuda --json --precision bf16 --hidden 4096 \
+    --inner 2048 --experts 64 --top-k 4 --tokens 4096 --micro-batches 8
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
     measure torch_experts "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_experts.py" --tokens 4096 "${experts[@]}"

@@ -24,6 +24,7 @@ exchange of as many bytes, packed before. "autograd alone" is the host's floor: 
 input, without any ranks.
 """
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -520,16 +521,20 @@ def start_ranks(name, blocking=None):
 
 
 def run_to_table(asked, measure_all, print_table):
-    """A whole program: measure_all(asked, comm, out) gives out its lines, which rank 0 prints, or writes to
-    asked.json, and then the table."""
+    """A whole program: measure_all(asked, comm, out) gives out its lines, which are printed, or written to asked.json,
+    as they come; and then the table of them."""
     comm, lines = start_ranks(asked.device), []
-    measure_all(asked, comm, lines.append)
+    with contextlib.ExitStack() as stack:
+        file = sys.stdout
+        if asked.json and comm.rank == 0:
+            file = stack.enter_context(open(asked.json, "w", encoding="utf-8"))
+
+        def out(line):
+            lines.append(line)
+            print(json.dumps(line), file=file, flush=True)
+
+        measure_all(asked, comm, out)
     if comm.rank == 0:
-        text = "\n".join(map(json.dumps, lines))
-        if asked.json:
-            pathlib.Path(asked.json).write_text(text + "\n", encoding="utf-8")
-        else:
-            print(text)
         print_table(lines)
     comm.close()
     dist.destroy_process_group()

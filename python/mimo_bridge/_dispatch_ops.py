@@ -29,8 +29,8 @@ Ctx = Any  # torch has no public type of it
 
 
 @custom_op("mimo_bridge::route", mutates_args=())
-def route(ids: Tensor, dispatch: int, experts_here: int) -> tuple[Tensor, Tensor]:
-    made: tuple[Tensor, Tensor] = _handles.get(dispatch).set(ids)
+def route(ids: Tensor, dispatch: int, experts_here: int, capacity: int) -> tuple[Tensor, Tensor]:
+    made: tuple[Tensor, Tensor] = _handles.get(dispatch).set(ids, capacity)
     return made
 
 
@@ -51,7 +51,7 @@ def combine(xs: Sequence[Tensor], anchor: Tensor, token: Tensor, dispatch: int, 
 
 
 @route.register_fake
-def _(ids: Tensor, dispatch: int, experts_here: int) -> tuple[Tensor, Tensor]:
+def _(ids: Tensor, dispatch: int, experts_here: int, capacity: int) -> tuple[Tensor, Tensor]:
     return (ids.new_empty(experts_here, dtype=torch.int32),
             ids.new_empty(1, dtype=torch.int64, device="cpu"))
 

@@ -54,7 +54,6 @@ class _Number(ctypes.c_int64):
 class Sizes(NamedTuple):
     experts_here: int
     choices: int  # k
-    capacity: int  # rows of this rank's tile; -1: as many as a route needs
     row_bytes: int  # of the widest row; 0: any (the CPU's)
 
 
@@ -99,13 +98,14 @@ class Dispatching:
 
     # Calls.
 
-    def set(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A new route: (ends i32 [experts here], its token). Collective."""
+    def set(self, ids: torch.Tensor, capacity: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A new route, and its tile of `capacity` rows; -1: as many as it needs. (ends i32 [experts here], its token).
+        Collective."""
         with self.comm._turn():
             self.begun += 1
             try:
                 ids = self._checked_ids(ids)
-                desc = _c.sized(_c.mimo_route_desc, ids=_views.address_of(ids), capacity=self.sizes.capacity,
+                desc = _c.sized(_c.mimo_route_desc, ids=_views.address_of(ids), capacity=capacity,
                                 id_dtype=_views.DTYPES[ids.dtype], tokens=ids.shape[0],
                                 memory=_c.CUDA if ids.is_cuda else _c.HOST)
                 handle = self._create_route()
@@ -114,7 +114,7 @@ class Dispatching:
                 raise
             try:
                 _c.lib.mimo_route_set(handle, ctypes.byref(desc), self.comm._stream())
-                return self._made(handle, ids.shape[0])
+                return self._made(handle, ids.shape[0], capacity)
             except BaseException:
                 self.ended.append(handle)
                 raise
@@ -126,9 +126,9 @@ class Dispatching:
         _c.lib.mimo_route_create(ctypes.byref(handle), self.open())
         return handle
 
-    def _made(self, handle: ctypes.c_void_p, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _made(self, handle: ctypes.c_void_p, tokens: int, capacity: int) -> tuple[torch.Tensor, torch.Tensor]:
         ends = self._ends(handle)
-        rows = self.sizes.capacity if self.sizes.capacity >= 0 else self._rows_needed(handle)
+        rows = capacity if capacity >= 0 else self._rows_needed(handle)
         route = Route(self, handle, tokens, rows)
         self._routes.add(route)
         self._note_recorded(route)

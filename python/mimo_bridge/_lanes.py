@@ -79,9 +79,7 @@ class Holds:
 class DeviceLanes:
     """A stream for each lane, an event for each node that another lane waits for. COMPUTE is the caller's stream. The
     others are made once, with a higher priority: otherwise the few thread blocks of a move that is ready would stand
-    behind all of the product that runs. Nothing waits on the host.
-
-    Not run on a GPU so far: a test checks its calls with streams that record.
+    behind all of the product that runs. Nothing waits on the host, and all of it can be captured.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -128,8 +126,9 @@ class DeviceLanes:
         others = [stream for lane, stream in self._streams.items() if lane != "compute"]
         for stream in others:
             compute.wait_stream(stream)
-        for stream in others:
-            stream.wait_stream(compute)  # its memory may be in use there
+        if not _cuda.is_current_stream_capturing():  # a graph has joined its streams here
+            for stream in others:
+                stream.wait_stream(compute)  # its memory may be in use there
         self._free.extend(self._events.values())
         self._events.clear()
         self._holds = Holds([])

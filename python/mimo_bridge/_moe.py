@@ -24,6 +24,9 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
 
     Between the first and the last of its six methods it has the route of the micro-batch that passes. After
     that autograd alone has it, so several micro-batches can be in flight.
+
+    Where the dispatch has a number of rows, Megatron's PagedStashRunner can run a step again that did not fit: it asks
+    check_over_budget(), then takes the capacity factor away, and the next step takes as many rows as it needs.
     """
 
     def __init__(self, theirs: MoEAlltoAllTokenDispatcher, dispatch: Dispatch) -> None:
@@ -31,6 +34,10 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
                                                         tp_ep=theirs.tp_ep_group))
         self.dispatch = dispatch
         self._route: Route | None = None
+        # By the names that PagedStashRunner looks for.
+        self._comm_manager = SimpleNamespace(
+            moe_expert_rank_capacity_factor=self.config.moe_expert_rank_capacity_factor,
+            over_budget=torch.zeros(1, dtype=torch.bool, device=dispatch.comm.device))
 
     def dispatch_preprocess(self, hidden_states: torch.Tensor, routing_map: torch.Tensor,
                             probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,7 +45,8 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
         self.hidden_shape = hidden_states.shape
         self._weights_dtype = probs.dtype
         ids = ids_of(routing_map, self.dispatch.top_k)
-        self._route = self.dispatch.route(ids)
+        self._route = route = self.dispatch.route(ids, "exact" if self._repeats() else None)
+        self._comm_manager.over_budget |= route.ends[-1:] > route.rows
         weights = top_k(probs, ids.shape[1], forced=ids)[0]
         return (hidden_states.reshape(-1, self.hidden_shape[-1]),
                 weights if weights.dtype == torch.float64 else weights.float())
@@ -69,6 +77,19 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
 
     def combine_postprocess(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states.view(self.hidden_shape)
+
+    def check_over_budget(self) -> torch.Tensor:
+        """bool [1], on the device: whether a tile was too small since the last reset. Nobody waits."""
+        over: torch.Tensor = self._comm_manager.over_budget
+        return over
+
+    def reset_over_budget(self) -> None:
+        self._comm_manager.over_budget.fill_(False)
+
+    def _repeats(self) -> bool:
+        """Whether a step is run again that did not fit."""
+        return (self.config.moe_expert_rank_capacity_factor is not None
+                and self._comm_manager.moe_expert_rank_capacity_factor is None)
 
     def _without_rest(self, tile: torch.Tensor) -> torch.Tensor:
         """A tile with zeros behind the last end, also in its gradient: nobody has written there, and the gradients

@@ -115,7 +115,7 @@ class Dispatch:
                             buffers_only=buffer is not None)
             if name is not None:
                 desc.name = _c.text("Dispatch: name", name)
-            return desc, -1 if rows == "exact" else _c.whole("Dispatch: rows", rows, 0)
+            return desc, _capacity_of("Dispatch: rows", rows)
 
         desc, self.rows = self.comm._together("Dispatch", describe)
         self.comm._alike("Dispatch", f"rows={'exact' if self.rows < 0 else 'a number'}, "
@@ -125,18 +125,19 @@ class Dispatch:
             _c.lib.mimo_dispatch_create(ctypes.byref(handle), parent, ctypes.byref(desc))
             self.experts_here = experts * etp // self.comm.size
             row_bytes = desc.row_bytes if self.comm.device.type == "cuda" else 0
-            sizes = Sizes(self.experts_here, top_k, self.rows, row_bytes)
+            sizes = Sizes(self.experts_here, top_k, row_bytes)
             self._dispatching = Dispatching(self.comm, handle, sizes, buffer)
         self._number = self._dispatching.number
         self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
 
     # Calls.
 
-    def route(self, ids: torch.Tensor) -> Route:
+    def route(self, ids: torch.Tensor, rows: int | Literal["exact"] | None = None) -> Route:
         """A route for these ids. Collective. It blocks the host on the CPU, and on a device with rows="exact".
 
-        ids  [n, k], i32 or i64: the experts of each of this rank's tokens, -1: none. An id twice in a token
-             is two rows
+        ids   [n, k], i32 or i64: the experts of each of this rank's tokens, -1: none. An id twice in a token
+              is two rows
+        rows  of this route's tile, in place of the dispatch's: "exact" to repeat what did not fit
 
         A route that is made, or used, while a stream is captured lives until the dispatch is closed.
 
@@ -146,17 +147,18 @@ class Dispatch:
         StateError while a stream is captured.
         """
         if torch.compiler.is_compiling():
-            return self._route(ids)
-        return self._dispatching.guarded_route(self._route, ids)
+            return self._route(ids, rows)
+        return self._dispatching.guarded_route(self._route, ids, rows)
 
-    def _route(self, ids: torch.Tensor) -> Route:
+    def _route(self, ids: torch.Tensor, rows: int | Literal["exact"] | None) -> Route:
         _views.check_strided("route: ids", ids)
         _ops.refuse_export("a dispatch")
+        capacity = self.rows if rows is None else _capacity_of("route: rows", rows)
         if looked_on(ids):
-            ends, token = _dispatch_ops.route(ids, self._number, self.experts_here)
+            ends, token = _dispatch_ops.route(ids, self._number, self.experts_here, capacity)
         else:
-            ends, token = self._dispatching.set(ids)
-        return Route(ends, token, ids.shape[0], self._rows_of(token) if self.rows < 0 else self.rows)
+            ends, token = self._dispatching.set(ids, capacity)
+        return Route(ends, token, ids.shape[0], self._rows_of(token) if capacity < 0 else capacity)
 
     def _rows_of(self, token: torch.Tensor) -> int:
         if torch.compiler.is_compiling() or isinstance(token, FakeTensor):
@@ -258,6 +260,10 @@ class Dispatch:
     def _anchor_beside(self, xs: Sequence[torch.Tensor]) -> torch.Tensor:
         """With it backward runs on every rank, also where nothing here needs gradients."""
         return _ops.like(xs[0], self._anchor)
+
+
+def _capacity_of(what: str, rows: int | Literal["exact"]) -> int:
+    return -1 if rows == "exact" else _c.whole(what, rows, 0)
 
 
 def _listed(what: str, x: Any) -> list[torch.Tensor]:

@@ -58,8 +58,9 @@ class Overlap:
     On a device there is a stream for exchanges beside the caller's, and no call waits for the device. The dispatch
     needs a number of rows, and of thread blocks (ctas): those of all lanes must fit on the device together, with 4
     multiprocessors to spare. On the CPU the list is walked one node after the other: nothing is hidden there.
+    A CUDA graph can have a whole call: then the host's work, of every node, does not count.
     DDP's hooks do not see these gradients, and modules that FSDP2 shards are refused: add gradients up over ranks
-    behind the call. Not run on a GPU so far.
+    behind the call.
 
     Errors: ArgumentError with the numbers (parts that do not go together or are missing, a dispatch without ctas,
     another number of batches), on every rank where it is made; MismatchError where ranks have other layers or

@@ -216,8 +216,8 @@ def packed_documents(comm):
                             partition=mb.Partition(sp=sp), dst_layout="th")
         rules = [mb.Partition(sp=sp, cu=cus[b]) for b in samples]
         parts = [rule.at(llm, comm.rank) for rule in rules]
-        index = torch.stack([part.index(32) for part in parts])
-        positions = torch.stack([part.positions(32) for part in parts])
+        index = torch.stack([part.index(32) for part in parts]).to(own_ids.device)
+        positions = torch.stack([part.positions(32) for part in parts]).to(own_ids.device)
         labels = torch.stack([rule.shift_labels(ids[b]) for rule, b in zip(rules, samples)])
         labels = torch.where(labels == IMAGE, -100, labels).gather(1, index)
         mrope = torch.stack([torch.cat([mrope_of(b - a) for a, b in zip(cus[s][:-1], cus[s][1:])], 1)[:, rows]

@@ -132,15 +132,30 @@ def at_random(comm, batches, seed):
         batch = Batch(roll, comm.size, experts, k, hidden, dtype=dtype)
         rows = roll.choice([None, 6 * comm.size * k + experts * alignment])
         with_buffer = n % 2 and mb.Buffer(8192 * comm.size, 2, comm=comm)
-        straight = "zero_copy" if with_buffer else "p2p" if comm.device.type == "cpu" else "auto"
         dispatch = make(comm, experts=experts, top_k=k, hidden=hidden, etp=etp, alignment=alignment,
                         rows="exact" if rows is None else rows, buffer=with_buffer or None,
-                        transport=roll.choice(["auto", straight]))
+                        transport=roll.choice(["auto", "zero_copy" if with_buffer else "p2p"]))
         check_batch(dispatch, batch, alignment, rows)
         dispatch.close()
         if with_buffer:
             gc.collect()
             with_buffer.close()
+
+
+@case(1, 2, 4)
+def rows_of_one_route(comm):
+    """A route may have another number of rows than its dispatch, or as many as it needs."""
+    batch = Batch(random.Random(comm.size), comm.size, comm.size * 2, 2, 3, dtype=F64)
+    dispatch = make(comm, experts=comm.size * 2, rows=64)
+    needed = len(batch.tile(2 * comm.rank, 2, 1)[0])
+    for wanted, rows in ((None, 64), ("exact", needed), (needed, needed), (needed + 3, needed + 3), (None, 64)):
+        route = dispatch.route(batch.ids[comm.rank], rows=wanted)
+        x_e, _ = dispatch(batch.x[comm.rank], None, route)
+        assert route.rows == len(x_e) == rows, (wanted, route.rows)
+        y = dispatch.combine(x_e, route)
+        same(y, (batch.ids[comm.rank] >= 0).sum(1, keepdim=True) * batch.x[comm.rank], str(wanted))
+    if comm.device.type == "cpu":  # else it is an error of this rank alone
+        raises(mb.ArgumentError, "route: rows is -2", dispatch.route, batch.ids[comm.rank], rows=-2)
 
 
 @case(1, 2, 3, 4, 6, 8)
@@ -231,7 +246,7 @@ def operators(comm):
     x_e, w_e = (one.detach().requires_grad_() for one in dispatch(x, weights, route))
     torch.library.opcheck(_dispatch_ops.combine, ([x_e, w_e], anchor, route.token, number, "hk", [2, 2]),
                           test_utils=tests)
-    torch.library.opcheck(_dispatch_ops.route, (ids, number, dispatch.experts_here),
+    torch.library.opcheck(_dispatch_ops.route, (ids, number, dispatch.experts_here, dispatch.rows),
                           test_utils=("test_schema", "test_faketensor"))
 
 

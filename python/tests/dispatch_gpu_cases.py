@@ -87,20 +87,21 @@ def hosts_do_not_wait(comm):
 def tiles_too_small(comm):
     """No error: tokens that lost a row are NaN, forward and backward, and the report has the numbers. The next route
     works. An id that is no expert is none."""
-    dispatch = make(comm, rows=4)
+    dispatch, found = make(comm, rows=4), []
     x, weights = torch.ones(3, 3, requires_grad=True), torch.ones(3, 2, requires_grad=True)
 
     def both(ids):
         route = dispatch.route(torch.tensor(ids))
+        found.append(bool(route.ends[-1] > route.rows))
         x_e, w_e = dispatch(x, weights, route)
         y = dispatch.combine(x_e * w_e[:, None], route)
         return y.detach(), *torch.autograd.grad(y.sum(), (x, weights))
 
     # Expert 0 lies on rank 0, whose 4 rows are those of its tokens 0 and 1.
-    found, kept = both([[0, 0]] * 3), [comm.rank == 0, comm.rank == 0, False]
-    for name, got in zip(("y", "dx", "dw"), found):
+    moved, kept = both([[0, 0]] * 3), [comm.rank == 0, comm.rank == 0, False]
+    for name, got in zip(("y", "dx", "dw"), moved):
         assert (~got.isnan().any(1)).tolist() == kept, (name, got)
-    same(found[0][kept], torch.full_like(found[0][kept], 2))
+    same(moved[0][kept], torch.full_like(moved[0][kept], 2))
     report = dispatch.report()
     assert (report.routes, report.rows, report.overflows) == (1, 6 * comm.size, 1), report
     y, dx, dw = both([[comm.rank, -1], [-1, 99], [-1, -1]])
@@ -108,6 +109,11 @@ def tiles_too_small(comm):
     same(dx, y)
     same(dw, torch.tensor([[3.0, 0], [0, 0], [0, 0]]))
     assert dispatch.report().overflows == 0
+    assert found == [comm.rank == 0, False], found
+    # Again, with as many rows as it needs: the host waits.
+    route = dispatch.route(torch.tensor([[0, 0]] * 3), rows="exact")
+    assert route.rows == (6 * comm.size if comm.rank == 0 else 0)
+    same(dispatch.combine(dispatch(x.detach(), None, route)[0], route), torch.full((3, 3), 2.0))
 
 
 @case(1, 2, on="cuda")
@@ -118,7 +124,6 @@ def refused_on_devices(comm):
     route = narrow.route(ids)
     raises(mb.ShapeError, "rows of 12 bytes, and the dispatch has room for 6", narrow, x, None, route)
     raises(mb.ArgumentError, "is on cpu", narrow.route, ids.cpu())
-    raises(mb.UnsupportedError, "p2p", make, comm, transport="p2p")
     raises(mb.ArgumentError, "4000 thread blocks", make, comm, ctas=4000)
     same(narrow.combine(narrow(x.bfloat16(), None, route)[0], route), 2 * x.bfloat16())
     # What this package never does: a move by a route whose rows nobody read.

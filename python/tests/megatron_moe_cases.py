@@ -1,5 +1,6 @@
 """Megatron-LM's MoE layer over our dispatch, against its own alltoall dispatcher and a plain loop."""
 import importlib
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -213,6 +214,39 @@ def weights_of_zero(comm):
         assert weights.tolist() == [[0, 0, 0, 0], [1, 1]][comm.rank] and weights.dtype == probs.dtype
         y = ours.combine_postprocess(ours.token_combine(ours.combine_preprocess(rows)))
         assert y.shape == (3, 1, 6) and y[:, 0, 0].tolist() == [2, 1, 0]
+
+
+@case(2)
+def steps_that_do_not_fit(comm):
+    """Megatron's PagedStashRunner runs a step again, with as many rows as it needs, where one rank's tile was too small.
+    The next step has the number of rows again."""
+    whole()
+    stash = importlib.import_module("megatron.core.transformer.moe.paged_stash")
+    with experts_on(comm, 1, 2) as make:
+        layer, wanted = make(), run(make(), tokens_of(comm.rank, 4))
+        layer.config.moe_expert_rank_capacity_factor = 4.0
+        layer.config.moe_paged_stash = False
+        dispatch, = whole().ours.use_dispatch(layer, 8, comm=comm, rows=32)
+        rows, found, over = [], [], [comm.rank == 1, False, False]
+
+        def step(**_more):
+            with mock.patch.object(type(dispatch), "route", lambda *given, route=type(dispatch).route:
+                                   rows.append((made := route(*given)).rows) or made):
+                found.append(run(layer, tokens_of(comm.rank, 4)))
+            if over.pop(0):  # on the CPU a tile that is too small is an error
+                layer.token_dispatcher.check_over_budget().fill_(True)
+
+        chunk = SimpleNamespace(config=layer.config, mtp_process=False, zero_grad_buffer=layer.zero_grad,
+                                decoder=SimpleNamespace(layers=[SimpleNamespace(mlp=layer)]))
+        no = torch.zeros(1, dtype=torch.bool)
+        with mock.patch.object(stash, "check_paged_stash_overflow", lambda: no), \
+                mock.patch.object(stash, "check_paged_stash_host_spill", lambda: no):
+            runner = stash.PagedStashRunner(layer.config, False, [chunk], None, step)
+            for _ in range(2):
+                runner(model=chunk, data_iterator=iter([0]), num_microbatches=1, seq_length=4, forward_only=False)
+        assert rows[0] == rows[2] == 32 > rows[1] and len(rows) == 3, rows
+        expect_near([(f"{name} of run {i}", one[name], value) for i, one in enumerate(found)
+                     for name, value in wanted.items()])
 
 
 @case(2)

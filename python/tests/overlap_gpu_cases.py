@@ -1,5 +1,4 @@
-"""What only a GPU shows of an Overlap: streams, hosts that do not wait, memory that stays. Under torchrun alone.
-Not run so far."""
+"""What only a GPU shows of an Overlap: streams, hosts that do not wait, memory that stays. Under torchrun alone."""
 import functools
 
 import torch
@@ -61,12 +60,42 @@ def hosts_do_not_wait(comm):
     assert memory_of(comm) == before, (before, memory_of(comm))
 
 
+@case(1, 2, 4, on="cuda")
+def in_a_graph(comm):
+    """A whole call, of both streams, in one graph: replays with other tokens, against calls without a graph."""
+    model, overlap, batches = made(comm, ["mixture", "shared", "dense", "mixture"], 4)
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        overlap(batches)
+    torch.cuda.synchronize()
+    gradients(model)
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        losses = overlap(batches)
+    grads = gradients(model)  # in the graph's memory
+    for turn in range(20):
+        for batch in batches:
+            batch["ids"].random_(0, 16)
+            batch["scale"].normal_()
+        graph.replay()
+        found = [pair[0].clone() for pair in losses], {name: grad.clone() for name, grad in grads.items()}
+        wanted = overlap(batches)
+        for i, (pair, loss) in enumerate(zip(wanted, found[0], strict=True)):
+            same(loss, pair[0], f"loss {i}, turn {turn}")
+        for name, grad in gradients(model).items():
+            same(found[1][name], grad, f"{name}, turn {turn}")
+    torch.cuda.synchronize()
+
+
 @case(1, 2, on="cuda")
 def refused_on_devices(comm):
     """Moves that would take all multiprocessors, or let the host wait; lanes that do not fit."""
     make = functools.partial(Model, ["mixture"])
-    alone, exact = dispatch_of(comm, rows=8), dispatch_of(comm, ctas=BLOCKS)
+    alone = dispatch_of(comm, rows=8)
     raises(mb.ArgumentError, "has no number of thread blocks (ctas)", make(alone).overlap, alone, 2)
+    raises(mb.ArgumentError, f"{BLOCKS} thread blocks beside", dispatch_of, comm, ctas=BLOCKS)
+    alone.close()
+    exact = dispatch_of(comm, ctas=BLOCKS)
     raises(mb.ArgumentError, 'has rows="exact"', make(exact).overlap, exact, 2)
     several = dispatch_of(comm, rows=8, ctas=BLOCKS)
     all_of_them = torch.cuda.get_device_properties(comm.device).multi_processor_count

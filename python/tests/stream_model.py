@@ -78,6 +78,9 @@ class Streams(TorchDispatchMode):
     def current_stream(self, _device):
         return self.current
 
+    def is_current_stream_capturing(self):
+        return False
+
     def stream(self, stream):
         return Using(self, stream)
 

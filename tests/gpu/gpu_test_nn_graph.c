@@ -36,7 +36,7 @@ static mimo_status place(model *m)
 
 static void make(model *m, nn_precision precision)
 {
-    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST};
+    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST, 0};
     memset(m, 0, sizeof *m);
     SUCCEEDS(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {.name = "test",
@@ -161,3 +161,132 @@ Test(nn_graph, replays_give_the_bits_of_the_calls)
     check_replays(NN_PRECISION_BF16);
 #endif
 }
+
+#ifndef NN_REAL_F64
+
+/* ------------------------------------------ experts ------------------------------------------ */
+
+/* Experts in the fixed order, whose rows end where only the device knows. */
+enum { EXPERTS = 5, TILE = 90, WIDTH = 24, INSIDE = 40, MOST_SUMS = 8 * EXPERTS * WIDTH * INSIDE };
+
+typedef struct experts_bed {
+    nn_runtime runtime;
+    nn_params *params;
+    nn_experts layer;
+    nn_experts_saved saved;
+    nn_room room;
+    int32_t *ends;
+    nn_real *x, *weights, *y, *dy, *dx, *dw; /* rooms */
+} experts_bed;
+
+static void make_experts(experts_bed *it)
+{
+    static const nn_lora_selection adapters = {{.rank = 3, .alpha = 2, .b_std = 0.5}, NULL, 0};
+    const nn_runtime_desc runtime = {
+        .memory = test_memory(), .stream = test_stream(), .order = NN_ORDER_FIXED};
+    nn_experts_desc desc = {.name = "mlp",
+                            .hidden = WIDTH,
+                            .inner = INSIDE,
+                            .experts = EXPERTS,
+                            .max_rows = TILE,
+                            .std = 0.3,
+                            .out_std = 0.3,
+                            .adapters = &adapters};
+    memset(it, 0, sizeof *it);
+    SUCCEEDS(nn_runtime_init(&it->runtime, &runtime));
+    nn_params_desc store = {
+        .name = "test", .module = MIMO_DST, .tp_size = 1, .seed = 7, .runtime = &it->runtime};
+    SUCCEEDS(nn_params_create(&it->params, &store));
+    SUCCEEDS(nn_experts_init(&it->layer, it->params, &desc));
+    SUCCEEDS(nn_params_seal(it->params));
+    NN_TEST_PLACE(it->room, nn_experts_saved_take(&it->saved, &it->layer, &it->room));
+    SUCCEEDS(nn_runtime_reserve(&it->runtime, &it->ends, EXPERTS, sizeof *it->ends));
+    nn_real **const rooms[] = {&it->x, &it->y, &it->dy, &it->dx};
+    for (int i = 0; i < 4; i++)
+        *rooms[i] = nn_test_room(TILE * WIDTH);
+    it->weights = nn_test_room(TILE);
+    it->dw = nn_test_room(TILE);
+}
+
+static void discard_experts(experts_bed *it)
+{
+    nn_runtime_free(&it->runtime, it->ends);
+    nn_experts_release(&it->layer);
+    nn_room_release(&it->room);
+    nn_params_destroy(it->params);
+    nn_runtime_release(&it->runtime);
+    nn_test_free_rooms();
+}
+
+static void enqueue_experts(experts_bed *it)
+{
+    const nn_expert_rows rows = {it->x, it->weights, it->ends};
+    SUCCEEDS(nn_params_zero_grad(it->params));
+    SUCCEEDS(nn_experts_forward(&it->layer, &it->saved, it->y, &rows));
+    SUCCEEDS(nn_experts_backward_input(&it->layer, &it->saved, it->dx, it->dw, it->dy));
+    SUCCEEDS(nn_experts_backward_params(&it->layer, &it->saved));
+}
+
+/* One micro-batch or the other: its rows and where they end, the second one behind the tile. */
+static void set_rows(experts_bed *it, bool second)
+{
+    static const int32_t ends[2][EXPERTS] = {{30, 30, 41, 80, 85}, {0, 64, 66, 66, TILE + 9}};
+    nn_real numbers[TILE * WIDTH];
+    nn_real *const rooms[] = {it->x, it->dy, it->y, it->dx};
+    SUCCEEDS(nn_runtime_write(&it->runtime, it->ends, ends[second], sizeof ends[second]));
+    for (int i = 0; i < 4; i++) {
+        nn_test_fill(numbers, TILE * WIDTH, i < 2 ? second ? "second" : "first" : "stale");
+        nn_test_write(rooms[i], numbers, TILE * WIDTH);
+    }
+    nn_test_fill(numbers, TILE, "weights");
+    nn_test_write(it->weights, numbers, TILE);
+}
+
+typedef struct experts_results {
+    nn_real y[TILE * WIDTH], dx[TILE * WIDTH], dw[TILE];
+    int64_t sums[MOST_SUMS];
+} experts_results;
+
+static void read_experts(experts_results *to, const experts_bed *it)
+{
+    int64_t at = 0;
+    nn_test_read(to->y, it->y, TILE * WIDTH);
+    nn_test_read(to->dx, it->dx, TILE * WIDTH);
+    nn_test_read(to->dw, it->dw, TILE);
+    for (int i = 0; i < nn_params_count(it->params); i++) {
+        const nn_param *param = nn_params_at(it->params, i);
+        cr_assert(at + param->count <= MOST_SUMS);
+        SUCCEEDS(nn_runtime_read(&it->runtime, to->sums + at, param->sums,
+                                 param->count * (int64_t)sizeof *param->sums));
+        at += param->count;
+    }
+}
+
+Test(nn_graph, experts_end_where_the_device_says)
+{
+    static experts_results called[2], replayed;
+    experts_bed it;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    make_experts(&it);
+    for (int second = 0; second < 2; second++) {
+        set_rows(&it, second);
+        enqueue_experts(&it);
+        read_experts(&called[second], &it);
+    }
+    cr_assert(memcmp(&called[0], &called[1], sizeof called[0]) != 0, "the rows play no part");
+    CUDA_OK(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeGlobal));
+    enqueue_experts(&it);
+    CUDA_OK(cudaStreamEndCapture(test_stream(), &graph));
+    CUDA_OK(cudaGraphInstantiate(&ready, graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+    for (int i = 0; i < REPLAYS; i++) {
+        set_rows(&it, i % 2);
+        CUDA_OK(cudaGraphLaunch(ready, test_stream()));
+        read_experts(&replayed, &it);
+        EXPECT_BITS(bits_of(&replayed, &called[i % 2], sizeof replayed, 4, 0), "replay %d", i);
+    }
+    CUDA_OK(cudaGraphExecDestroy(ready));
+    discard_experts(&it);
+}
+#endif

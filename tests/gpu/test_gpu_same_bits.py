@@ -40,9 +40,12 @@ KINDS = (["--encoder-alive", "4"], ["--schedule", "zero-bubble", "--encoder-aliv
          ["--schedule", "interleaved:2", "--encoder-group", "3"], ["--schedule", "three-phases"])
 GRIDS_OF_STAGES = {2: ["tp=1,cp=1,dp=1,pp=2"], 4: ["tp=1,cp=1,dp=1,pp=4", "tp=2,cp=1,dp=1,pp=2"]}
 ADAPTERS = [[], ["--adapters", "4"]]
-CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
+CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "2,4",
              "--global-batch", "13"]
 EXPERTS = ["--experts", "4,2"]  # shared by all ranks
+# A forward beside a backward: exchanges on streams of their own, and the encoder cut where they leave a stage idle.
+OVERLAP = ["--micro-batches", "3", "--overlap"]
+OVERLAPS = [OVERLAP, [*OVERLAP, "--recompute"], [*OVERLAP, "--recompute=keep", "--encoder-pieces", "2"]]
 FORMS = [[], IMAGES, EXPERTS]
 
 
@@ -83,6 +86,17 @@ def stages(ranks):
     return [(f"tp=1,dp={ranks}", llm, ["--micro-batches", "4", *kind]) for llm in GRIDS_OF_STAGES[ranks] for kind in KINDS]
 
 
+def topologies(ranks, form):
+    """(ranks, encoder, LLM, arguments) of the captioner's launches. On devices stages have no mixtures."""
+    grids = [*dict.fromkeys(pair[:2] for pair in PAIRS[ranks])]
+    if form is not EXPERTS:
+        return [*((ranks, *pair, []) for pair in grids), *((ranks, *pipeline) for pipeline in stages(ranks))]
+    shared = ["--expert-grid", f"ep={ranks}"]
+    return [*((ranks, *pair, shared) for pair in grids), (1, ONE[1], ONE[3], OVERLAP),
+            *((ranks, *grids[-1], [*shared, *overlap]) for overlap in OVERLAPS),
+            (ranks, *grids[0], [*shared, *OVERLAP])]
+
+
 def compare_checkpoints(mpirun, captioner, more, ranks):
     """Of these ranks against one, where there are samples."""
     samples, verdicts = os.environ.get("CAPTIONER_SAMPLES"), []
@@ -91,16 +105,13 @@ def compare_checkpoints(mpirun, captioner, more, ranks):
         return verdicts
     with tempfile.TemporaryDirectory() as folder:
         one, other = os.path.join(folder, "one"), os.path.join(folder, "other")
-        grids = dict.fromkeys(pair[:2] for pair in PAIRS[ranks])
         for form in FORMS:
             program = [captioner, *CAPTIONER, *form, *more, "--samples", samples]
             launch(mpirun, 1, [*program, *ONE, "--save", one])
-            pipelines = stages(ranks) if form is not EXPERTS else []  # on devices they have no mixtures
-            shared = ["--expert-grid", f"ep={ranks}"] if form is EXPERTS else []
-            for encoder, llm, how in [*((*pair, shared) for pair in grids), *pipelines]:
-                launch(mpirun, ranks, [*program, "--encoder", encoder, "--llm", llm, "--save", other, *how])
+            for count, encoder, llm, how in topologies(ranks, form):
+                launch(mpirun, count, [*program, "--encoder", encoder, "--llm", llm, "--save", other, *how])
                 verdicts.append(filecmp.cmp(one, other, shallow=False))
-                print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {' '.join([encoder, '->', llm, *how, *form])}: "
+                print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {' '.join([str(count), encoder, '->', llm, *how, *form])}: "
                       f"{'one file' if verdicts[-1] else 'another file'}", flush=True)
     return verdicts
 

@@ -6,6 +6,7 @@
 
 #include "mpi_test.h"
 #include "train/nn/nn.h"
+#include "test_memory.h"
 
 enum {
     TOKENS = 48,
@@ -64,7 +65,8 @@ static inline void open_grids(layer_bed *it, mimo_comm *world)
 static inline void open_store(layer_bed *it, nn_order order)
 {
     const shape *s = it->shape;
-    const nn_runtime_desc runtime = {.order = order};
+    const nn_runtime_desc runtime = {
+        .memory = test_memory(), .stream = test_stream(), .order = order};
     MPI_EXPECT_OK(nn_runtime_init(&it->runtime, &runtime));
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,

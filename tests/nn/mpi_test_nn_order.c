@@ -18,7 +18,7 @@
 static nn_runtime runtime_of(nn_order order)
 {
     nn_runtime runtime = {0};
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, order};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, order, 0};
     MPI_EXPECT_OK(nn_runtime_init(&runtime, &desc));
     return runtime;
 }

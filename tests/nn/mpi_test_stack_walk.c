@@ -189,7 +189,7 @@ static mimo_nodes *cut(walk_bed *it)
 
 static mimo_status by_nodes(walk_bed *it)
 {
-    const stack_walk_work work = {it, find, other};
+    const stack_walk_work work = {it, find, other, NULL, NULL};
     mimo_nodes *nodes = cut(it);
     mimo_status status = MIMO_OK;
     MPI_EXPECT_OK(stack_walk_open(&it->walk, nodes, 0, &work));

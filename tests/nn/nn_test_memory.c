@@ -24,7 +24,7 @@ void nn_test_must(mimo_status status, const char *what)
 
 const nn_runtime *nn_test_runtime(void)
 {
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FAST};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FAST, 0};
     if (!runtime.ops)
         nn_test_must(nn_runtime_init(&runtime, &desc), "runtime");
     return &runtime;

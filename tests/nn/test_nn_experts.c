@@ -40,8 +40,9 @@ static void fill(nn_real x[ROWS * H], nn_real w[ROWS], nn_real dy[ROWS * H])
     nn_test_fill(dy, ROWS * H, "dy");
 }
 
-static void open_experts(experts_pair *p, const nn_expert_coords *coords, const int32_t *row_ends,
-                         const nn_lora_selection *adapters, bool frozen)
+static void open_experts_on(experts_pair *p, const nn_runtime *runtime,
+                            const nn_expert_coords *coords, const nn_lora_selection *adapters,
+                            bool frozen)
 {
     nn_params_desc store = {.name = "test",
                             .module = MIMO_DST,
@@ -49,7 +50,7 @@ static void open_experts(experts_pair *p, const nn_expert_coords *coords, const 
                             .experts = *coords,
                             .seed = 7,
                             .frozen = frozen,
-                            .runtime = nn_test_runtime()};
+                            .runtime = runtime};
     nn_experts_desc desc = {.name = "mlp",
                             .hidden = H,
                             .inner = F,
@@ -63,6 +64,12 @@ static void open_experts(experts_pair *p, const nn_expert_coords *coords, const 
     SUCCEEDS(nn_params_seal(p->params));
     set_biases(p->params);
     NN_TEST_PLACE(p->room, nn_experts_saved_take(&p->saved, &p->layer, &p->room));
+}
+
+static void open_experts(experts_pair *p, const nn_expert_coords *coords, const int32_t *row_ends,
+                         const nn_lora_selection *adapters, bool frozen)
+{
+    open_experts_on(p, nn_test_runtime(), coords, adapters, frozen);
     p->ends = row_ends;
 }
 
@@ -362,6 +369,101 @@ Test(nn_experts, are_the_plain_sum)
     nn_test_free_rooms();
     close_experts(&p);
 }
+
+/* -------------------------------------- the fixed order -------------------------------------- */
+
+#ifndef NN_REAL_F64
+
+/* Results of a tile, and the gradients of all parameters, one after the other. */
+typedef struct fixed_results {
+    nn_real y[ROWS * H], dx[ROWS * H], dw[ROWS], grads[EXPERTS * 8 * F * H];
+} fixed_results;
+
+static void read_grads(nn_real *to, experts_pair *p)
+{
+    SUCCEEDS(nn_params_settle(p->params, 1));
+    for (int i = 0; i < nn_params_count(p->params); i++, to += F * H)
+        SUCCEEDS(nn_params_read(p->params, i, NN_GRAD, to));
+}
+
+/* The tile of the rows [first, ROWS): those behind the last end are no numbers. */
+static void run_fixed(fixed_results *to, const nn_lora_selection *choice, const int32_t *row_ends,
+                      int64_t first)
+{
+    nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], stale[ROWS * H];
+    int32_t *there;
+    nn_runtime runtime = {0};
+    experts_pair p = {0};
+    const nn_runtime_desc fixed = {.memory = nn_test_runtime()->memory,
+                                   .stream = nn_test_runtime()->stream,
+                                   .order = NN_ORDER_FIXED};
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+    nn_test_fill(stale, ROWS * H, "stale");
+    for (int64_t i = row_ends[EXPERTS - 1] + first; i < ROWS; i++)
+        for (int64_t h = 0; h < H; h++)
+            x[i * H + h] = dy[i * H + h] = w[i] = NAN;
+    SUCCEEDS(nn_runtime_init(&runtime, &fixed));
+    SUCCEEDS(nn_runtime_reserve(&runtime, &there, EXPERTS, sizeof *there));
+    SUCCEEDS(nn_runtime_write(&runtime, there, row_ends, EXPERTS * (int64_t)sizeof *there));
+    open_experts_on(&p, &runtime, &alone, choice, false);
+    nn_real *y = nn_test_sent(stale, ROWS * H), *dx = nn_test_sent(stale, ROWS * H);
+    nn_real *d_weights = nn_test_room(ROWS), *x_room = nn_test_room(ROWS * H),
+            *w_room = nn_test_room(ROWS), *dy_room = nn_test_room(ROWS * H);
+    nn_test_write(x_room, x + first * H, (ROWS - first) * H);
+    nn_test_write(dy_room, dy + first * H, (ROWS - first) * H);
+    nn_test_write(w_room, w + first, ROWS - first);
+    SUCCEEDS(nn_experts_forward(&p.layer, &p.saved, y, &(nn_expert_rows){x_room, w_room, there}));
+    SUCCEEDS(nn_experts_backward_input(&p.layer, &p.saved, dx, d_weights, dy_room));
+    SUCCEEDS(nn_experts_backward_params(&p.layer, &p.saved));
+    nn_test_read(to->y, y, ROWS * H);
+    nn_test_read(to->dx, dx, ROWS * H);
+    nn_test_read(to->dw, d_weights, ROWS);
+    read_grads(to->grads, &p);
+    nn_test_free_rooms();
+    close_experts(&p);
+    nn_runtime_free(&runtime, there);
+    nn_runtime_release(&runtime);
+}
+
+static void expect_same(const nn_real *got, const nn_real *expected, int64_t n, int expert,
+                        const char *what)
+{
+    cr_assert(memcmp(got, expected, (size_t)n * sizeof *got) == 0, "%s of expert %d", what, expert);
+}
+
+/* Bits of an expert depend on its own rows alone. Nothing is written behind the last end. */
+static void check_fixed(const nn_lora_selection *choice)
+{
+    static const int32_t all[EXPERTS] = {3, 3, 5, 8};
+    static fixed_results whole, one;
+    const int64_t each = nn_lora_for(choice, "experts.0.up") ? 8 : 0; /* parameters of an expert */
+    nn_real stale[ROWS * H];
+    nn_test_fill(stale, ROWS * H, "stale");
+    run_fixed(&whole, choice, all, 0);
+    expect_same(whole.y + all[3] * H, stale + all[3] * H, (ROWS - all[3]) * H, -1, "rows behind");
+    expect_same(whole.dx + all[3] * H, stale + all[3] * H, (ROWS - all[3]) * H, -1, "dx behind");
+    for (int e = 0; e < EXPERTS; e++) {
+        int32_t first = e > 0 ? all[e - 1] : 0, rows = all[e] - first;
+        const int32_t own[EXPERTS] = {e > 0 ? 0 : rows, e > 1 ? 0 : rows, e > 2 ? 0 : rows, rows};
+        run_fixed(&one, choice, own, first);
+        expect_same(one.y, whole.y + first * H, rows * H, e, "y");
+        expect_same(one.dx, whole.dx + first * H, rows * H, e, "dx");
+        expect_same(one.dw, whole.dw + first, rows, e, "weights' gradient");
+        if (each > 0)
+            expect_same(one.grads + e * each * F * H, whole.grads + e * each * F * H, each * F * H,
+                        e, "gradients");
+    }
+}
+
+Test(nn_experts, fixed_order_of_each_alone)
+{
+    some_adapters some;
+    check_fixed(&adapters);
+    check_fixed(choose(&some, 0xb4)); /* 1 up; 2 up and down; 3 down */
+}
+#endif
 
 /* ------------------------------------------ buckets ------------------------------------------ */
 

@@ -124,7 +124,7 @@ Test(nn_matmul, equals_a_plain_loop)
 Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
 {
     nn_runtime runtime = {0};
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_BF16, NN_ORDER_FAST};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_BF16, NN_ORDER_FAST, 0};
 #ifdef NN_REAL_F64
     FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "need layers in f32");
 #else
@@ -138,7 +138,7 @@ Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
 Test(nn_matmul, the_fixed_order_is_for_layers_in_f32)
 {
     nn_runtime runtime = {0};
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED, 0};
 #ifdef NN_REAL_F64
     FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
           "the fixed order of additions is for layers in f32, these are in f64");

@@ -91,16 +91,33 @@ static void compare_f64(const char *what, const double *host, const double *room
 Test(nn_ops, elements)
 {
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
+    const nn_rows all = {.most = MOST};
     pair a = make("a", MOST), b = make("b", MOST), gate = make("gate", MOST), d = make("d", MOST);
     BOTH(add, (host, a.host, b.host, MOST), (here, a.room, b.room, MOST));
-    BOTH(gelu, (host, b.host, gate.host, a.host, MOST), (here, b.room, gate.room, a.room, MOST));
-    BOTH(gelu_backward, (host, d.host, a.host, gate.host, MOST),
-         (here, d.room, a.room, gate.room, MOST));
+    BOTH(gelu, (host, b.host, gate.host, a.host, all, 1),
+         (here, b.room, gate.room, a.room, all, 1));
+    BOTH(gelu_backward, (host, d.host, a.host, gate.host, all, 1),
+         (here, d.room, a.room, gate.room, all, 1));
     compare("gelu", b, false);
     compare("gelu backward", d, false);
     compare("gate", gate, true);
     compare("add", a, true);
     free_pairs();
+}
+
+/* By fewer threads than words, in words of both sizes, and not beyond the end. */
+Test(nn_ops, narrow_copy)
+{
+    static const int64_t counts[] = {0, 1, 37, 8 * 1024, MOST - 4, MOST - 5};
+    const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        pair from = make("from", MOST), to = make("to", MOST);
+        int64_t n = counts[i], shift = i % 2 == 0 ? 4 : 1;
+        BOTH(copy_narrow, (host, to.host + shift, from.host, n, 2),
+             (here, to.room + shift, from.room, n, 2));
+        compare("copy", to, true);
+        free_pairs();
+    }
 }
 
 Test(nn_ops, bias_and_its_gradient)

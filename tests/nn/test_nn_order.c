@@ -123,7 +123,7 @@ Test(nn_order, runtime_refuses_bf16)
 {
     nn_runtime runtime = {0};
     nn_runtime_desc desc = {nn_test_runtime()->memory, nn_test_runtime()->stream, NN_PRECISION_BF16,
-                            NN_ORDER_FIXED};
+                            NN_ORDER_FIXED, 0};
     FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
           "the fixed order of additions needs products of full precision");
 }

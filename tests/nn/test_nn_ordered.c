@@ -42,7 +42,7 @@ static int64_t s_given[MOST], s_got[MOST], s_first[MOST];
 static const nn_runtime *runtime(void)
 {
     static nn_runtime made;
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED, 0};
     if (!made.ops)
         SUCCEEDS(nn_runtime_init(&made, &desc));
     return &made;

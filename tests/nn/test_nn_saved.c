@@ -59,7 +59,7 @@ static void make(model *m, nn_order order, nn_recompute recompute)
 {
     static const nn_lora_selection adapters = {.adapter = {.rank = 2, .alpha = 3, .b_std = 0.3}};
     nn_runtime_desc runtime = {nn_test_runtime()->memory, nn_test_runtime()->stream,
-                               NN_PRECISION_FULL, order};
+                               NN_PRECISION_FULL, order, 0};
     memset(m, 0, sizeof *m);
     SUCCEEDS(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {

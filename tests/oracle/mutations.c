@@ -197,8 +197,8 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
     {"expert-b-whole", "B of an expert's last layer counts as whole on each of its ranks",
      PHASE_GRADIENTS, EXPERTS_ADAPTED, false},
-    {"expert-z-of-last", "the adapter of an expert writes over that of the one before",
-     PHASE_GRADIENTS, EXPERTS_OF_ONE_RANK, false},
+    {"expert-z-of-next", "B of an expert learns from what A gives of the next row", PHASE_GRADIENTS,
+     EXPERTS_OF_ONE_RANK, false},
     {"bucket-where-held", "a rank that holds none of the trained experts has no bucket of them",
      PHASE_RUN, EXPERTS_OF_ONE_RANK, false},
     {"norm-of-expert-copies", "the norm counts copies of experts as often as there are", PHASE_NORM,
@@ -305,6 +305,10 @@ static const char *const unit_table[] = {
     "piece-over-the-limit",      /* a piece of the encoder begins a group too many */
     "experts-not-again",         /* recompute: backward reads what another forward left */
     "rows-before-their-route",   /* rows go while the route is being set */
+
+    "exchange-without-its-input",   /* lanes: an exchange does not wait for what is computed */
+    "compute-without-its-exchange", /* lanes: what is computed does not wait for an exchange */
+    "exchanges-out-of-turn",        /* lanes: a route and rows may run at once */
     NULL,
 };
 

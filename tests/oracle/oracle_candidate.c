@@ -48,6 +48,9 @@ ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape
     return sizes;
 }
 
+/* Thread blocks of an exchange beside products. */
+enum { OVERLAP_CTAS = 32 };
+
 /* For the rows of all tp ranks, so that a mixture that does not cut them shows. */
 static mimo_status create_dispatch(oracle_candidate *out)
 {
@@ -62,6 +65,7 @@ static mimo_status create_dispatch(oracle_candidate *out)
     desc.max_tokens = sizes->seq / ranks->llm_cp * out->sentences;
     desc.hidden = sizes->hidden;
     desc.tensors = 2; /* rows, and their numbers */
+    desc.ctas = out->topology->schedule.overlap ? OVERLAP_CTAS : 0;
     return nn_dispatch_create(&out->dispatch, out->topology->runtime, ranks->experts.group, &desc);
 }
 
@@ -357,8 +361,14 @@ static mimo_status create_pair(oracle_candidate *out)
                                  .stage = out->topology->ranks.stage,
                                  .stages = out->topology->ranks.stages,
                                  .schedule = out->train.schedule,
+                                 .streams = &out->streams,
+                                 .dispatch = out->dispatch,
                                  .work = oracle_pairs_of(out)};
-    return out->train.sizes.overlap ? pair_pass_create(&out->pair, &desc) : MIMO_OK;
+    const stage_streams_desc streams = {.runtime = out->topology->runtime, .exchanges = true};
+    if (!out->train.sizes.overlap)
+        return MIMO_OK;
+    MIMO_TRY(stage_streams_create(&out->streams, &streams));
+    return pair_pass_create(&out->pair, &desc);
 }
 
 static mimo_status create_passes(oracle_candidate *out)
@@ -420,6 +430,7 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
     language_destroy(&candidate->llm);
     layer_layout_release(&candidate->layout);
     nn_dispatch_destroy(candidate->dispatch);
+    stage_streams_destroy(&candidate->streams);
     encoder_destroy(&candidate->encoder);
     memset(candidate, 0, sizeof *candidate);
 }

@@ -34,6 +34,7 @@ typedef struct oracle_candidate {
     int64_t first_sentence, sentences; /* of a micro-batch: those that it holds for the LLM */
     oracle_pass train, predict;        /* of a step, and of forwards alone */
     pair_pass pair;                    /* of a step with FB; otherwise zeroed */
+    stage_streams streams;             /* of its nodes */
     stage_hops hops;                   /* between stages */
     int64_t slots;                     /* encoder groups at once */
     nn_real *patches;                  /* [slots][P, b, values], in the memory of the computation */

@@ -228,12 +228,17 @@ static void capture_experts(const mixture_view *it)
     const nn_experts *experts = &it->moe->experts;
     const nn_moe_saved *state = it->state;
     int64_t hidden = it->moe->hidden, inner = experts->inner;
-    const int32_t *ends = state->kept.ends;
+    int32_t *ends = state->kept.ends;
+    const int32_t *there = NULL;
     const nn_expert_coords *coords = &it->candidate->topology->ranks.experts.coords;
     const expert_columns parts[] = {{"expert_rows", state->kept.sent.x, hidden, 0, hidden},
                                     {"expert_weights", state->kept.sent.weights, 1, 0, 1},
                                     {"hidden", state->experts.activated, inner * coords->etp_size,
                                      inner * coords->etp_rank, inner}};
+    MIMO_KEEP_FIRST(it->capture->status, mimo_route_ends(&there, state->kept.route));
+    if (it->capture->status != MIMO_OK)
+        return;
+    read_back(it, ends, there, experts->count, sizeof *ends);
     read_back(it, it->candidate->numbers, state->kept.sent.numbers, ends[experts->count - 1],
               sizeof *state->kept.sent.numbers);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

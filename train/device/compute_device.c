@@ -7,7 +7,7 @@
 static mimo_status open_runtime(compute_device *out, nn_runtime_desc desc)
 {
     if (out->gpu_world)
-        TRY(gpu_stream_create(&out->stream));
+        TRY(gpu_stream_create(&out->stream, false));
     desc.stream = out->stream;
     return nn_runtime_init(&out->runtime, &desc);
 }

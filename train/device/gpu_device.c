@@ -40,10 +40,12 @@ mimo_status gpu_world_create(mimo_comm **out)
     return MIMO_OK;
 }
 
-mimo_status gpu_stream_create(mimo_stream *out)
+mimo_status gpu_stream_create(mimo_stream *out, bool urgent)
 {
     cudaStream_t stream;
-    TRY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    int usual, first;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&usual, &first));
+    TRY_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? first : usual));
     *out = stream;
     return MIMO_OK;
 }

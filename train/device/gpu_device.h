@@ -3,14 +3,17 @@
 #ifndef TRAIN_GPU_DEVICE_H
 #define TRAIN_GPU_DEVICE_H
 
+#include <stdbool.h>
+
 #include <mimo/comm.h>
 
 /** All ranks of MPI_COMM_WORLD over NCCL, each on the GPU of its number among the ranks of its
  *  machine. Collective; errors are the same on every rank. */
 mimo_status gpu_world_create(mimo_comm **out);
 
-/** A stream of the current device. Local. */
-mimo_status gpu_stream_create(mimo_stream *out);
+/** A stream of the current device. urgent: its thread blocks come before those of other streams
+ *  that wait for room. Local. */
+mimo_status gpu_stream_create(mimo_stream *out, bool urgent);
 void gpu_stream_destroy(mimo_stream stream); /* NULL is fine */
 
 /** A communicator of NCCL over the ranks of `same`, on their devices. It shares nothing with `same`

@@ -14,9 +14,9 @@ mimo_status gpu_world_create(mimo_comm **out)
     return refuse();
 }
 
-mimo_status gpu_stream_create(mimo_stream *out)
+mimo_status gpu_stream_create(mimo_stream *out, bool urgent)
 {
-    (void)out;
+    (void)out, (void)urgent;
     return refuse();
 }
 

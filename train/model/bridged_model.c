@@ -207,7 +207,10 @@ static mimo_status create_modules(bridged_model *out)
 static mimo_status reserve_model(bridged_model *out)
 {
     const model_desc *desc = &out->desc;
-    TRY(stage_streams_create(&out->streams, desc->runtime, out->topology->stages));
+    const stage_streams_desc streams = {.runtime = desc->runtime,
+                                        .stages = out->topology->stages > 1,
+                                        .exchanges = desc->schedule.overlap};
+    TRY(stage_streams_create(&out->streams, &streams));
     TRY(create_modules(out));
     const image_rows_desc images = {.topology = out->topology,
                                     .runtime = desc->runtime,
@@ -235,7 +238,8 @@ static mimo_status connect_model(bridged_model *out)
     return mimo_comm_agree(out->topology->world, language_connect(&out->language));
 }
 
-/* Thread blocks of a move of experts beside the hops and the bridge of a pipeline. */
+/* Thread blocks of a move of experts beside the hops and the bridge of a pipeline, or beside
+ * products. */
 enum { MIXTURE_CTAS = 32 };
 
 /* What the mixtures need before they are made. Collective over the ranks that share experts. */
@@ -252,7 +256,8 @@ static mimo_status create_dispatch(bridged_model *out)
     desc.top_k = model->top_k;
     desc.etp = topology->experts.coords.etp_size;
     desc.hidden = model->hidden;
-    desc.ctas = topology->stages > 1 ? MIXTURE_CTAS : 0; /* hops and bridges wait beside it */
+    /* Hops wait beside it, or bridges and sums over tp. */
+    desc.ctas = topology->stages > 1 || model->schedule.overlap ? MIXTURE_CTAS : 0;
     desc.max_tokens = nn_moe_own_rows(model->seq / topology->llm_cp * out->batch.sentences, tp);
     desc.buffers_only = pushes_rows(out);
     return nn_dispatch_create(&out->dispatch, model->runtime, topology->experts.group, &desc);

@@ -280,6 +280,8 @@ static mimo_status reserve_all(model_pass *out)
                                  .stage = model->topology->stage,
                                  .stages = model->topology->stages,
                                  .schedule = out->schedule,
+                                 .streams = &model->streams,
+                                 .dispatch = model->dispatch,
                                  .pieces = out->model->desc.schedule.pieces,
                                  .costs = out->model->desc.schedule.node_costs,
                                  .work = {out, text, take_rows, NULL, give_rows, encode_piece}};
@@ -322,6 +324,18 @@ void model_pass_destroy(model_pass *pass)
     *pass = (model_pass){0};
 }
 
+/* Where experts were too many for a rank's tile, and nobody waited to learn of it. */
+static mimo_status check_experts(const bridged_model *model)
+{
+    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
+    const bool untold = model->desc.experts > 0 && runtime->order == NN_ORDER_FIXED &&
+                        runtime->memory != MIMO_MEMORY_HOST;
+    if (!untold)
+        return MIMO_OK;
+    mimo_status status = model->dispatch ? nn_dispatch_check(model->dispatch) : MIMO_OK;
+    return mimo_comm_agree(model->topology->world, status);
+}
+
 mimo_status model_pass_run(model_pass *pass, const model_samples *samples)
 {
     pass->samples = samples;
@@ -332,7 +346,8 @@ mimo_status model_pass_run(model_pass *pass, const model_samples *samples)
         TRY(mimo_comm_agree(pass->model->topology->world, warm_up(pass)));
     if (pass->pair.nodes)
         TRY(pair_pass_begin(&pass->pair));
-    return pipeline_run(&pass->pipeline);
+    TRY(pipeline_run(&pass->pipeline));
+    return check_experts(pass->model);
 }
 
 lane_rows model_pass_lanes(const model_pass *pass)

@@ -41,7 +41,9 @@ void model_pass_destroy(model_pass *pass);
  *  is trained, no gradient crosses the bridge. In stages on a device the first run takes twice as
  *  long, and both stores' gradients begin at zero. Collective over the world; the ranks agree once,
  *  when all texts are read and all pictures dealt, and where samples have several pictures, once
- *  more in the bridge's update. Errors: those of pipeline_run. */
+ *  more in the bridge's update. With experts on a device in the fixed order it waits for the last
+ *  move, and the ranks agree once more: until then nobody has asked whether a tile was too small.
+ *  Errors: those of pipeline_run and of nn_dispatch_check. */
 mimo_status model_pass_run(model_pass *pass, const model_samples *samples);
 
 /** What the deals of the last run gave the encoder's lanes. Local. */

@@ -39,10 +39,14 @@ static mimo_status cut(mimo_nodes **out, const pair_pass_desc *desc)
     return status;
 }
 
-static mimo_status check_model(const language_model *language)
+/* Stages on a device need a warm-up of all that they compute (model_pass.c), and experts have any
+ * number of rows. */
+static mimo_status check_device(const pair_pass_desc *desc)
 {
-    CHECK(nn_runtime_or_host(language->runtime)->memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
-          "a forward beside a backward (--overlap) runs on the host so far");
+    bool device = nn_runtime_or_host(desc->language->runtime)->memory != MIMO_MEMORY_HOST;
+    CHECK(!device || desc->stages == 1, MIMO_ERR_UNSUPPORTED,
+          "a forward beside a backward (--overlap) in pp=%d stages runs on the host so far",
+          desc->stages);
     return MIMO_OK;
 }
 
@@ -110,15 +114,15 @@ static mimo_status other(void *context, const mimo_node *node)
 
 mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc)
 {
-    const stack_walk_work nodes = {out, find, other};
+    const stack_walk_work nodes = {out, find, other, desc->streams, desc->dispatch};
     out->language = desc->language;
     out->work = desc->work;
     out->pieces = desc->pieces;
-    TRY(check_model(desc->language));
+    TRY(check_device(desc));
     TRY(cut(&out->nodes, desc));
     TRY(stack_walk_open(&out->walk, out->nodes, desc->stage, &nodes));
     out->walk.clock = &out->clock;
-    return step_clock_create(&out->clock, NULL, 1 + 2 * out->walk.count);
+    return step_clock_create(&out->clock, desc->streams, 1 + 2 * out->walk.count);
 }
 
 void pair_pass_destroy(pair_pass *pair)

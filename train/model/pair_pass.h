@@ -29,8 +29,11 @@ typedef struct pair_pass_desc {
     bool mixtures;                 /* blocks 1, 3, ... are some */
     int stage, stages;             /* of this rank, and all */
     const mimo_schedule *schedule; /* not kept */
-    int64_t pieces;                /* of the encoder's steps; 0: they are whole */
-    const mimo_node_costs *costs;  /* of nodes, not kept; NULL: those of the library */
+    /* Of a device: with a lane for exchanges, and the mixtures' dispatch. Borrowed. */
+    const stage_streams *streams;
+    nn_dispatch *dispatch;
+    int64_t pieces;               /* of the encoder's steps; 0: they are whole */
+    const mimo_node_costs *costs; /* of nodes, not kept; NULL: those of the library */
     pair_pass_work work;
 } pair_pass_desc;
 
@@ -46,8 +49,8 @@ typedef struct pair_pass {
 
 /** Cut a schedule of the model into nodes. Local; the same answer on every rank. The caller zeroes
  *  *out before and calls pair_pass_destroy after, whatever the result; *out stays where it is.
- *  Errors: MIMO_ERR_UNSUPPORTED (on a device), those of mimo_nodes_create (no layer has experts).
- */
+ *  Errors: MIMO_ERR_UNSUPPORTED (stages on a device), those of mimo_nodes_create (no layer has
+ *  experts). */
 mimo_status pair_pass_create(pair_pass *out, const pair_pass_desc *desc);
 void pair_pass_destroy(pair_pass *pair);
 

@@ -51,8 +51,8 @@ static bool find_part(nn_stack_node *out, const mimo_node *node)
 
 static mimo_status stamp(const stack_walk *walk, int64_t i, bool end)
 {
-    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), STREAM_COMPUTE)
-                       : MIMO_OK;
+    stage_stream stream = node_lanes_stream(&walk->list[i]);
+    return walk->clock ? step_clock_stamp(walk->clock, 1 + 2 * i + (end ? 1 : 0), stream) : MIMO_OK;
 }
 
 static mimo_status note_end(const stack_walk *walk, stack_move *move)
@@ -100,6 +100,8 @@ static int64_t route_of(const stack_walk *walk, int64_t at)
 static mimo_status await_inputs(stack_walk *walk, int64_t at)
 {
     int64_t waits[MIMO_NODE_LANES];
+    if (node_lanes_apart(&walk->lanes))
+        return node_lanes_enter(&walk->lanes, at, walk->serial);
     TRY(mimo_nodes_waits(waits, walk->nodes, walk->stage, at));
     int64_t input = waits[MIMO_NODE_LANE_EXCHANGES], route = route_of(walk, at);
     if (MIMO_MUTATED("node-before-its-move"))
@@ -124,6 +126,17 @@ static mimo_status move_on(const stack_walk *walk)
 
 /* ------------------------------------------- nodes ------------------------------------------- */
 
+/* On a device what was begun is in its stream. */
+static mimo_status leave_move(stack_walk *walk, stack_move move)
+{
+    if (node_lanes_apart(&walk->lanes)) {
+        TRY(mimo_op_wait(&move.op));
+        return stamp(walk, move.at, true);
+    }
+    walk->moves[walk->behind++] = move;
+    return walk->serial ? end_moves(walk, move.at) : MIMO_OK;
+}
+
 static mimo_status run_part(stack_walk *walk, int64_t i, nn_stack_node at)
 {
     stack_pass pass;
@@ -133,10 +146,7 @@ static mimo_status run_part(stack_walk *walk, int64_t i, nn_stack_node at)
     if (MIMO_MUTATED("weights-node-lost") && weights)
         return MIMO_OK;
     TRY(nn_stack_run(&move.op, pass.stack, pass.saved, at));
-    if (!move.op)
-        return stamp(walk, i, true);
-    walk->moves[walk->behind++] = move;
-    return walk->serial ? end_moves(walk, i) : MIMO_OK;
+    return move.op ? leave_move(walk, move) : stamp(walk, i, true);
 }
 
 static mimo_status run_other(stack_walk *walk, int64_t i)
@@ -152,7 +162,7 @@ static mimo_status run_node(stack_walk *walk, int64_t i)
     TRY(await_inputs(walk, i));
     TRY(stamp(walk, i, false));
     TRY(find_part(&at, node) ? run_part(walk, i, at) : run_other(walk, i));
-    return move_on(walk);
+    return node_lanes_apart(&walk->lanes) ? node_lanes_leave(&walk->lanes, i) : move_on(walk);
 }
 
 /* Nobody goes on with what a step that failed had begun. */
@@ -179,14 +189,29 @@ int64_t stack_walk_find(const stack_walk *walk, int64_t step)
     return first;
 }
 
-static mimo_status run_step(int64_t *at, stack_walk *walk)
+static mimo_status run_nodes(int64_t *at, stack_walk *walk)
 {
     int64_t step = walk->list[*at].step;
-    drop_moves(walk);
     while (*at < walk->count && walk->list[*at].step == step) {
         TRY(run_node(walk, *at));
         ++*at;
     }
+    return MIMO_OK;
+}
+
+static mimo_status run_apart(int64_t *at, stack_walk *walk)
+{
+    node_lanes_begin(&walk->lanes);
+    mimo_status ran = run_nodes(at, walk), ended = node_lanes_end(&walk->lanes);
+    return ran == MIMO_OK ? ended : ran;
+}
+
+static mimo_status run_step(int64_t *at, stack_walk *walk)
+{
+    if (node_lanes_apart(&walk->lanes))
+        return run_apart(at, walk);
+    drop_moves(walk);
+    TRY(run_nodes(at, walk));
     return end_moves(walk, *at);
 }
 
@@ -223,12 +248,14 @@ mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t st
     *out = (stack_walk){.nodes = nodes, .stage = stage, .work = *work};
     out->list = mimo_nodes_of(&out->count, nodes, stage);
     out->most = most_moves(out);
+    TRY(node_lanes_open(&out->lanes, nodes, stage, work->streams, work->dispatch));
     return memory_reserve(&out->moves, out->most, sizeof *out->moves);
 }
 
 void stack_walk_close(stack_walk *walk)
 {
     drop_moves(walk);
+    node_lanes_close(&walk->lanes);
     memory_release(walk->moves);
     memset(walk, 0, sizeof *walk);
 }

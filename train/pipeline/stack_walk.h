@@ -6,9 +6,12 @@
  * waited for where a node needs it, or a later move. So all ranks begin exchanges in the order of
  * the list. What is no part of a block, such as embedding and head, is the caller's.
  *
- * A stack that recomputes has room for two micro-batches in flight, where steps FB are walked.
+ * On a device streams wait for one another in place of the host (node_lanes.h). It waits once for a
+ * route, where experts begin whose products take their sizes from it. All ranks give their devices
+ * the same calls in one order. So one that waits until its device is idle, as the first call of a
+ * kernel does, waits for calls that all others have made, or make without it.
  *
- * For host memory.
+ * A stack that recomputes has room for two micro-batches in flight, where steps FB are walked.
  */
 #ifndef TRAIN_STACK_WALK_H
 #define TRAIN_STACK_WALK_H
@@ -16,6 +19,7 @@
 #include <mimo/schedule.h>
 
 #include "train/nn/layers/nn_stack.h"
+#include "train/pipeline/node_lanes.h"
 #include "train/pipeline/step_clock.h"
 
 /** The stack of a chunk, and the saved state of a micro-batch in it. Borrowed. */
@@ -31,6 +35,10 @@ typedef struct stack_walk_work {
     /** Run a node that is no part of a block. In PRE_PROCESS the caller begins a forward
      *  (nn_stack_begin), in POST_PROCESS or SEND_RECV it reads the output. */
     mimo_status (*other)(void *context, const mimo_node *node);
+    /* Where nodes run on streams of a device: these, and the dispatch of all mixtures in them.
+     * Borrowed; NULL: the host. */
+    const stage_streams *streams;
+    nn_dispatch *dispatch;
 } stack_walk_work;
 
 typedef struct stack_move {
@@ -44,11 +52,13 @@ typedef struct stack_walk {
     int64_t stage, count;    /* count: of the stage's nodes */
     const mimo_node *list;
     stack_walk_work work;
-    stack_move *moves; /* moves[most]: in flight, those from `first` on, before `behind` */
+    node_lanes lanes;
+    stack_move *moves; /* moves[most]: in flight on the host, those from `first` on, before
+                          `behind` */
     int64_t most, first, behind;
     /* The caller's, behind stack_walk_open. */
     step_clock *clock; /* borrowed; NULL: none. Stamps 1 + 2i and 2 + 2i are node i's begin and end,
-                          that of a move where the walk sees it */
+                          on its stream; on the host that of a move where the walk sees it */
     bool serial;       /* a move ends before the next node begins */
 } stack_walk;
 
@@ -56,7 +66,8 @@ typedef struct stack_walk {
  *  or not it has the expert: it does nothing then. Pure. */
 mimo_node_layer stack_walk_layer(const nn_block_kind *kind, nn_recompute recompute);
 
-/** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY. */
+/** Local. The caller calls stack_walk_close after, whatever the result. Errors: MIMO_ERR_MEMORY,
+ *  MIMO_ERR_DEVICE. */
 mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t stage,
                             const stack_walk_work *work);
 
@@ -64,7 +75,8 @@ mimo_status stack_walk_open(stack_walk *out, const mimo_nodes *nodes, int64_t st
 int64_t stack_walk_find(const stack_walk *walk, int64_t step);
 
 /** Run the nodes of one step of the stage's list: those from place *at on with its number. *at is
- *  then behind them. No move of it is in flight then. Collective as the parts are.
+ *  then behind them. No move of it is in flight then: on a device, for what the runtime's stream is
+ *  given from then on. Collective as the parts are.
  *
  *  Errors, with the node in front: those of the parts and of `work`. The states of the step are
  *  abandoned (nn_stack_abandon). Its moves may be in flight, which the next step and

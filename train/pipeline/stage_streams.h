@@ -1,8 +1,8 @@
 /*
  * The streams of a stage. Work of one stream is done in the order in which it was given; streams
  * wait for one another at marks alone (nn/ops/nn_mark.h). On a device each is a stream of it. On
- * the host, and where there is one stage, all streams are the runtime's: nothing is in flight
- * beside the layers.
+ * the host all streams are the runtime's, and so are those that nobody asked for: nothing is in
+ * flight beside the layers.
  *
  * A kernel of a stream that waits for another stage must not hold back those of another stream. So
  * all streams of a process need a queue of the device each (gpu_device.c asks for them).
@@ -21,6 +21,8 @@ typedef enum stage_stream {
     STREAM_ACTIVATIONS_OUT,
     STREAM_GRADIENTS_IN,
     STREAM_GRADIENTS_OUT,
+    STREAM_EXCHANGES, /* rows of experts, and where they go (node_lanes.h) */
+    STREAM_ROUTES,
     STAGE_STREAMS,
 } stage_stream;
 
@@ -32,12 +34,18 @@ enum { STREAM_CTAS = 16 };
 typedef struct stage_streams {
     const nn_runtime *runtime;
     mimo_stream of[STAGE_STREAMS]; /* NULL on the host */
-    bool apart;                    /* all but the first were made for this stage */
+    bool apart;                    /* bridge and hops have streams of their own */
 } stage_streams;
 
-/** `runtime` is borrowed; NULL: the host. Local. The caller zeroes *out before and calls
- *  stage_streams_destroy after, whatever the result. Errors: MIMO_ERR_DEVICE. */
-mimo_status stage_streams_create(stage_streams *out, const nn_runtime *runtime, int stages);
+typedef struct stage_streams_desc {
+    const nn_runtime *runtime; /* borrowed; NULL: the host */
+    bool stages;               /* of a pipeline: streams for the bridge and for hops */
+    bool exchanges;            /* streams for expert exchanges */
+} stage_streams_desc;
+
+/** Local. The caller zeroes *out before and calls stage_streams_destroy after, whatever the result.
+ *  Errors: MIMO_ERR_DEVICE. */
+mimo_status stage_streams_create(stage_streams *out, const stage_streams_desc *desc);
 void stage_streams_destroy(stage_streams *streams);
 
 /** What the device calls it; without streams (NULL) that of the host. */

@@ -185,11 +185,10 @@ static const option_row rows[] = {
         "with all of the encoder's work before and behind it. The same bits",
         .high = MOST_LAYERS, .read = option_read_schedule),
     OPTION_INT("schedule interleaved", NULL, schedule.chunks, 1, MOST_LAYERS, NULL),
-    OPTION_FLAG(
-        "overlap", overlap,
-        "With --experts, on the host: a forward beside the backward of another micro-batch, "
-        "and rows of the one go to experts while the other computes. For 1f1b and "
-        "interleaved. The same bits"),
+    OPTION_FLAG("overlap", overlap,
+                "With --experts, on GPUs without pp: a forward beside the backward of another "
+                "micro-batch, and rows of the one go to experts while the other computes. For 1f1b "
+                "and interleaved. The same bits"),
     OPTION_INT("encoder-pieces", "N", encoder_pieces, 2, MOST_LAYERS,
                "With --overlap: cut the encoder at layers into N pieces, which run where exchanges "
                "leave a stage idle. The same bits"),

@@ -41,7 +41,7 @@ template <class T, class W> class Scout
     __device__ bool run(const mimo_moves_tensor &tensor, int index, const Cut &cut)
     {
         const int worker = number * gridDim.x + blockIdx.x, workers = kScouts * gridDim.x;
-        Order order(call, worker, workers, tensor.row_bytes > 0 ? cut.pieces : 0, false);
+        Order order(call, worker, workers, tensor.row_bytes > 0 ? cut.pieces : 0, false, kLag);
         Token token, next;
         for (bool more = take(token, order); more; token = next) {
             more = take(next, order);

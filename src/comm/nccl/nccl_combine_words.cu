@@ -24,7 +24,7 @@ template <class T, class W> class Mover
     // False: the call has stopped.
     __device__ bool run(Peers &peers, int worker, int workers)
     {
-        Order order(call, worker, workers, 1, false);
+        Order order(call, worker, workers, 1, false, kLag);
         for (Item item; width > 0 && order.next(item);) {
             const Programs of(call, item);
             if (of.moves() && !(of.own ? receive(item, of) : send(item, of, peers)))

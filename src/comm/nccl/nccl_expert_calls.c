@@ -162,7 +162,7 @@ static mimo_moves_call launch_of(const mimo_expert_move *it)
 mimo_status mimo_nccl_rows_start(mimo_comm *comm, const mimo_expert_move *move, mimo_stream stream)
 {
     const mimo_moves_call launch = launch_of(move);
-    const int blocks = mimo_rows_blocks(move->call.ctas, (int)move->call.most);
+    const int blocks = mimo_moves_blocks(move->call.ctas, (int)move->call.most);
     MIMO_TRY(enter_buffers(comm, move, stream));
     MIMO_TRY(mimo_cuda_status(mimo_rows_launch(&launch, blocks, stream), "kernel of rows"));
     mimo_nccl_launched(move->call.memory->buffer, stream);
@@ -173,7 +173,7 @@ mimo_status mimo_nccl_combine_start(mimo_comm *comm, const mimo_expert_move *mov
                                     mimo_stream stream)
 {
     const mimo_moves_call launch = launch_of(move);
-    const int blocks = mimo_combine_blocks(move->call.ctas, (int)move->call.most);
+    const int blocks = mimo_moves_blocks(move->call.ctas, (int)move->call.most);
     MIMO_TRY(enter_buffers(comm, move, stream));
     MIMO_TRY(mimo_cuda_status(mimo_combine_launch(&launch, blocks, stream), "kernel of a combine"));
     mimo_nccl_launched(move->call.memory->buffer, stream);

@@ -12,7 +12,7 @@ namespace
 {
 
 constexpr int kRound = 32;        // tokens of a rank that are dealt together
-constexpr int kLag = 16;          // rounds that what waits is behind what peers wait for
+constexpr int kLag = 16;          // rounds that sums are behind what peers wait for
 constexpr uint16_t kNoX = 0xffff; // a choice that is no pair
 
 __device__ int lane_of()
@@ -28,10 +28,11 @@ struct Call {
     const mimo_expert_shape &shape;
     const mimo_route_tables &tables;
     uint64_t number;
+    char *own; // the symmetric memory of this rank
 
     __device__ explicit Call(const mimo_moves &moves)
         : group(moves.group), shape(moves.group.shape), tables(moves.tables),
-          number(number_of_call(moves.group))
+          number(number_of_call(moves.group)), own(part_of<char>(moves.group, moves.group.rank, 0))
     {
     }
 
@@ -43,7 +44,7 @@ struct Call {
     // Whether a flag of this rank is set.
     __device__ bool has(int64_t offset) const
     {
-        const uint32_t value = load_acquire(part_of<const uint32_t>(group, group.rank, offset));
+        const uint32_t value = load_acquire((const uint32_t *)(own + offset));
         return value == flag() ||
                (MIMO_MOVES_BROKEN(MIMO_BUG_FLAG_OF_THE_CALL_BEFORE) && value == flag() - 1);
     }
@@ -99,6 +100,30 @@ class Peers
     enum { UNKNOWN, YES, NO } answer = UNKNOWN;
 };
 
+// A number, or an address, of each rank. Lanes keep them: polls of flags empty the first cache, so
+// each would be read from far away for every item. By all lanes of a warp, also `of`.
+template <class T> class OfRanks
+{
+  public:
+    __device__ OfRanks(const T *all, int ranks)
+        : all(all), fit(ranks <= 32), mine(lane_of() < ranks ? (Word)all[lane_of()] : 0)
+    {
+    }
+
+    // Of one of the ranks, another one in each lane.
+    __device__ T of(int rank) const
+    {
+        return fit ? (T)__shfl_sync(~0u, mine, rank) : all[rank];
+    }
+
+  private:
+    using Word = unsigned long long;
+
+    const T *all;
+    bool fit;
+    Word mine;
+};
+
 // ------------------------------------------- items ------------------------------------------
 
 // A token of a rank, and a piece of its row.
@@ -116,22 +141,22 @@ __device__ int most_tokens(const Call &call)
 }
 
 // The items that one of `workers` workers takes: rounds of kRound tokens of each rank. `own_first`:
-// this rank's own tokens lead, and those of peers are kLag rounds behind; otherwise own tokens are
+// this rank's own tokens lead, and those of peers are `lag` rounds behind; otherwise own tokens are
 // behind. What leads waits for nothing but READY, and what is behind waits for what leads on peers.
 //
 // Why nobody waits for ever: a worker that waits has posted all of its items before. Say that no
-// rank goes on, and take the earliest round in which a worker waits. What it waits for leads kLag
+// rank goes on, and take the earliest round in which a worker waits. What it waits for leads `lag`
 // rounds before, on a peer. The worker there has posted it, or waits in an even earlier round.
 class Order
 {
   public:
-    __device__ Order(const Call &call, int worker, int workers, int pieces, bool own_first)
-        : call(call), pieces(pieces), own_first(own_first),
-          span(call.shape.ranks * kRound * max(pieces, 1)), round(worker / span),
-          within(worker - round * span), step_rounds(workers / span),
+    __device__ Order(const Call &call, int worker, int workers, int pieces, bool own_first, int lag)
+        : call(call), tokens(call.tables.tokens, call.shape.ranks), pieces(pieces),
+          own_first(own_first), lag(lag), span(call.shape.ranks * kRound * max(pieces, 1)),
+          round(worker / span), within(worker - round * span), step_rounds(workers / span),
           step_within(workers - step_rounds * span)
     {
-        end = pieces > 0 ? (most_tokens(call) + kRound - 1) / kRound + kLag : 0;
+        end = pieces > 0 ? (most_tokens(call) + kRound - 1) / kRound + lag : 0;
     }
 
     // False: there is none left.
@@ -153,8 +178,10 @@ class Order
 
   private:
     const Call &call;
+    OfRanks<int32_t> tokens;
     int pieces;
     bool own_first;
+    int lag;
     int span; // items of a round
     int round, within;
     int step_rounds, step_within; // to the next item, without a division
@@ -178,8 +205,9 @@ class Order
         const int source = call.group.rank + turn + (own_first ? 0 : 1);
         out.piece = within - token * pieces;
         out.source = source < ranks ? source : source - ranks;
-        out.token = (leads ? round : round - kLag) * kRound + token % kRound;
-        return out.token >= 0 && out.token < call.tables.tokens[out.source];
+        out.token = (leads ? round : round - lag) * kRound + token % kRound;
+        const int there = tokens.of(out.source);
+        return out.token >= 0 && out.token < there;
     }
 };
 

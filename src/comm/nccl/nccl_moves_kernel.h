@@ -76,15 +76,9 @@ cudaError_t mimo_combine_words_load(void);
 cudaError_t mimo_moves_gate_load(void);
 
 /* Thread blocks of a launch under a budget of multiprocessors; one block occupies one. 0: as many
- * as the kernel can use with nothing beside it. `most` is what is left for kernels that wait. */
-static inline int mimo_rows_blocks(int budget, int most)
-{
-    const int enough = 64; /* two H200: 201 us, as with 132, and 310 us with 32 */
-    const int wanted = budget > 0 ? budget : enough;
-    return wanted < most ? wanted : most;
-}
-
-static inline int mimo_combine_blocks(int budget, int most)
+ * as there may be, which is fastest with nothing beside it. `most` is what is left for kernels that
+ * wait. */
+static inline int mimo_moves_blocks(int budget, int most)
 {
     return budget > 0 && budget < most ? budget : most;
 }

@@ -10,6 +10,8 @@ namespace
 {
 
 constexpr int64_t kStage = 15 << 10; // bytes: the most of a row that moves at a time
+constexpr int kLeastLag = 4;         // rounds
+#define TRY_LAG 8
 
 // How a row is cut: into chunks that move at a time, and pieces of chunks that have a flag each.
 // The same on all ranks, also where they move rows in other ways.
@@ -53,14 +55,33 @@ struct Sent {
     int64_t skip; // bytes of the row before the chunk
 };
 
-// Set the flags of an item on the ranks that choice j of its token leads to.
-__device__ void post_row(const Call &call, const Sent &sent, int j)
+// The flags of items on peers.
+class RowFlags
 {
-    if (j < call.shape.top_k && sent.posts && sent.leads >> j & 1)
-        for_peers_of(call, sent.x[j], [&](int rank) {
-            call.set(rank, row_flag(call, sent.tensor, sent.source, sent.token, sent.piece));
-        });
-}
+  public:
+    __device__ explicit RowFlags(const Call &call)
+        : call(call), memory(call.group.memory, call.shape.ranks)
+    {
+    }
+
+    // Set those of an item on the ranks that choice j of its token leads to. By all lanes of a
+    // warp, each with an item and a choice of its own; j may be no choice.
+    __device__ void set(const Sent &sent, int j) const
+    {
+        const bool leads = j < call.shape.top_k && sent.posts && sent.leads >> j & 1;
+        const int64_t offset = row_flag(call, sent.tensor, sent.source, sent.token, sent.piece);
+        for (int t = 0; t < call.shape.etp; t++) {
+            const int rank = leads ? sent.x[j] * call.shape.etp + t : call.group.rank;
+            char *const there = memory.of(rank);
+            if (rank != call.group.rank)
+                store_relaxed((uint32_t *)(there + offset), call.flag());
+        }
+    }
+
+  private:
+    const Call &call;
+    OfRanks<char *> memory;
+};
 
 // The items of one tensor that one warp takes.
 class RowItems
@@ -69,8 +90,12 @@ class RowItems
     __device__ RowItems(const Call &call, const mimo_moves_tensor *tensors, int index, int worker,
                         int workers)
         : call(call), tensor(tensors[index]), index(index), cut(tensor.row_bytes),
-          order(call, worker, workers, tensor.row_bytes > 0 ? cut.pieces : 0, true)
+          order(call, worker, workers, tensor.row_bytes > 0 ? cut.pieces : 0, true,
+                lag_of(call, workers, cut.pieces)),
+          there(tensor.there, call.shape.ranks), capacity(call.tables.capacity, call.shape.ranks),
+          own_capacity(capacity.of(call.group.rank))
     {
+        look_ahead();
     }
 
     enum Found { NONE, WAITS, HERE };
@@ -80,9 +105,9 @@ class RowItems
     __device__ Found next(Sent &out, const char *&from)
     {
         while (chunk == chunks) {
-            if (!taken && !order.next(item))
+            if (!taken && !ahead.exists)
                 return NONE;
-            if (!taken && !read_token())
+            if (!taken && !take_token())
                 continue;
             taken = true;
             if (item.source != call.group.rank && !has_arrived())
@@ -103,25 +128,29 @@ class RowItems
         return sent.source == call.group.rank;
     }
 
-    // Call run(to) for the rows that choice j of a token leads to.
+    // Call run(to) for the rows that choice j of a token leads to. By all lanes, also where they
+    // have different choices.
     template <class Run> __device__ void for_rows(const Sent &sent, int j, Run run) const
     {
-        if (j >= call.shape.top_k || sent.x[j] == kNoX)
-            return;
-        const int64_t row = sent.row[j];
-        if (sent.x[j] == own_x(call) && row < call.tables.capacity[call.group.rank])
+        const bool is_pair = j < call.shape.top_k && sent.x[j] != kNoX;
+        const int64_t row = is_pair ? sent.row[j] : 0;
+        if (is_pair && sent.x[j] == own_x(call) && row < own_capacity)
             run(tensor.to + row * tensor.row_bytes + sent.skip);
-        if (sent.leads >> j & 1)
-            for_peers_of(call, sent.x[j], [&](int rank) {
-                if (tensor.flat || row < call.tables.capacity[rank])
-                    run(tensor.there[rank] + place_of(sent, row) + sent.skip);
-            });
+        const bool leads = is_pair && sent.leads >> j & 1;
+        for (int t = 0; t < call.shape.etp; t++) {
+            const int rank = leads ? sent.x[j] * call.shape.etp + t : call.group.rank;
+            char *const base = there.of(rank);
+            const int rows = capacity.of(rank);
+            if (rank != call.group.rank && (tensor.flat || row < rows))
+                run(base + place_of(sent, row) + sent.skip);
+        }
     }
 
     // Nothing more is taken.
     __device__ void stop()
     {
         order.stop();
+        ahead.exists = false;
         chunk = chunks;
         taken = false;
     }
@@ -132,7 +161,17 @@ class RowItems
     int index;
     Cut cut;
     Order order;
+    OfRanks<char *> there;
+    OfRanks<int32_t> capacity;
+    int own_capacity;
     Patience patience;
+    // The item behind this one: what the tables say of it is on its way.
+    struct {
+        Item item;
+        bool exists;
+        int row;
+        uint16_t x;
+    } ahead;
     Item item = {};
     bool taken = false;        // the item waits
     int chunk = 0, chunks = 0; // of the item
@@ -142,13 +181,34 @@ class RowItems
     uint16_t x = kNoX;
     bool lead = false;
 
-    // Whether this rank has to do with the token.
-    __device__ bool read_token()
+    // In rounds. A step takes each worker to its next item. What it waits for is one and a half
+    // steps before, so a peer that is as fast has sent it; the last rounds leave the link idle.
+    __device__ static int lag_of(const Call &call, int workers, int pieces)
     {
-        row = row_of_lane(call, item);
+        const int two_steps = call.shape.ranks * kRound * pieces * 2;
+        return max(kLeastLag, (3 * workers + two_steps - 1) / two_steps);
+    }
+
+    // Nothing here depends on what is read, so nothing waits for it.
+    __device__ void look_ahead()
+    {
+        ahead.exists = order.next(ahead.item);
+        if (!ahead.exists)
+            return;
+        ahead.row = row_of_lane(call, ahead.item);
+        if (ahead.item.source == call.group.rank)
+            ahead.x = x_of_lane(call, ahead.item.token);
+    }
+
+    // Whether this rank has to do with the token.
+    __device__ bool take_token()
+    {
+        item = ahead.item;
+        row = ahead.row;
         x = row < 0 ? kNoX : (uint16_t)own_x(call);
         if (item.source == call.group.rank)
-            x = x_of_lane(call, item.token);
+            x = ahead.x;
+        look_ahead();
         return __any_sync(~0u, x != kNoX);
     }
 
@@ -179,7 +239,7 @@ class RowItems
         lead = false;
         if (!tensor.flat && row == first)
             x = kNoX;
-        if (row >= call.tables.capacity[call.group.rank])
+        if (row >= own_capacity)
             x = kNoX;
         source = tensor.to + from * tensor.row_bytes;
         if (tensor.flat)

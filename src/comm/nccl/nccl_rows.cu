@@ -45,6 +45,7 @@ __device__ void copy_chunk(char *to, const char *from, int64_t bytes)
 // A mover's items of one tensor, one after the other, each with its flags.
 __device__ void move_by_words(RowItems &items, const Call &call, Peers &peers, Sent &sent)
 {
+    const RowFlags flags(call);
     const char *from;
     for (;;) {
         const RowItems::Found found = items.next(sent, from);
@@ -59,7 +60,7 @@ __device__ void move_by_words(RowItems &items, const Call &call, Peers &peers, S
         for (int j = 0; j < call.shape.top_k; j++)
             items.for_rows(sent, j, [&](char *to) { copy_chunk(to, from, sent.bytes); });
         order_flags();
-        post_row(call, sent, lane_of());
+        flags.set(sent, lane_of());
         __syncwarp();
     }
 }
@@ -218,16 +219,20 @@ __device__ void open_shared(Shared &shared)
 }
 
 // By the poster: the flags of items [first, end) of a mover, two items at a time.
-__device__ void set_flags(const Call &call, const Mover &mover, uint32_t first, uint32_t end)
+__device__ void set_flags(const RowFlags &flags, const Mover &mover, uint32_t first, uint32_t end)
 {
-    for (uint32_t number = first + lane_of() / 16; number < end; number += 2)
-        post_row(call, mover.kept[number % kKept], lane_of() % 16);
+    for (; first < end; first += 2) {
+        const uint32_t number = first + lane_of() / 16;
+        const int none = MIMO_EXPERT_MOST_TOP_K;
+        flags.set(mover.kept[number % kKept], number < end ? lane_of() % 16 : none);
+    }
 }
 
 __device__ void run_poster(const Call &call, Shared &shared)
 {
+    const RowFlags flags(call);
     post_flags(shared.posts, [&](int writer, uint32_t first, uint32_t end) {
-        set_flags(call, shared.movers[writer], first, end);
+        set_flags(flags, shared.movers[writer], first, end);
     });
 }
 

@@ -85,7 +85,8 @@ static void disconnect(mimo_dispatch *dispatch)
 /* -------------------------------------- report -------------------------------------- */
 
 /* Sets of the counters since the last report. The device counts replays of graphs as well. The most
- * rows begin anew: behind all work of the stream so far, and before any that follows it. */
+ * rows begin anew: behind all work of the stream so far, and before any that follows it, on another
+ * stream too. */
 static mimo_status report(mimo_dispatch_counts *out, mimo_dispatch *dispatch)
 {
     mimo_direct *own = mimo_direct_of(dispatch);
@@ -96,6 +97,7 @@ static mimo_status report(mimo_dispatch_counts *out, mimo_dispatch *dispatch)
     MIMO_TRY(mimo_direct_wait(dispatch, own->stream, "mimo_dispatch_report"));
     MIMO_TRY(device->download(&now, at, sizeof now, own->stream));
     MIMO_TRY(device->upload(&at->rows, &none, sizeof none, own->stream));
+    MIMO_TRY(mimo_direct_wait(dispatch, own->stream, "mimo_dispatch_report"));
     *out = (mimo_dispatch_counts){.size = out->size,
                                   .routes = now.routes - own->reported.routes,
                                   .rows = now.rows,

@@ -13,8 +13,9 @@ mimo_status nn_cuda_open(nn_runtime *runtime)
     MIMO_TRY(mimo_reserve(&runtime->context, 1, sizeof(nn_cuda)));
     nn_cuda *context = nn_cuda_of(runtime);
     MIMO_TRY(runtime->device->reserve(&context->workspace, workspace_bytes));
-    return nn_cuda_blas_open(&context->blas, (cudaStream_t)runtime->stream, context->workspace,
-                             (size_t)workspace_bytes);
+    MIMO_TRY(nn_cuda_blas_open(&context->blas, (cudaStream_t)runtime->stream, context->workspace,
+                               (size_t)workspace_bytes));
+    return runtime->spared > 0 ? nn_cuda_blas_spare(context->blas, runtime->spared) : MIMO_OK;
 }
 
 void nn_cuda_close(nn_runtime *runtime)

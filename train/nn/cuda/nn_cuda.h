@@ -38,6 +38,14 @@ mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_
 
 /* nn_ops.matmul of a runtime in the fixed order. In f64: MIMO_ERR_UNSUPPORTED. */
 mimo_status nn_cuda_matmul_ordered(const nn_runtime *runtime, const nn_product *product);
+/* So are these of multiply_groups and sum_groups. They take the ends of groups from the device. */
+mimo_status nn_cuda_multiply_groups_ordered(const nn_runtime *runtime,
+                                            const nn_group_product *product);
+mimo_status nn_cuda_sum_groups_ordered(const nn_runtime *runtime, const nn_group_sums *sums);
+/* So is this one of add_group_bias, in both precisions. */
+mimo_status nn_cuda_add_group_bias_there(const nn_runtime *runtime, nn_real *y,
+                                         const nn_groups *groups, const nn_real *const *biases,
+                                         int64_t width);
 
 NN_OPERATIONS(NN_DECLARE, nn_cuda)
 

@@ -57,6 +57,19 @@ mimo_status nn_cuda_blas_open(nn_cuda_blas **out, cudaStream_t stream, void *wor
                               "cublasSetWorkspace");
 }
 
+mimo_status nn_cuda_blas_spare(nn_cuda_blas *blas, int spared)
+{
+    int device, all;
+    cudaError_t code = cudaGetDevice(&device);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device);
+    MIMO_CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "multiprocessors of the device: %s",
+               cudaGetErrorString(code));
+    int target = all > spared ? all - spared : 1;
+    return nn_cuda_blas_check(blas, blas->cublasSetSmCountTarget(blas->handle, target),
+                              "cublasSetSmCountTarget");
+}
+
 void nn_cuda_blas_close(nn_cuda_blas *blas)
 {
     if (!blas)

@@ -14,6 +14,7 @@
     X(cublasGemmStridedBatchedEx) \
     X(cublasGetStatusString)      \
     X(cublasSetMathMode)          \
+    X(cublasSetSmCountTarget)     \
     X(cublasSetStream)            \
     X(cublasSetWorkspace)
 
@@ -31,6 +32,10 @@ typedef struct nn_cuda_blas {
 mimo_status nn_cuda_blas_open(nn_cuda_blas **out, cudaStream_t stream, void *workspace,
                               size_t bytes);
 void nn_cuda_blas_close(nn_cuda_blas *blas);
+
+/* From now on products are cut for all multiprocessors of the current device but `spared`, at least
+ * for one. */
+mimo_status nn_cuda_blas_spare(nn_cuda_blas *blas, int spared);
 
 mimo_status nn_cuda_blas_check(const nn_cuda_blas *blas, cublasStatus_t status, const char *what);
 

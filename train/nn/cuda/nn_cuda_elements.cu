@@ -6,6 +6,42 @@
 #include "train/nn/cuda/nn_cuda_reduce.cuh"
 #include "train/nn/ops/nn_gelu.h"
 
+/* Enough bytes in flight for a few thread blocks to fill a link. */
+enum { COPY_THREADS = 1024, COPY_WORDS = 4 };
+
+template <class Word>
+static __global__ void __launch_bounds__(COPY_THREADS)
+    copy_words(Word *to, const Word *from, int64_t n)
+{
+    const int64_t step = (int64_t)gridDim.x * COPY_THREADS;
+    await_stream();
+    for (int64_t first = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x; first < n;
+         first += COPY_WORDS * step) {
+        Word words[COPY_WORDS];
+#pragma unroll
+        for (int u = 0; u < COPY_WORDS; u++)
+            if (first + u * step < n)
+                words[u] = from[first + u * step];
+#pragma unroll
+        for (int u = 0; u < COPY_WORDS; u++)
+            if (first + u * step < n)
+                to[first + u * step] = words[u];
+    }
+}
+
+mimo_status nn_cuda_copy_narrow(const nn_runtime *runtime, nn_real *to, const nn_real *from,
+                                int64_t n, int blocks)
+{
+    const int64_t bytes = n * (int64_t)sizeof *to;
+    if (n == 0)
+        return MIMO_OK;
+    if ((((uintptr_t)to | (uintptr_t)from | (uintptr_t)bytes) & 15) != 0)
+        return nn_launch(runtime, "copy", copy_words<nn_real>, blocks, COPY_THREADS, to, from, n);
+    return nn_launch(runtime, "copy", copy_words<uint4>, blocks, COPY_THREADS,
+                     reinterpret_cast<uint4 *>(to), reinterpret_cast<const uint4 *>(from),
+                     bytes / 16);
+}
+
 mimo_status nn_cuda_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
 {
     return nn_each_element(runtime, "add", n, [=] __device__(int64_t i) { to[i] += from[i]; });
@@ -28,9 +64,9 @@ mimo_status nn_cuda_add_columns(const nn_runtime *runtime, nn_real *sums, const 
 }
 
 mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
-                         int64_t n)
+                         nn_rows rows, int64_t width)
 {
-    return nn_each_element(runtime, "gelu", n, [=] __device__(int64_t i) {
+    return nn_each_filled_element(runtime, "gelu", rows, width, [=] __device__(int64_t i) {
         nn_real s = 1 / (1 + exp(nn_gelu_exponent(u[i])));
         gate[i] = s;
         y[i] = u[i] * s;
@@ -38,25 +74,26 @@ mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, c
 }
 
 mimo_status nn_cuda_gelu_backward(const nn_runtime *runtime, nn_real *d, const nn_real *u,
-                                  const nn_real *gate, int64_t n)
+                                  const nn_real *gate, nn_rows rows, int64_t width)
 {
-    return nn_each_element(runtime, "gelu backward", n,
-                           [=] __device__(int64_t i) { d[i] *= nn_gelu_slope(u[i], gate[i]); });
+    return nn_each_filled_element(runtime, "gelu backward", rows, width, [=] __device__(int64_t i) {
+        d[i] *= nn_gelu_slope(u[i], gate[i]);
+    });
 }
 
 mimo_status nn_cuda_scale_rows(const nn_runtime *runtime, nn_real *y, const nn_real *x,
-                               const nn_real *factors, int64_t rows, int64_t width)
+                               const nn_real *factors, nn_rows rows, int64_t width)
 {
-    return nn_each_row(runtime, "scale rows", rows, width, [=] __device__(int64_t i) {
+    return nn_each_filled_row(runtime, "scale rows", rows, width, [=] __device__(int64_t i) {
         for (int64_t j = threadIdx.x; j < width; j += blockDim.x)
             y[i * width + j] = x[i * width + j] * factors[i];
     });
 }
 
 mimo_status nn_cuda_row_dots(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
-                             const nn_real *b, int64_t rows, int64_t width)
+                             const nn_real *b, nn_rows rows, int64_t width)
 {
-    return nn_each_row(runtime, "row dots", rows, width, [=] __device__(int64_t i) {
+    return nn_each_filled_row(runtime, "row dots", rows, width, [=] __device__(int64_t i) {
         nn_real dot = nn_sum_row<nn_real>(
             width, [=](int64_t j) { return a[i * width + j] * b[i * width + j]; });
         if (threadIdx.x == 0)

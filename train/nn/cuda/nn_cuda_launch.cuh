@@ -5,6 +5,7 @@
 
 #include "device/cuda_launch.cuh"
 #include "train/nn/cuda/nn_cuda.h"
+#include "train/nn/ops/nn_groups.h"
 
 constexpr int NN_WARP = 32, NN_THREADS = 256, NN_MOST_BLOCKS = 1 << 16;
 
@@ -64,6 +65,46 @@ mimo_status nn_each_row(const nn_runtime *runtime, const char *what, int64_t row
         return MIMO_OK;
     return nn_launch(runtime, what, nn_rows_kernel<Body>, nn_blocks(rows), nn_row_threads(width),
                      rows, body);
+}
+
+template <typename Body>
+__global__ void nn_filled_elements_kernel(nn_rows rows, int64_t width, Body body)
+{
+    await_stream();
+    int64_t n = nn_rows_filled(rows) * width, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        body(i);
+}
+
+/* nn_each_element of the rows that are there. The launch is for `most` of them. */
+template <typename Body>
+mimo_status nn_each_filled_element(const nn_runtime *runtime, const char *what, nn_rows rows,
+                                   int64_t width, Body body)
+{
+    if (rows.most == 0 || width == 0)
+        return MIMO_OK;
+    int64_t wanted = (rows.most * width + NN_THREADS - 1) / NN_THREADS;
+    return nn_launch(runtime, what, nn_filled_elements_kernel<Body>, nn_blocks(wanted), NN_THREADS,
+                     rows, width, body);
+}
+
+template <typename Body> __global__ void nn_filled_rows_kernel(nn_rows rows, Body body)
+{
+    await_stream();
+    int64_t n = nn_rows_filled(rows);
+    for (int64_t i = blockIdx.x; i < n; i += gridDim.x)
+        body(i);
+}
+
+/* nn_each_row of the rows that are there. */
+template <typename Body>
+mimo_status nn_each_filled_row(const nn_runtime *runtime, const char *what, nn_rows rows,
+                               int64_t width, Body body)
+{
+    if (rows.most == 0 || width == 0)
+        return MIMO_OK;
+    return nn_launch(runtime, what, nn_filled_rows_kernel<Body>, nn_blocks(rows.most),
+                     nn_row_threads(width), rows, body);
 }
 
 #endif

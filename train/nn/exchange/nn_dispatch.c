@@ -1,21 +1,29 @@
 #include "train/nn/exchange/nn_dispatch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "core/check.h"
+#include "core/checked.h"
 #include "core/memory.h"
 #include "device/device.h"
+#include "train/nn/ops/nn_ops.h"
 
 struct nn_dispatch {
     mimo_dispatch *dispatch;
     const nn_runtime *runtime;
+    mimo_stream sets, moves;
     mimo_comm *comm;
     mimo_dispatch_desc sizes;
     mimo_route **routes;
     int64_t *rows;  /* of each route, on this rank: where moves stay local */
-    int32_t **ends; /* of each route */
+    int32_t **ends; /* of each route: room for those that products take from the host */
     int64_t n;
     bool local;
+    mimo_dispatch_counts counts; /* of checks, for the next report */
+    mimo_dispatch_counts last;   /* of the last of these alone */
+    bool unchecked; /* whether tiles of routes were large enough, since the last check */
+    int64_t least;  /* capacity of these */
 };
 
 static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_comm *comm,
@@ -24,7 +32,9 @@ static mimo_status reserve(nn_dispatch **made, const nn_runtime *runtime, mimo_c
     const nn_exchange exchange = {.comm = comm, .runtime = runtime};
     MIMO_TRY(nn_exchange_check(&exchange, "dispatch"));
     MIMO_TRY(mimo_reserve(made, 1, sizeof **made));
-    **made = (nn_dispatch){.runtime = runtime, .comm = comm, .sizes = *desc};
+    **made = (nn_dispatch){
+        .runtime = runtime, .comm = comm, .sizes = *desc, .counts = MIMO_DISPATCH_COUNTS_INIT};
+    nn_dispatch_use_streams(*made, runtime->stream, runtime->stream);
     (*made)->sizes.row_bytes = desc->hidden * (int64_t)sizeof(nn_real);
     return MIMO_OK;
 }
@@ -45,6 +55,12 @@ mimo_status nn_dispatch_create(nn_dispatch **out, const nn_runtime *runtime, mim
     made->sizes.name = NULL; /* the caller's */
     *out = made;
     return MIMO_OK;
+}
+
+void nn_dispatch_use_streams(nn_dispatch *dispatch, mimo_stream sets, mimo_stream moves)
+{
+    dispatch->sets = sets;
+    dispatch->moves = moves;
 }
 
 /* Of this rank. */
@@ -107,7 +123,7 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
     desc.tokens = tokens;
     desc.capacity = capacity;
     desc.memory = dispatch->runtime->memory;
-    return mimo_route_set_start(out, route, &desc, dispatch->runtime->stream);
+    return mimo_route_set_start(out, route, &desc, dispatch->sets);
 }
 
 /* On a device a set does not say it. */
@@ -123,20 +139,88 @@ static mimo_status check_capacity(mimo_route *route, int64_t capacity)
     return MIMO_OK;
 }
 
-mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route, int32_t *ends,
-                                  int64_t capacity)
+/* BLAS takes sizes from the host, and cuBLAS does. */
+static mimo_status download_ends(const int32_t **out, const nn_dispatch *dispatch,
+                                 mimo_route *route, int32_t *room, int64_t capacity)
+{
+    const int32_t *from;
+    MIMO_TRY(check_capacity(route, capacity));
+    MIMO_TRY(mimo_route_ends(&from, route));
+    MIMO_TRY(dispatch->runtime->device->download(
+        room, from, experts_of(dispatch) * (int64_t)sizeof *room, dispatch->sets));
+    *out = room;
+    return MIMO_OK;
+}
+
+mimo_status nn_dispatch_ends(const int32_t **out, nn_dispatch *dispatch, mimo_route *route,
+                             int32_t *room, int64_t capacity)
 {
     const nn_runtime *runtime = dispatch->runtime;
-    const int32_t *from;
-    if (runtime->memory != MIMO_MEMORY_HOST)
-        MIMO_TRY(check_capacity(route, capacity));
-    MIMO_TRY(mimo_route_ends(&from, route));
-    return nn_runtime_read(runtime, ends, from, experts_of(dispatch) * (int64_t)sizeof *ends);
+    if (runtime->memory == MIMO_MEMORY_HOST)
+        return mimo_route_ends(out, route);
+    if (runtime->order == NN_ORDER_FAST)
+        return download_ends(out, dispatch, route, room, capacity);
+    if (!dispatch->unchecked || capacity < dispatch->least)
+        dispatch->least = capacity;
+    dispatch->unchecked = true;
+    return mimo_route_ends(out, route);
+}
+
+static mimo_status take_report(nn_dispatch *dispatch)
+{
+    mimo_dispatch_counts now = MIMO_DISPATCH_COUNTS_INIT, *all = &dispatch->counts;
+    MIMO_TRY(mimo_dispatch_report(&now, dispatch->dispatch));
+    dispatch->last = now;
+    all->routes += now.routes;
+    all->overflows += now.overflows;
+    all->rows = mimo_larger(all->rows, now.rows);
+    return MIMO_OK;
+}
+
+/* Which rank needed that number of rows, as far as routes that were not set again still know it;
+ * otherwise -1. */
+static int64_t rank_that_needs(const nn_dispatch *dispatch, int64_t rows)
+{
+    for (int64_t i = 0; i < dispatch->n; i++) {
+        mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+        if (mimo_route_read(&counts, dispatch->routes[i]) != MIMO_OK)
+            continue; /* never set */
+        for (int64_t rank = 0; rank < counts.ranks; rank++)
+            if (counts.rows[rank] == rows)
+                return rank;
+    }
+    return -1;
+}
+
+static mimo_status refuse_lost_rows(const nn_dispatch *dispatch)
+{
+    const mimo_dispatch_counts *last = &dispatch->last;
+    char who[32] = "a rank";
+    int64_t rank = rank_that_needs(dispatch, last->rows);
+    if (rank >= 0)
+        snprintf(who, sizeof who, "rank %" PRId64, rank);
+    return mimo_fail(MIMO_ERR_SHAPE,
+                     "dispatch: %s needs %" PRId64 " rows for its experts, its tile has %" PRId64
+                     ": in %" PRId64 " of %" PRId64 " routes tokens lost a row, and are no numbers",
+                     who, last->rows, dispatch->least, last->overflows, last->routes);
+}
+
+mimo_status nn_dispatch_check(nn_dispatch *dispatch)
+{
+    if (!dispatch->unchecked)
+        return MIMO_OK;
+    MIMO_TRY(take_report(dispatch));
+    dispatch->unchecked = false;
+    return dispatch->last.overflows == 0 ? MIMO_OK : refuse_lost_rows(dispatch);
 }
 
 mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch)
 {
-    return mimo_dispatch_report(out, dispatch->dispatch);
+    MIMO_TRY(take_report(dispatch));
+    dispatch->counts.size = out->size;
+    *out = dispatch->counts;
+    dispatch->counts = (mimo_dispatch_counts)MIMO_DISPATCH_COUNTS_INIT;
+    return MIMO_OK;
 }
 
 /* ---------------------------------------- moves that stay ------------------------------------- */
@@ -158,10 +242,14 @@ static mimo_status copy_rows(const nn_dispatch *it, nn_real *to, const nn_real *
                              int64_t room, int64_t there)
 {
     int64_t width = it->sizes.hidden, most = there < room ? there : room;
+    nn_runtime lane = *it->runtime;
+    lane.stream = it->moves;
     for (int64_t i = 0; most > 0 && i < count; i += most) {
         int64_t rows = count - i < most ? count - i : most, at = i + rows <= room ? i : 0;
-        MIMO_TRY(it->runtime->device->copy(
-            to + at * width, from, rows * width * (int64_t)sizeof *to, it->runtime->stream));
+        MIMO_TRY(it->sizes.ctas > 0 ? lane.ops->copy_narrow(&lane, to + at * width, from,
+                                                            rows * width, it->sizes.ctas)
+                                    : nn_runtime_copy(&lane, to + at * width, from,
+                                                      rows * width * (int64_t)sizeof *to));
     }
     return MIMO_OK;
 }
@@ -228,7 +316,7 @@ mimo_status nn_dispatch_rows_start(mimo_op **out, const nn_dispatch *dispatch,
                          move->tokens);
     count_move(dispatch, NN_EXCHANGE_ROWS, move);
     return mimo_dispatch_rows_start(out, move->route, views.experts, views.tokens, views.n,
-                                    dispatch->runtime->stream);
+                                    dispatch->moves);
 }
 
 mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch,
@@ -242,5 +330,5 @@ mimo_status nn_dispatch_combine_start(mimo_op **out, const nn_dispatch *dispatch
                          rows_here(dispatch, move->route));
     count_move(dispatch, NN_EXCHANGE_COMBINE, move);
     return mimo_dispatch_combine_start(out, move->route, views.tokens, views.experts, views.n,
-                                       dispatch->runtime->stream);
+                                       dispatch->moves);
 }

@@ -25,8 +25,8 @@ void nn_dispatch_destroy(nn_dispatch *dispatch);
 const mimo_dispatch_desc *nn_dispatch_sizes(const nn_dispatch *dispatch);
 mimo_comm *nn_dispatch_comm(const nn_dispatch *dispatch);
 
-/** A route, and room in host memory for the ends of its rows [E / ep], that live as long as the
- *  dispatch. Local; all ranks add routes in the same order. */
+/** A route, and room in host memory for the ends of its rows [E / ep] (nn_dispatch_ends), that live
+ *  as long as the dispatch. Local; all ranks add routes in the same order. */
 mimo_status nn_dispatch_add_route(mimo_route **out, int32_t **ends, nn_dispatch *dispatch);
 
 /** Begin to set a route: ids [tokens, k], -1 for none, in the runtime's memory; `capacity` rows on
@@ -37,19 +37,34 @@ mimo_status nn_dispatch_set_start(mimo_op **out, const nn_dispatch *dispatch, mi
 
 /** To measure what moves cost: from now on, until it is called with false, no rank waits for
  *  another one. Routes stay as they were set, and a move copies as many rows on this rank as it
- *  would bring here: those of its experts, or one for each choice of its tokens. Their values are
- *  of no use.
+ *  would bring here: those of its experts, or one for each choice of its tokens. A copy has the
+ *  thread blocks of a move (mimo_dispatch_desc.ctas). Values are of no use.
  *  Local. Errors: those of mimo_route_read (a route that was never set). */
 mimo_status nn_dispatch_set_local(nn_dispatch *dispatch, bool local);
 
-/** mimo_dispatch_report. */
+/** From now on routes are set on the stream `sets`, and rows move on `moves`: streams of the
+ *  runtime's device. Before, both are the runtime's. The caller orders them. Where nn_dispatch_ends
+ *  waits, it does for `sets` alone. Local. */
+void nn_dispatch_use_streams(nn_dispatch *dispatch, mimo_stream sets, mimo_stream moves);
+
+/** mimo_dispatch_report, with what checks were told since the last one. */
 mimo_status nn_dispatch_report(mimo_dispatch_counts *out, nn_dispatch *dispatch);
 
-/** Where the rows of each of this rank's experts end, for products that take them from the host:
- *  into the route's room. Local; on a device it waits for the set, and is where a tile that is too
- *  small shows: MIMO_ERR_SHAPE then, the same on all ranks. */
-mimo_status nn_dispatch_read_ends(const nn_dispatch *dispatch, mimo_route *route, int32_t *ends,
-                                  int64_t capacity);
+/** Where the rows of each of this rank's experts end [E / ep], for calls on groups (nn_ops.h),
+ *  until the route is set again. Local.
+ *    In host memory, and in the fixed order: where the route has them. Nobody waits. On a device a
+ *      tile that is too small shows in nn_dispatch_check.
+ *    On a device in the fast order, whose products take them from the host: in `room`. It waits for
+ *      the set. MIMO_ERR_SHAPE, the same on all ranks: a tile that is too small. */
+mimo_status nn_dispatch_ends(const int32_t **out, nn_dispatch *dispatch, mimo_route *route,
+                             int32_t *room, int64_t capacity);
+
+/** Whether all tiles were large enough since the last check. Where the fixed order has let nobody
+ *  wait on a device it waits for the last call of the dispatch, otherwise there is nothing to ask.
+ *  Once a step, where the host waits anyway. Local. Errors: MIMO_ERR_SHAPE, the same on all ranks
+ *  of the group, with the rows needed and, where a route still knows it, the rank: tokens that lost
+ *  a row are NaN; and those of mimo_dispatch_report. */
+mimo_status nn_dispatch_check(nn_dispatch *dispatch);
 
 /** The tensors of a move. */
 typedef struct nn_dispatch_move {

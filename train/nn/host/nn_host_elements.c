@@ -1,8 +1,20 @@
 /* Operations on the elements of rows and arrays, one by one. */
+#include <string.h>
+
 #include "core/float16.h"
 #include "train/nn/host/nn_host.h"
 #include "train/nn/host/nn_math.h"
 #include "train/nn/ops/nn_gelu.h"
+#include "train/nn/ops/nn_groups.h"
+
+mimo_status nn_host_copy_narrow(const nn_runtime *runtime, nn_real *to, const nn_real *from,
+                                int64_t n, int blocks)
+{
+    (void)runtime, (void)blocks;
+    if (n > 0)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    return MIMO_OK;
+}
 
 mimo_status nn_host_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
 {
@@ -33,9 +45,10 @@ mimo_status nn_host_add_columns(const nn_runtime *runtime, nn_real *sums, const 
 }
 
 mimo_status nn_host_gelu(const nn_runtime *runtime, nn_real *restrict y, nn_real *restrict gate,
-                         const nn_real *restrict u, int64_t n)
+                         const nn_real *restrict u, nn_rows rows, int64_t width)
 {
     (void)runtime;
+    int64_t n = nn_rows_filled(rows) * width;
     for (int64_t i = 0; i < n; i++) {
         nn_real s = 1 / (1 + nn_exp(nn_gelu_exponent(u[i])));
         gate[i] = s;
@@ -46,29 +59,30 @@ mimo_status nn_host_gelu(const nn_runtime *runtime, nn_real *restrict y, nn_real
 
 mimo_status nn_host_gelu_backward(const nn_runtime *runtime, nn_real *restrict d,
                                   const nn_real *restrict u, const nn_real *restrict gate,
-                                  int64_t n)
+                                  nn_rows rows, int64_t width)
 {
     (void)runtime;
+    int64_t n = nn_rows_filled(rows) * width;
     for (int64_t i = 0; i < n; i++)
         d[i] *= nn_gelu_slope(u[i], gate[i]);
     return MIMO_OK;
 }
 
 mimo_status nn_host_scale_rows(const nn_runtime *runtime, nn_real *y, const nn_real *x,
-                               const nn_real *factors, int64_t rows, int64_t width)
+                               const nn_real *factors, nn_rows rows, int64_t width)
 {
     (void)runtime;
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < nn_rows_filled(rows); i++)
         for (int64_t j = 0; j < width; j++)
             y[i * width + j] = x[i * width + j] * factors[i];
     return MIMO_OK;
 }
 
 mimo_status nn_host_row_dots(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
-                             const nn_real *b, int64_t rows, int64_t width)
+                             const nn_real *b, nn_rows rows, int64_t width)
 {
     (void)runtime;
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < nn_rows_filled(rows); i++)
         dots[i] += nn_dot(a + i * width, b + i * width, width);
     return MIMO_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "core/checked.h"
 #include "core/mutation.h"
-#include "device/device.h"
+#include "train/nn/ops/nn_groups.h"
 #include "train/nn/params/nn_support.h"
 
 /* ----------------------------------------- creation ------------------------------------------ */
@@ -59,6 +59,13 @@ static mimo_status add_linear(nn_experts *made, nn_expert_linear *linear, const 
 }
 
 /* Expert `number`: one of this rank's, or one that is only listed. */
+static void count_adapter(nn_expert_products *products, const nn_lora *lora, bool here)
+{
+    products->rank = mimo_larger(products->rank, lora->rank);
+    if (here && lora->rank > 0)
+        products->scale = lora->scale;
+}
+
 static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts_desc *desc)
 {
     nn_expert other = {0};
@@ -74,8 +81,8 @@ static mimo_status add_expert(nn_experts *made, int64_t number, const nn_experts
     MIMO_TRY(nn_join(part, name, "down"));
     linear_shape down = {part, desc->inner, desc->hidden, 1, desc->out_std, !here};
     MIMO_TRY(add_linear(made, &expert->down, &down, desc->adapters));
-    made->up_rank = mimo_larger(made->up_rank, expert->up.lora.rank);
-    made->down_rank = mimo_larger(made->down_rank, expert->down.lora.rank);
+    count_adapter(&made->up, &expert->up.lora, here);
+    count_adapter(&made->down, &expert->down.lora, here);
     return MIMO_OK;
 }
 
@@ -107,7 +114,11 @@ mimo_status nn_experts_init(nn_experts *layer, nn_params *params, const nn_exper
                        .hidden = desc->hidden,
                        .inner = desc->inner / coords->etp_size,
                        .max_rows = desc->max_rows};
+    made.up = (nn_expert_products){NN_EXPERT_UP, made.hidden, made.inner, 0, 0};
+    made.down = (nn_expert_products){NN_EXPERT_DOWN, made.inner, made.hidden, 0, 0};
     mimo_status status = mimo_reserve(&made.list, count, sizeof *made.list);
+    if (status == MIMO_OK)
+        status = nn_expert_lists_init(&made.lists, made.runtime, count);
     for (int64_t e = 0; e < desc->experts && status == MIMO_OK; e++)
         status = add_expert(&made, e, desc);
     if (status != MIMO_OK) {
@@ -124,6 +135,7 @@ void nn_experts_release(nn_experts *layer)
         nn_lora_release(&layer->list[e].up.lora);
         nn_lora_release(&layer->list[e].down.lora);
     }
+    nn_expert_lists_release(&layer->lists, layer->runtime);
     mimo_release(layer->list);
     memset(layer, 0, sizeof *layer);
 }
@@ -146,127 +158,126 @@ mimo_status nn_experts_saved_take(nn_experts_saved *saved, const nn_experts *lay
     MIMO_TRY(mimo_mul(&count, layer->max_rows, layer->inner));
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         MIMO_TRY(nn_room_take(room, tensors[i], count, sizeof(nn_real)));
-    MIMO_TRY(place_adapters(&saved->up, layer, layer->up_rank, room));
-    return place_adapters(&saved->down_lora, layer, layer->down_rank, room);
+    MIMO_TRY(place_adapters(&saved->up, layer, layer->up.rank, room));
+    return place_adapters(&saved->down_lora, layer, layer->down.rank, room);
 }
 
-/* ---------------------------------------- one expert ----------------------------------------- */
+/* ------------------------------------------ products ------------------------------------------ */
 
-/* An expert, with its rows of the tiles. */
-typedef struct expert_rows {
-    const nn_expert *expert;
-    int64_t begin, rows;
-} expert_rows;
-
-static expert_rows rows_of(const nn_experts *layer, const nn_experts_saved *saved, int64_t e)
+static const nn_expert_linear *linear_of(const nn_expert *expert, nn_expert_layer which)
 {
-    int64_t begin = e > 0 ? saved->ends[e - 1] : 0;
-    return (expert_rows){&layer->list[e], begin, saved->ends[e] - begin};
+    return which == NN_EXPERT_UP ? &expert->up : &expert->down;
 }
 
-/* to = a b, and what the adapter adds, which in the fixed order goes on with the same chains. */
-static mimo_status multiply(const nn_experts *layer, nn_real *to, nn_matrix a, nn_matrix b,
-                            const nn_factors *added)
+static nn_lora_saved *adapters_of(nn_experts_saved *saved, const nn_expert_products *it)
 {
-    const nn_runtime *runtime = layer->runtime;
-    nn_product product = {
-        .c = to, .stride = b.columns, .alpha = 1, .a = a, .b = b, .count = 1, .parts = 1};
-    bool fixed = runtime->order == NN_ORDER_FIXED;
-    product.then = fixed ? added : NULL;
-    MIMO_TRY(runtime->ops->matmul(runtime, &product));
-    return added && !fixed ? nn_add_product(runtime, to, added) : MIMO_OK;
+    return it->layer == NN_EXPERT_UP ? &saved->up : &saved->down_lora;
 }
 
-/* y = x W^T + s (x A^T) B^T, of `in` and `out` columns. */
-typedef struct expert_product {
-    const nn_expert_linear *linear;
-    nn_lora_saved *saved; /* of all rows */
-    int64_t rank;         /* the room of a row there */
-    int64_t in, out;
-} expert_product;
-
-static expert_product up_of(const nn_experts *layer, nn_experts_saved *saved, const expert_rows *at)
+/* What all experts have of a part: b of a product for each. */
+static nn_group_factors factors_of(const nn_experts *layer, const nn_expert_products *it,
+                                   nn_expert_part part, const nn_real *a)
 {
-    return (expert_product){&at->expert->up, &saved->up, layer->up_rank, layer->hidden,
-                            layer->inner};
+    return (nn_group_factors){
+        .alpha = 1, .a = a, .b = nn_expert_values(&layer->lists, it->layer, part)};
 }
 
-static expert_product down_of(const nn_experts *layer, nn_experts_saved *saved,
-                              const expert_rows *at)
+static mimo_status multiply(const nn_experts *layer, const nn_experts_saved *saved, nn_real *c,
+                            int64_t columns, const nn_group_factors *first,
+                            const nn_group_factors *then)
 {
-    return (expert_product){&at->expert->down, &saved->down_lora, layer->down_rank, layer->inner,
-                            layer->hidden};
+    const nn_group_product product = {
+        .groups = saved->groups, .c = c, .columns = columns, .first = *first, .then = then};
+    return layer->runtime->ops->multiply_groups(layer->runtime, &product);
 }
 
-static nn_matrix weight_of(const nn_experts *layer, const expert_product *it)
+/* c += a b. */
+static mimo_status add_product(const nn_experts *layer, const nn_experts_saved *saved, nn_real *c,
+                               int64_t columns, const nn_group_factors *factors)
 {
-    return nn_matrix_of(nn_value(layer->params, it->linear->weight), it->out, it->in, it->in);
+    const nn_group_product product = {
+        .groups = saved->groups, .c = c, .columns = columns, .beta = 1, .first = *factors};
+    return layer->runtime->ops->multiply_groups(layer->runtime, &product);
 }
 
-/* The part of the adapters' state that belongs to these rows. */
-static nn_lora_saved adapter_rows(const expert_product *it, const expert_rows *at)
+/* The first adapter that is merged, which leaves no z. */
+static const nn_lora *merged_of(const nn_experts *layer, nn_expert_layer which)
 {
-    nn_lora_saved part = *it->saved;
-    int64_t first = MIMO_MUTATED("expert-z-of-last") ? 0 : at->begin * it->rank;
-    if (it->linear->lora.rank == 0)
-        return part;
-    part.z += first;
-    part.dz += first;
-    part.rows = at->rows;
-    return part;
+    for (int64_t e = 0; e < layer->count; e++) {
+        const nn_lora *lora = &linear_of(&layer->list[e], which)->lora;
+        if (lora->unmerged)
+            return lora;
+    }
+    return NULL;
 }
 
-/* Pointers are to the first row of all experts. */
-static mimo_status product_forward(const nn_experts *layer, const expert_product *it, nn_real *y,
-                                   const nn_real *x, const expert_rows *at)
+/* y = x W^T + s (x A^T) B^T, of all rows. */
+static mimo_status product_forward(const nn_experts *layer, const nn_expert_products *it,
+                                   nn_experts_saved *saved, nn_real *y, const nn_real *x)
 {
-    const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it, at);
-    nn_factors added;
-    x += at->begin * it->in;
-    MIMO_TRY(nn_lora_forward(lora, &saved, x, at->rows));
-    if (!it->saved->merged)
-        it->saved->merged = saved.merged;
-    bool adapted = nn_lora_output(&added, lora, &saved);
-    if (adapted && nn_params_at(layer->params, lora->b)->rule == NN_EXPERT_PARTIAL &&
-        MIMO_MUTATED("expert-adapter-per-t"))
-        added.alpha *= (nn_real)nn_params_experts(layer->params)->etp_size;
-    return multiply(layer, y + at->begin * it->out, nn_matrix_of(x, at->rows, it->in, it->in),
-                    nn_transpose(weight_of(layer, it)), adapted ? &added : NULL);
+    nn_lora_saved *low = adapters_of(saved, it);
+    nn_group_factors whole = factors_of(layer, it, NN_EXPERT_WEIGHT, x);
+    nn_group_factors down = factors_of(layer, it, NN_EXPERT_A, x);
+    nn_group_factors up = factors_of(layer, it, NN_EXPERT_B, low->z);
+    whole.k = down.k = it->in, up.k = it->rank;
+    whole.transposed = down.transposed = up.transposed = true;
+    up.alpha = (nn_real)it->scale;
+    if (it->layer == NN_EXPERT_DOWN && MIMO_MUTATED("expert-adapter-per-t"))
+        up.alpha *= (nn_real)nn_params_experts(layer->params)->etp_size;
+    low->merged = merged_of(layer, it->layer);
+    if (it->scale > 0)
+        MIMO_TRY(multiply(layer, saved, low->z, it->rank, &down, NULL));
+    return multiply(layer, saved, y, it->out, &whole, it->scale > 0 ? &up : NULL);
 }
 
-static mimo_status product_backward(const nn_experts *layer, const expert_product *it, nn_real *dx,
-                                    const nn_real *dy, const expert_rows *at)
+/* dx = dy W + (s dy B) A */
+static mimo_status product_backward(const nn_experts *layer, const nn_expert_products *it,
+                                    nn_experts_saved *saved, nn_real *dx, const nn_real *dy)
 {
-    const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it, at);
-    nn_factors added;
-    dy += at->begin * it->out;
-    MIMO_TRY(nn_lora_backward(lora, &saved, dy));
-    bool adapted = nn_lora_input(&added, lora, &saved);
-    return multiply(layer, dx + at->begin * it->in, nn_matrix_of(dy, at->rows, it->out, it->out),
-                    weight_of(layer, it), adapted ? &added : NULL);
+    const nn_lora_saved *low = adapters_of(saved, it);
+    nn_group_factors whole = factors_of(layer, it, NN_EXPERT_WEIGHT, dy);
+    nn_group_factors down = factors_of(layer, it, NN_EXPERT_B, dy);
+    nn_group_factors up = factors_of(layer, it, NN_EXPERT_A, low->dz);
+    whole.k = down.k = it->out, up.k = it->rank;
+    down.alpha = (nn_real)it->scale;
+    if (it->scale > 0)
+        MIMO_TRY(multiply(layer, saved, low->dz, it->rank, &down, NULL));
+    return multiply(layer, saved, dx, it->in, &whole, it->scale > 0 ? &up : NULL);
 }
 
-static mimo_status product_gradients(const nn_experts *layer, const expert_product *it,
-                                     const nn_real *dy, const nn_real *x, const expert_rows *at)
+/* The gradient of a part += scale dy^T x. */
+static mimo_status add_gradient(const nn_experts *layer, const nn_experts_saved *saved,
+                                nn_expert_layer which, nn_expert_part part,
+                                const nn_token_product *product)
 {
-    const nn_lora *lora = &it->linear->lora;
-    nn_lora_saved saved = adapter_rows(it, at);
-    nn_tokens tokens = {at->rows, at->rows};
-    nn_token_product weight = {1, dy + at->begin * it->out, x + at->begin * it->in, it->out,
-                               it->in};
-    MIMO_TRY(nn_sum_products(layer->params, it->linear->weight, &weight, tokens));
-    return nn_lora_backward_params(lora, &saved, weight.dy, weight.x, tokens);
+    const nn_group_sums sums = {.groups = saved->groups,
+                                .scale = (nn_real)product->scale,
+                                .dy = product->dy,
+                                .x = product->x,
+                                .out = product->out,
+                                .in = product->in,
+                                .to = nn_expert_gradients(&layer->lists, which, part)};
+    return layer->runtime->ops->sum_groups(layer->runtime, &sums);
+}
+
+static mimo_status product_gradients(const nn_experts *layer, const nn_expert_products *it,
+                                     nn_experts_saved *saved, const nn_real *dy, const nn_real *x)
+{
+    const nn_lora_saved *low = adapters_of(saved, it);
+    const nn_real *z = low->z;
+    if (MIMO_MUTATED("expert-z-of-next"))
+        z += it->rank;
+    const nn_token_product weight = {1, dy, x, it->out, it->in},
+                           b = {it->scale, dy, z, it->out, it->rank},
+                           a = {1, low->dz, x, it->rank, it->in};
+    MIMO_TRY(add_gradient(layer, saved, it->layer, NN_EXPERT_WEIGHT, &weight));
+    if (it->scale == 0)
+        return MIMO_OK;
+    MIMO_TRY(add_gradient(layer, saved, it->layer, NN_EXPERT_B, &b));
+    return add_gradient(layer, saved, it->layer, NN_EXPERT_A, &a);
 }
 
 /* ------------------------------------------ the calls ---------------------------------------- */
-
-/* The rows of all experts together. */
-static int64_t all_rows(const nn_experts *layer, const int32_t *ends)
-{
-    return ends[layer->count - 1];
-}
 
 /* Only the first of the ranks that share an expert adds the bias of down. */
 static bool adds_bias(const nn_experts *layer)
@@ -276,137 +287,117 @@ static bool adds_bias(const nn_experts *layer)
     return nn_params_experts(layer->params)->etp_rank == 0;
 }
 
-static mimo_status go_up(const nn_experts *layer, nn_experts_saved *saved, const expert_rows *at)
+/* The rows of this forward. In the fixed order the ends stay where they are: on a device the host
+ * knows no number of rows, and calls are for as many as the tile has. */
+static mimo_status take_rows(const nn_experts *layer, nn_experts_saved *saved,
+                             const nn_expert_rows *rows)
 {
     const nn_runtime *runtime = layer->runtime;
-    const expert_product up = up_of(layer, saved, at);
-    MIMO_TRY(product_forward(layer, &up, saved->u, saved->x, at));
-    return runtime->ops->add_bias(runtime, saved->u + at->begin * layer->inner,
-                                  nn_value(layer->params, at->expert->up.bias), at->rows,
-                                  layer->inner);
+    const bool fixed = runtime->order == NN_ORDER_FIXED;
+    const bool told = !fixed || runtime->memory == MIMO_MEMORY_HOST;
+    int64_t count = told ? rows->ends[layer->count - 1] : 0;
+    MIMO_TRY(nn_check_forward("experts", layer->params, count, layer->max_rows));
+    saved->x = rows->x;
+    saved->weights = rows->weights;
+    saved->groups = (nn_groups){rows->ends, layer->count, fixed ? layer->max_rows : count};
+    saved->filled = fixed ? nn_group_rows(&saved->groups) : (nn_rows){.most = count};
+    return nn_expert_lists_update(&layer->lists, layer->params, layer->list);
 }
 
-static nn_matrix weights_of(const nn_experts_saved *saved, const expert_rows *at)
+static mimo_status go_up(const nn_experts *layer, nn_experts_saved *saved)
 {
-    return nn_matrix_of(saved->weights + at->begin, at->rows, 1, 1);
+    const nn_runtime *runtime = layer->runtime;
+    MIMO_TRY(product_forward(layer, &layer->up, saved, saved->u, saved->x));
+    return runtime->ops->add_group_bias(
+        runtime, saved->u, &saved->groups,
+        nn_expert_values(&layer->lists, NN_EXPERT_UP, NN_EXPERT_BIAS), layer->inner);
 }
 
-static mimo_status go_down(const nn_experts *layer, nn_experts_saved *saved, nn_real *y,
-                           const expert_rows *at)
+static mimo_status go_down(const nn_experts *layer, nn_experts_saved *saved, nn_real *y)
 {
-    const expert_product down = down_of(layer, saved, at);
-    const nn_real *bias = nn_value(layer->params, at->expert->down.bias);
-    const nn_factors weighted = {.alpha = 1,
-                                 .a = weights_of(saved, at),
-                                 .b = nn_matrix_of(bias, 1, layer->hidden, layer->hidden)};
-    MIMO_TRY(product_forward(layer, &down, y, saved->down, at));
+    const nn_runtime *runtime = layer->runtime;
+    nn_group_factors weighted = factors_of(layer, &layer->down, NN_EXPERT_BIAS, saved->weights);
+    weighted.k = 1;
+    MIMO_TRY(product_forward(layer, &layer->down, saved, y, saved->down));
     if (MIMO_MUTATED("weight-not-on-bias"))
-        return layer->runtime->ops->add_bias(layer->runtime, y + at->begin * layer->hidden, bias,
-                                             at->rows, layer->hidden);
-    return adds_bias(layer)
-               ? nn_add_product(layer->runtime, y + at->begin * layer->hidden, &weighted)
-               : MIMO_OK;
+        return runtime->ops->add_group_bias(runtime, y, &saved->groups, weighted.b, layer->hidden);
+    return adds_bias(layer) ? add_product(layer, saved, y, layer->hidden, &weighted) : MIMO_OK;
 }
 
 mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved, nn_real *y,
                                const nn_expert_rows *rows)
 {
-    const nn_ops *ops = layer->runtime->ops;
+    const nn_runtime *runtime = layer->runtime;
     saved->progress = NN_PROGRESS_NONE;
-    int64_t count = all_rows(layer, rows->ends);
-    MIMO_TRY(nn_check_forward("experts", layer->params, count, layer->max_rows));
-    saved->x = rows->x;
-    saved->weights = rows->weights;
-    saved->ends = rows->ends;
-    saved->up.merged = saved->down_lora.merged = NULL;
-    for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, saved, e);
-        MIMO_TRY(go_up(layer, saved, &at));
-    }
-    MIMO_TRY(
-        ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u, count * layer->inner));
-    MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->activated, rows->weights, count,
-                             layer->inner));
+    MIMO_TRY(take_rows(layer, saved, rows));
+    MIMO_TRY(go_up(layer, saved));
+    MIMO_TRY(runtime->ops->gelu(runtime, saved->activated, saved->gate, saved->u, saved->filled,
+                                layer->inner));
+    MIMO_TRY(runtime->ops->scale_rows(runtime, saved->down, saved->activated, rows->weights,
+                                      saved->filled, layer->inner));
     if (MIMO_MUTATED("weight-twice"))
-        MIMO_TRY(ops->scale_rows(layer->runtime, saved->down, saved->down, rows->weights, count,
-                                 layer->inner));
-    for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, saved, e);
-        MIMO_TRY(go_down(layer, saved, y, &at));
-    }
+        MIMO_TRY(runtime->ops->scale_rows(runtime, saved->down, saved->down, rows->weights,
+                                          saved->filled, layer->inner));
+    MIMO_TRY(go_down(layer, saved, y));
     saved->progress = NN_PROGRESS_FORWARD;
+    return MIMO_OK;
+}
+
+/* Backward needs z of each adapter. */
+static mimo_status check_adapters(const nn_experts *layer, const nn_experts_saved *saved)
+{
+    for (int64_t e = 0; e < layer->count; e++)
+        MIMO_TRY(nn_lora_check_backward(&layer->list[e].down.lora, &saved->down_lora));
+    for (int64_t e = 0; e < layer->count; e++)
+        MIMO_TRY(nn_lora_check_backward(&layer->list[e].up.lora, &saved->up));
     return MIMO_OK;
 }
 
 /* The gradients of what down gets, and of the weights: of the activation, and of the bias. */
 static mimo_status back_through_down(const nn_experts *layer, nn_experts_saved *saved,
-                                     nn_real *d_weights, const expert_rows *at)
+                                     nn_real *d_weights)
 {
     const nn_runtime *runtime = layer->runtime;
-    const expert_product down = down_of(layer, saved, at);
-    const nn_real *bias = nn_value(layer->params, at->expert->down.bias);
-    const nn_factors of_bias = {.alpha = 1,
-                                .a = nn_matrix_of(saved->dy + at->begin * layer->hidden, at->rows,
-                                                  layer->hidden, layer->hidden),
-                                .b = nn_matrix_of(bias, layer->hidden, 1, 1)};
-    int64_t first = at->begin * layer->inner;
-    MIMO_TRY(product_backward(layer, &down, saved->du, saved->dy, at));
+    nn_group_factors of_bias = factors_of(layer, &layer->down, NN_EXPERT_BIAS, saved->dy);
+    of_bias.k = layer->hidden;
+    MIMO_TRY(product_backward(layer, &layer->down, saved, saved->du, saved->dy));
     if (MIMO_MUTATED("pair-gradient-of-t0") && nn_params_experts(layer->params)->etp_rank > 0)
         return MIMO_OK;
-    MIMO_TRY(runtime->ops->row_dots(runtime, d_weights + at->begin, saved->activated + first,
-                                    saved->du + first, at->rows, layer->inner));
-    return adds_bias(layer) ? nn_add_product(runtime, d_weights + at->begin, &of_bias) : MIMO_OK;
+    MIMO_TRY(runtime->ops->row_dots(runtime, d_weights, saved->activated, saved->du, saved->filled,
+                                    layer->inner));
+    return adds_bias(layer) ? add_product(layer, saved, d_weights, 1, &of_bias) : MIMO_OK;
 }
 
 mimo_status nn_experts_backward_input(const nn_experts *layer, nn_experts_saved *saved, nn_real *dx,
                                       nn_real *d_weights, nn_real *dy)
 {
-    const nn_ops *ops = layer->runtime->ops;
+    const nn_runtime *runtime = layer->runtime;
     MIMO_CHECK(saved->progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "experts: backward before forward");
-    int64_t count = all_rows(layer, saved->ends);
+    MIMO_TRY(check_adapters(layer, saved));
     saved->dy = dy;
-    MIMO_TRY(nn_runtime_zero(layer->runtime, d_weights, count * (int64_t)sizeof *d_weights));
-    for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, saved, e);
-        MIMO_TRY(back_through_down(layer, saved, d_weights, &at));
-    }
-    MIMO_TRY(
-        ops->scale_rows(layer->runtime, saved->du, saved->du, saved->weights, count, layer->inner));
-    MIMO_TRY(
-        ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate, count * layer->inner));
-    for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, saved, e);
-        const expert_product up = up_of(layer, saved, &at);
-        MIMO_TRY(product_backward(layer, &up, dx, saved->du, &at));
-    }
+    MIMO_TRY(nn_runtime_zero(runtime, d_weights, saved->groups.rows * (int64_t)sizeof *d_weights));
+    MIMO_TRY(back_through_down(layer, saved, d_weights));
+    MIMO_TRY(runtime->ops->scale_rows(runtime, saved->du, saved->du, saved->weights, saved->filled,
+                                      layer->inner));
+    MIMO_TRY(runtime->ops->gelu_backward(runtime, saved->du, saved->u, saved->gate, saved->filled,
+                                         layer->inner));
+    MIMO_TRY(product_backward(layer, &layer->up, saved, dx, saved->du));
     saved->progress = NN_PROGRESS_INPUT;
     return MIMO_OK;
-}
-
-static mimo_status add_gradients(const nn_experts *layer, nn_experts_saved *saved,
-                                 const expert_rows *at)
-{
-    const expert_product up = up_of(layer, saved, at), down = down_of(layer, saved, at);
-    const nn_token_product bias = {1, saved->dy + at->begin * layer->hidden,
-                                   saved->weights + at->begin, layer->hidden, 1};
-    MIMO_TRY(product_gradients(layer, &down, saved->dy, saved->down, at));
-    MIMO_TRY(nn_sum_products(layer->params, at->expert->down.bias, &bias,
-                             (nn_tokens){at->rows, at->rows}));
-    MIMO_TRY(product_gradients(layer, &up, saved->du, saved->x, at));
-    return nn_sum_rows(layer->params, at->expert->up.bias, saved->du + at->begin * layer->inner,
-                       at->rows);
 }
 
 mimo_status nn_experts_backward_params(const nn_experts *layer, nn_experts_saved *saved)
 {
     MIMO_CHECK(saved->progress == NN_PROGRESS_INPUT, MIMO_ERR_STATE,
                "experts: the parameters' half of backward before the input's");
-    for (int64_t e = 0; e < layer->count; e++) {
-        const expert_rows at = rows_of(layer, saved, e);
-        MIMO_TRY(add_gradients(layer, saved, &at));
-    }
-    nn_poison(layer->runtime, saved->dy, all_rows(layer, saved->ends) * layer->hidden);
+    const nn_token_product down_bias = {1, saved->dy, saved->weights, layer->hidden, 1},
+                           up_bias = {1, saved->du, NULL, layer->inner, 1};
+    MIMO_TRY(product_gradients(layer, &layer->down, saved, saved->dy, saved->down));
+    MIMO_TRY(add_gradient(layer, saved, NN_EXPERT_DOWN, NN_EXPERT_BIAS, &down_bias));
+    MIMO_TRY(product_gradients(layer, &layer->up, saved, saved->du, saved->x));
+    MIMO_TRY(add_gradient(layer, saved, NN_EXPERT_UP, NN_EXPERT_BIAS, &up_bias));
+    nn_poison(layer->runtime, saved->dy, saved->groups.rows * layer->hidden);
     saved->progress = NN_PROGRESS_NONE;
     return MIMO_OK;
 }

@@ -21,7 +21,7 @@
 #ifndef MIMO_NN_NN_EXPERTS_H
 #define MIMO_NN_NN_EXPERTS_H
 
-#include "train/nn/layers/nn_lora.h"
+#include "train/nn/layers/nn_expert_lists.h"
 #include "train/nn/ops/nn_saved.h"
 #include "train/nn/params/nn_params.h"
 
@@ -34,14 +34,13 @@ typedef struct nn_experts_desc {
     const nn_lora_selection *adapters; /* NULL: none */
 } nn_experts_desc;
 
-typedef struct nn_expert_linear {
-    int weight, bias;
-    nn_lora lora;
-} nn_expert_linear;
-
-typedef struct nn_expert {
-    nn_expert_linear up, down;
-} nn_expert;
+/* The products of one of the two linear layers, of all experts. */
+typedef struct nn_expert_products {
+    nn_expert_layer layer;
+    int64_t in, out; /* of this rank */
+    int64_t rank;    /* the largest of all experts' adapters; 0: none has one */
+    double scale;    /* of the adapters of this rank's experts; 0: none has one */
+} nn_expert_products;
 
 typedef struct nn_experts {
     const nn_runtime *runtime; /* the store's */
@@ -50,19 +49,21 @@ typedef struct nn_experts {
     int64_t first, count;  /* of this rank, among all */
     int64_t hidden, inner; /* inner: of this rank */
     int64_t max_rows;
-    int64_t up_rank, down_rank; /* the largest of all experts' adapters; 0: none has one */
+    nn_expert_products up, down;
+    nn_expert_lists lists; /* of `list` */
 } nn_experts;
 
 /** Rows up to max_rows. One place for all experts: expert e's rows lie behind those of e - 1, also
  *  where either has no adapter. */
 typedef struct nn_experts_saved {
     nn_progress progress;
-    const int32_t *ends;                  /* borrowed, host memory: where each expert's rows end */
+    nn_groups groups;                     /* the rows of each expert; the ends are borrowed */
+    nn_rows filled;                       /* those of all */
     const nn_real *x, *weights;           /* borrowed: [rows, H], [rows] */
     nn_real *dy;                          /* lent */
     nn_real *u, *gate, *activated, *down; /* [rows, inner]; down: what down gets */
     nn_real *du;                          /* [rows, inner] */
-    nn_lora_saved up, down_lora;          /* [rows, up_rank], [rows, down_rank] */
+    nn_lora_saved up, down_lora;          /* [rows, up.rank], [rows, down.rank] of the layer */
 } nn_experts_saved;
 
 /** Errors: those of every init; MIMO_ERR_ARGUMENT also where etp or ep leave a rest;
@@ -76,11 +77,14 @@ mimo_status nn_experts_saved_take(nn_experts_saved *saved, const nn_experts *lay
 /** What a forward reads, borrowed until backward_params. */
 typedef struct nn_expert_rows {
     const nn_real *x, *weights; /* [rows, H], [rows] */
-    const int32_t *ends;        /* [count], ascending, in host memory: products take their sizes
-                                   from there */
+    const int32_t *ends;        /* [count], ascending: where each expert's rows end. In the fixed
+                                   order in the runtime's memory; in the fast one in host memory,
+                                   because products take their sizes from there */
 } nn_expert_rows;
 
-/** y [rows, H]. Local. Errors: MIMO_ERR_SHAPE (more rows than the limit). */
+/** y [rows, H]. Rows behind the last end stay as they are. Local. Errors: MIMO_ERR_SHAPE (more rows
+ *  than the limit). On a device in the fixed order nobody reads the ends for that: rows beyond the
+ *  limit are left out, and nn_dispatch_check is who says so. */
 mimo_status nn_experts_forward(const nn_experts *layer, nn_experts_saved *saved, nn_real *y,
                                const nn_expert_rows *rows);
 /** dx [rows, H] and d_weights [rows] from dy [rows, H]. Local. */

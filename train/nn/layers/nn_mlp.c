@@ -70,7 +70,7 @@ mimo_status nn_mlp_forward(const nn_mlp *layer, nn_mlp_saved *saved, nn_real *y,
     MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
     MIMO_TRY(nn_linear_forward(&layer->up, &saved->up, saved->u, x, rows, batch));
     MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, saved->activated, saved->gate, saved->u,
-                                       rows * share * layer->up.out));
+                                       (nn_rows){.most = rows * share}, layer->up.out));
     return nn_linear_forward(&layer->down, &saved->down, y, saved->activated, rows * share, batch);
 }
 
@@ -80,9 +80,9 @@ mimo_status nn_mlp_backward_input(const nn_mlp *layer, nn_mlp_saved *saved, nn_r
     MIMO_CHECK(saved->down.progress >= NN_PROGRESS_FORWARD, MIMO_ERR_STATE,
                "mlp: backward before forward");
     MIMO_TRY(nn_linear_backward_input(&layer->down, &saved->down, saved->du, dy));
-    int64_t count = saved->down.rows * layer->up.out;
     MIMO_TRY(layer->runtime->ops->gelu_backward(layer->runtime, saved->du, saved->u, saved->gate,
-                                                count));
+                                                (nn_rows){.most = saved->down.rows},
+                                                layer->up.out));
     return nn_linear_backward_input(&layer->up, &saved->up, dx, saved->du);
 }
 

@@ -390,9 +390,9 @@ mimo_status nn_moe_shared(const nn_moe *layer, nn_moe_saved *saved, nn_real *y)
 
 mimo_status nn_moe_experts(const nn_moe *layer, nn_moe_saved *saved)
 {
-    const nn_expert_rows rows = {saved->kept.sent.x, saved->kept.sent.weights, saved->kept.ends};
-    MIMO_TRY(nn_dispatch_read_ends(layer->dispatch, saved->kept.route, saved->kept.ends,
-                                   layer->capacity));
+    nn_expert_rows rows = {saved->kept.sent.x, saved->kept.sent.weights, NULL};
+    MIMO_TRY(nn_dispatch_ends(&rows.ends, layer->dispatch, saved->kept.route, saved->kept.ends,
+                              layer->capacity));
     return nn_experts_forward(&layer->experts, &saved->experts, saved->out, &rows);
 }
 

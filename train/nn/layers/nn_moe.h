@@ -55,7 +55,8 @@ typedef struct nn_mixture {
     nn_router_scores scores; /* this and the next three: nn_router.h */
     double scale, balance, bias_rate;
     int64_t capacity;        /* most rows of this rank's experts in a call: more is an
-                                           error on all ranks. 0: any choice fits */
+                                error on all ranks, on a device in the fixed order that of
+                                nn_dispatch_check. 0: any choice fits */
     mimo_comm *cp;           /* of the sequences, for the balance; NULL: one rank */
     const nn_replay *replay; /* borrowed; NULL: routers choose */
     bool traced;             /* for tests: what nn_moe_saved says */
@@ -95,7 +96,7 @@ typedef struct nn_moe_rows {
 /** What a micro-batch keeps of a forward that is repeated in another saved state. */
 typedef struct nn_moe_kept {
     mimo_route *route;   /* the dispatch's */
-    int32_t *ends;       /* the dispatch's, host memory: nn_experts.h */
+    int32_t *ends;       /* the dispatch's: room in host memory for the ends of its rows */
     int64_t rows, batch; /* of the caller's tile */
     nn_row_range own;    /* of these, this rank's tokens */
     nn_moe_rows sent;    /* zeroed: they are sent again */

@@ -58,6 +58,61 @@ typedef struct nn_product {
     int64_t *sums;          /* [a.rows, b.columns] */
 } nn_product;
 
+/* The first `most` rows of a tile, or *end of them where that is less. `end` lies in the runtime's
+ * memory, so on a device the host need not know it; NULL: all. */
+typedef struct nn_rows {
+    int64_t most;
+    const int32_t *end;
+} nn_rows;
+
+/* The rows of a tile in groups, such as those of a rank's experts. Group g has the rows
+ *
+ *   [ends[g - 1], ends[g]),    the first one those from 0 on
+ *
+ * without those beyond the tile. `ends` and the lists of pointers of a call on groups lie
+ *   in the fixed order   in the runtime's memory: on a device the host waits for no end
+ *   in the fast order    in host memory: BLAS takes its sizes from there */
+typedef struct nn_groups {
+    const int32_t *ends; /* [count], ascending */
+    int64_t count, rows; /* rows: of the tile. count >= 1 */
+} nn_groups;
+
+/* Factors [rows, k], of all groups, and of each group [k, columns]. Both are contiguous. */
+typedef struct nn_group_factors {
+    nn_real alpha;
+    const nn_real *a;        /* [rows, k] */
+    const nn_real *const *b; /* [count]; NULL in it: the group has no such product */
+    int64_t k;
+    bool transposed; /* memory holds b as [columns, k] */
+} nn_group_factors;
+
+/* c = beta c + alpha a b in the rows of each group, and with the factors `then`, if any,
+ *
+ *   in the fixed order   the chains go on with these
+ *   in the fast order    they are a product of their own, which is added
+ *
+ * c is [rows, columns], contiguous. Rows of no group, and of one without the first b, stay as they
+ * are. In the fixed order beta is 0 or 1. Bits are those of a product for each group. */
+typedef struct nn_group_product {
+    nn_groups groups;
+    nn_real *c;
+    int64_t columns;
+    nn_real beta;
+    nn_group_factors first;
+    const nn_group_factors *then; /* NULL: none */
+} nn_group_product;
+
+/* Sums over the rows of each group, [out, in]: to += scale dy^T x. In the fixed order each row has
+ * a chain of its own, whose product is added in fixed point. */
+typedef struct nn_group_sums {
+    nn_groups groups;
+    nn_real scale;
+    const nn_real *dy; /* [rows, out] */
+    const nn_real *x;  /* [rows, in]; NULL: ones, in is 1, and so is scale */
+    int64_t out, in;
+    void *const *to; /* [count], of nn_real, in the fixed order of int64_t; NULL in it: nothing */
+} nn_group_sums;
+
 #define NN_NORM_EPSILON 1e-5
 
 /* Rows under layer norm. */
@@ -181,6 +236,12 @@ typedef struct nn_ops {
     void (*close)(nn_runtime *runtime); /* also after an open that failed */
 
     mimo_status (*matmul)(const nn_runtime *runtime, const nn_product *product);
+    mimo_status (*multiply_groups)(const nn_runtime *runtime, const nn_group_product *product);
+    mimo_status (*sum_groups)(const nn_runtime *runtime, const nn_group_sums *sums);
+    /* y[i, j] += bias[j] of the group of row i; biases [count] as those of nn_group_factors;
+     * y [rows, width] */
+    mimo_status (*add_group_bias)(const nn_runtime *runtime, nn_real *y, const nn_groups *groups,
+                                  const nn_real *const *biases, int64_t width);
 
     /* to[i] += from[i], i < n */
     mimo_status (*add)(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n);
@@ -191,12 +252,12 @@ typedef struct nn_ops {
     mimo_status (*add_columns)(const nn_runtime *runtime, nn_real *sums, const nn_real *x,
                                int64_t rows, int64_t width);
 
-    /* gate = 0.5 (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))), y = u * gate, n elements */
+    /* gate = 0.5 (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))), y = u * gate; all [rows, width] */
     mimo_status (*gelu)(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
-                        int64_t n);
+                        nn_rows rows, int64_t width);
     /* d *= dy/du */
     mimo_status (*gelu_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *u,
-                                 const nn_real *gate, int64_t n);
+                                 const nn_real *gate, nn_rows rows, int64_t width);
 
     /* y = (x - mean) * rstd * scale + shift, rstd = 1 / sqrt(variance + epsilon), sums in f64 */
     mimo_status (*norm)(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows);
@@ -241,10 +302,10 @@ typedef struct nn_ops {
 
     /* y[i, j] = x[i, j] * factors[i]; y, x [rows, width]; y may be x */
     mimo_status (*scale_rows)(const nn_runtime *runtime, nn_real *y, const nn_real *x,
-                              const nn_real *factors, int64_t rows, int64_t width);
+                              const nn_real *factors, nn_rows rows, int64_t width);
     /* dots[i] += sum over j of a[i, j] * b[i, j]; a, b [rows, width] */
     mimo_status (*row_dots)(const nn_runtime *runtime, nn_real *dots, const nn_real *a,
-                            const nn_real *b, int64_t rows, int64_t width);
+                            const nn_real *b, nn_rows rows, int64_t width);
 
     /* Choose experts, and give the choices weights. */
     mimo_status (*choose)(const nn_runtime *runtime, const nn_choices *choices);
@@ -291,6 +352,10 @@ typedef struct nn_ops {
                                  int64_t count);
     /* -0 becomes +0. */
     mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
+    /* to[i] = from[i], by at most `blocks` thread blocks, at least 1: what a copy takes that has no
+     * more of a device than that. */
+    mimo_status (*copy_narrow)(const nn_runtime *runtime, nn_real *to, const nn_real *from,
+                               int64_t n, int blocks);
 } nn_ops;
 
 /* Apply each(prefix, name) to every operation. A backend names its functions prefix_name.
@@ -298,6 +363,7 @@ typedef struct nn_ops {
 /* clang-format off */
 #define NN_OPERATIONS(each, prefix)                                                               \
     each(prefix, open) each(prefix, close) each(prefix, matmul)                                   \
+    each(prefix, multiply_groups) each(prefix, sum_groups) each(prefix, add_group_bias)           \
     each(prefix, add) each(prefix, add_bias) each(prefix, add_columns)                            \
     each(prefix, gelu) each(prefix, gelu_backward) each(prefix, norm) each(prefix, norm_backward) \
     each(prefix, softmax) each(prefix, softmax_backward)                                          \
@@ -310,7 +376,7 @@ typedef struct nn_ops {
     each(prefix, adamw) each(prefix, to_bf16) each(prefix, from_bf16)                             \
     each(prefix, add_columns_fixed) each(prefix, lookup_backward_fixed) each(prefix, tree)        \
     each(prefix, fixed_largest) each(prefix, settle) each(prefix, block_squares)                  \
-    each(prefix, plain_zeros)
+    each(prefix, plain_zeros) each(prefix, copy_narrow)
 /* clang-format on */
 #define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
 #define NN_ENTRY(prefix, name) .name = prefix##_##name,

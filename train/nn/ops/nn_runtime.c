@@ -69,7 +69,8 @@ mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
     nn_runtime made = {.memory = desc->memory,
                        .stream = desc->stream,
                        .precision = desc->precision,
-                       .order = desc->order};
+                       .order = desc->order,
+                       .spared = desc->spared};
     MIMO_TRY(choose_tables(&made));
     mimo_status status = MIMO_OK;
     if (made.order == NN_ORDER_FIXED)

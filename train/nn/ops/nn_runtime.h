@@ -5,8 +5,9 @@
  *
  * With a stream, forward, backward and the optimizer only enqueue. The host does not wait, and
  * after the first call of a shape nothing is allocated. So a graph can capture them (tests/gpu
- * does). A function that reads results back says that it waits. Ids and labels come from pageable
- * host memory. A large copy of them may wait for earlier work of the stream, and belongs outside a
+ * does). Experts in the fast order are an exception: they wait for their route (nn_dispatch.h). A
+ * function that reads results back says that it waits. Ids and labels come from pageable host
+ * memory. A large copy of them may wait for earlier work of the stream, and belongs outside a
  * graph.
  */
 #ifndef MIMO_NN_NN_RUNTIME_H
@@ -32,6 +33,9 @@ typedef struct nn_runtime_desc {
     mimo_stream stream; /* borrowed: a cudaStream_t of the current device; NULL on the host */
     nn_precision precision;
     nn_order order; /* of additions */
+    /* Multiprocessors that products are not cut for, because something else has them; for a device.
+     * Another number may give other bits, except in the fixed order. */
+    int spared;
 } nn_runtime_desc;
 
 typedef struct nn_runtime {
@@ -39,6 +43,7 @@ typedef struct nn_runtime {
     mimo_stream stream;
     nn_precision precision;
     nn_order order;
+    int spared;
     const struct nn_ops *ops;
     const struct mimo_device *device;
     void *context;                  /* of the operations: nn_ops.open makes it */

@@ -11,10 +11,13 @@
  * under three routings: even, Zipf(1) over the experts, and all rows to the experts of one rank. A
  * time is that of the slowest rank, and the median of the repeats.
  *
- *   mpirun -n 4 overlap_bench [--device cpu] [--hidden 256] [--inner 512] [--tokens 256] ...
+ *   mpirun -n 4 nodes_bench [--device cpu] [--hidden 256] [--inner 512] [--tokens 256] ...
  *
  * On the host moves progress in calls between products, on the thread that computes: little hides
- * there. Nodes are walked on the host alone so far, and --device cuda says so.
+ * there. On GPUs exchanges have streams of their own (node_lanes.h), and a time is that between two
+ * events of the stream that computes. `host` is the part of T for which the host is at work, waits
+ * included: near 1 it is what limits. Ids are uploaded in each forward. Above 64 KiB of them, where
+ * tokens * k > 16384, CUDA may let the host wait for that.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,6 +36,8 @@
 #include "train/pipeline/stack_walk.h"
 
 enum { MOST_REPEATS = 1000, MOST_LAYERS = 64, MOST_MICRO = 64, HEADS = 4, WARM = 2 };
+/* Micro-batches in flight: one goes forward beside the backward of the one before it. */
+enum { STATES = 2 };
 
 typedef enum way { OVERLAP, LOCAL, SERIAL, WAYS } way;
 typedef enum routing { EVEN, ZIPF, HOT, ROUTINGS } routing;
@@ -40,8 +45,9 @@ static const char *const routing_names[ROUTINGS] = {"even", "Zipf(1)", "one hot 
 
 typedef struct settings {
     mimo_memory memory;
-    int64_t hidden, inner, experts, top_k, tokens, layers, micro_batches, repeats;
-    bool json;
+    nn_precision precision;
+    int64_t hidden, inner, experts, top_k, tokens, layers, micro_batches, repeats, ctas, capacity;
+    bool carveout, json;
 } settings;
 
 typedef struct bench {
@@ -54,18 +60,28 @@ typedef struct bench {
     nn_dispatch *dispatch;
     nn_sequence sequence;
     nn_stack stack;
-    nn_stack_saved saved[MOST_MICRO];
-    nn_room rooms[MOST_MICRO];
-    nn_real *x, *dy; /* [tokens, hidden]: of every micro-batch */
+    nn_stack_saved saved[STATES];
+    nn_room rooms[STATES];
+    mimo_buffer *buffer; /* of the rooms, on a device: ranks write rows straight into it */
+    int32_t *ids;        /* [tokens, k]: of every layer and micro-batch */
+    nn_real *x, *dy;     /* [tokens, hidden]: of every micro-batch */
     mimo_nodes *nodes;
+    stage_streams streams;
+    step_clock clock;
     stack_walk walk;
-    double times[WAYS][MOST_REPEATS]; /* ms */
+    double times[WAYS][MOST_REPEATS], hosts[MOST_REPEATS]; /* ms; hosts: of OVERLAP */
 } bench;
 
 #define OPTION_INTO settings
 
 static const option_row known[] = {
     OPTION_CHOICE("device", memory, "cpu|cuda", "Where tensors live (default cpu)", .letter = 'd'),
+    OPTION_CHOICE("precision", precision, "f32|bf16", "Of the factors of products (default f32)"),
+    OPTION_INT("ctas", "N", ctas, 1, 1024, "Thread blocks of an exchange on a GPU (default 32)"),
+    OPTION_FLAG("carveout", carveout,
+                "Products are cut for the multiprocessors that exchanges leave"),
+    OPTION_INT("capacity", "N", capacity, 0, INT32_MAX,
+               "Rows of a rank's experts (default 0: any choice fits)"),
     OPTION_INT("hidden", "N", hidden, HEADS, INT32_MAX, "Width of the rows (default 256)"),
     OPTION_INT("inner", "N", inner, 1, INT32_MAX, "Width inside an expert (default 512)"),
     OPTION_INT("experts", "E", experts, 1, 65535, "Experts, over the ranks (default 16)"),
@@ -77,7 +93,7 @@ static const option_row known[] = {
     OPTION_FLAG("json", json, "One JSON object a line", .letter = 'j'),
 };
 static const option_table table = {
-    .program = "overlap_bench",
+    .program = "nodes_bench",
     .about = "Time exchanges of experts under products, beside local copies and one after the "
              "other.",
     OPTION_ROWS(known)};
@@ -132,12 +148,17 @@ static mimo_status give_ids(void *context, int32_t *ids, const char *layer,
 {
     const bench *b = context;
     (void)layer;
-    for (int64_t i = 0; i < rows->count; i++)
-        choose(b, ids + i * b->s.top_k, rows->first + i);
+    memcpy(ids, b->ids + rows->first * b->s.top_k,
+           (size_t)(rows->count * b->s.top_k) * sizeof *ids);
     return MIMO_OK;
 }
 
 /* ------------------------------------------- model ------------------------------------------- */
+
+static bool on_device(const bench *b)
+{
+    return b->s.memory != MIMO_MEMORY_HOST;
+}
 
 static void make_dispatch(bench *b)
 {
@@ -146,7 +167,40 @@ static void make_dispatch(bench *b)
     desc.top_k = b->s.top_k;
     desc.max_tokens = b->s.tokens;
     desc.hidden = b->s.hidden;
+    desc.ctas = (int)b->s.ctas;
+    desc.buffers_only = on_device(b);
     must(nn_dispatch_create(&b->dispatch, &b->device.runtime, b->device.world, &desc));
+}
+
+/* The rooms lie one behind the other, at equal places of all ranks. */
+static void make_buffer(bench *b)
+{
+    int64_t bytes = 0;
+    for (int64_t m = 0; m < STATES; m++)
+        bytes += b->rooms[m].used;
+    must(mimo_buffer_create(&b->buffer, b->device.world, bytes));
+    char *base = mimo_buffer_data(b->buffer);
+    for (int64_t m = 0; m < STATES; m++) {
+        nn_room *room = &b->rooms[m];
+        *room = (nn_room){.runtime = &b->device.runtime, .base = base, .bytes = room->used};
+        base += room->bytes;
+        must(nn_runtime_zero(room->runtime, room->base, room->bytes));
+    }
+}
+
+static void make_rooms(bench *b)
+{
+    for (int64_t m = 0; m < STATES; m++) {
+        must(nn_stack_saved_init(&b->saved[m], &b->stack));
+        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
+    }
+    if (on_device(b))
+        make_buffer(b);
+    for (int64_t m = 0; m < STATES; m++) {
+        if (!on_device(b))
+            must(nn_room_reserve(&b->rooms[m], &b->device.runtime));
+        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
+    }
 }
 
 static void make_stack(bench *b)
@@ -160,8 +214,11 @@ static void make_stack(bench *b)
                             .experts = {0, 1, b->rank, b->ranks},
                             .seed = 1,
                             .runtime = &b->device.runtime};
-    nn_mixture mixture = {
-        .dispatch = b->dispatch, .inner = b->s.inner, .scores = NN_SCORES_ALL, .replay = &replay};
+    nn_mixture mixture = {.dispatch = b->dispatch,
+                          .inner = b->s.inner,
+                          .scores = NN_SCORES_ALL,
+                          .capacity = b->s.capacity,
+                          .replay = &replay};
     nn_stack_desc stack = {.name = "block",
                            .count = b->s.layers,
                            .kinds = kinds,
@@ -178,12 +235,7 @@ static void make_stack(bench *b)
     must(nn_params_create(&b->params, &store));
     must(nn_stack_init(&b->stack, b->params, NULL, &stack));
     must(nn_params_seal(b->params));
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
-        must(nn_stack_saved_init(&b->saved[m], &b->stack));
-        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
-        must(nn_room_reserve(&b->rooms[m], &b->device.runtime));
-        must(nn_stack_saved_take(&b->saved[m], &b->stack, &b->rooms[m]));
-    }
+    make_rooms(b);
 }
 
 static void make_rows(bench *b)
@@ -207,7 +259,7 @@ static void make_rows(bench *b)
 static mimo_status find(stack_pass *out, void *context, const mimo_node *node)
 {
     bench *b = context;
-    *out = (stack_pass){&b->stack, &b->saved[node->micro_batch]};
+    *out = (stack_pass){&b->stack, &b->saved[node->micro_batch % STATES]};
     return MIMO_OK;
 }
 
@@ -215,7 +267,7 @@ static mimo_status other(void *context, const mimo_node *node)
 {
     bench *b = context;
     const nn_runtime *runtime = &b->device.runtime;
-    nn_stack_saved *saved = &b->saved[node->micro_batch];
+    nn_stack_saved *saved = &b->saved[node->micro_batch % STATES];
     int64_t bytes = b->s.tokens * b->s.hidden * (int64_t)sizeof(nn_real);
     bool forward = node->pass == MIMO_NODE_FORWARD;
     if (node->part == MIMO_NODE_POST_PROCESS && !forward)
@@ -228,7 +280,8 @@ static mimo_status other(void *context, const mimo_node *node)
 
 static void make_walk(bench *b)
 {
-    const stack_walk_work work = {b, find, other};
+    const stack_walk_work work = {b, find, other, &b->streams, b->dispatch};
+    const stage_streams_desc streams = {.runtime = &b->device.runtime, .exchanges = true};
     mimo_schedule_desc sizes = MIMO_SCHEDULE_DESC_INIT;
     mimo_node_layer layers[MOST_LAYERS];
     mimo_node_chunk chunk = {layers, b->s.layers, 0, 0};
@@ -237,24 +290,17 @@ static void make_walk(bench *b)
     sizes.overlap = true;
     for (int64_t i = 0; i < b->s.layers; i++)
         layers[i] = stack_walk_layer(&nn_block_mixed, NN_RECOMPUTE_NONE);
+    must(stage_streams_create(&b->streams, &streams));
+    must(step_clock_create(&b->clock, &b->streams, 2));
     must(mimo_schedule_create(&schedule, &sizes));
     must(mimo_nodes_create(&b->nodes, schedule, &chunk, NULL));
     must(stack_walk_open(&b->walk, b->nodes, 0, &work));
     mimo_schedule_destroy(schedule);
 }
 
-/* Milliseconds of the slowest rank. All begin together. */
-static double time_step(bench *b, way by)
+static double slowest_of(const bench *b, double own)
 {
-    double *all = calloc((size_t)b->ranks, sizeof *all), slowest = 0;
-    b->walk.serial = by == SERIAL;
-    must(nn_params_zero_grad(b->params));
-    must(nn_dispatch_set_local(b->dispatch, by == LOCAL));
-    must(mimo_comm_barrier(b->device.world));
-    int64_t begin = host_clock_now();
-    for (int64_t at = 0; at < b->walk.count;)
-        must(stack_walk_step(&at, &b->walk));
-    double own = 1e-6 * (double)(host_clock_now() - begin);
+    double *all = bench_room(b->ranks, sizeof *all), slowest = 0;
     must(mimo_comm_host_allgather(b->device.world, all, &own, sizeof own));
     for (int r = 0; r < b->ranks; r++)
         slowest = all[r] > slowest ? all[r] : slowest;
@@ -262,15 +308,41 @@ static double time_step(bench *b, way by)
     return slowest;
 }
 
+/* Milliseconds of the slowest rank. All begin together. */
+typedef struct step_time {
+    double step, host;
+} step_time;
+
+static step_time time_step(bench *b, way by)
+{
+    b->walk.serial = by == SERIAL;
+    must(nn_params_zero_grad(b->params));
+    must(nn_dispatch_set_local(b->dispatch, by == LOCAL));
+    must(mimo_comm_barrier(b->device.world));
+    int64_t begin = host_clock_now();
+    must(step_clock_stamp(&b->clock, 0, STREAM_COMPUTE));
+    for (int64_t at = 0; at < b->walk.count;)
+        must(stack_walk_step(&at, &b->walk));
+    must(step_clock_stamp(&b->clock, 1, STREAM_COMPUTE));
+    int64_t host = host_clock_now() - begin;
+    must(step_clock_read(&b->clock, 2));
+    return (step_time){slowest_of(b, 1e-6 * (double)b->clock.times[1]),
+                       slowest_of(b, 1e-6 * (double)host)};
+}
+
 /* The first way sets the routes, which local copies keep. */
 static void measure(bench *b, routing routes)
 {
     b->routes = routes;
+    for (int64_t i = 0; i < b->s.tokens; i++)
+        choose(b, b->ids + i * b->s.top_k, i);
     for (int64_t repeat = -WARM; repeat < b->s.repeats; repeat++)
         for (int by = 0; by < WAYS; by++) {
-            double time = time_step(b, (way)by);
+            step_time time = time_step(b, (way)by);
             if (repeat >= 0)
-                b->times[by][repeat] = time;
+                b->times[by][repeat] = time.step;
+            if (repeat >= 0 && by == OVERLAP)
+                b->hosts[repeat] = time.host;
         }
 }
 
@@ -291,17 +363,18 @@ static void print_routing(bench *b, routing routes)
         times[by] = bench_median(b->times[by], b->s.repeats);
     double moves = times[SERIAL] - times[LOCAL], shown = times[OVERLAP] - times[LOCAL];
     double hidden = moves > 0 ? 1 - shown / moves : 0, ceiling = moves / times[SERIAL];
+    double host = bench_median(b->hosts, b->s.repeats) / times[OVERLAP];
     if (b->rank > 0)
         return;
     if (b->s.json)
         printf("{\"routing\":\"%s\",\"load\":%.3f,\"t_ms\":%.4f,\"t0_ms\":%.4f,\"tm_ms\":%.4f,"
-               "\"hidden\":%.4f,\"ceiling\":%.4f}\n",
+               "\"hidden\":%.4f,\"ceiling\":%.4f,\"host\":%.4f}\n",
                routing_names[routes], load, times[OVERLAP], times[LOCAL], times[SERIAL], hidden,
-               ceiling);
+               ceiling, host);
     else
-        printf("%-14s %6.2f %10.3f %10.3f %10.3f %8.3f %8.3f %10.3f\n", routing_names[routes], load,
-               times[OVERLAP], times[LOCAL], times[SERIAL], hidden, ceiling,
-               times[OVERLAP] / times[SERIAL]);
+        printf("%-14s %6.2f %10.3f %10.3f %10.3f %8.3f %8.3f %10.3f %6.2f\n", routing_names[routes],
+               load, times[OVERLAP], times[LOCAL], times[SERIAL], hidden, ceiling,
+               times[OVERLAP] / times[SERIAL], host);
 }
 
 static void print_head(const bench *b)
@@ -313,16 +386,14 @@ static void print_head(const bench *b)
            " micro-batches; medians of %" PRId64 ", ms of the slowest rank\n",
            b->ranks, b->s.experts, b->s.top_k, b->s.hidden, b->s.inner, b->s.tokens, b->s.layers,
            b->s.micro_batches, b->s.repeats);
-    printf("%-14s %6s %10s %10s %10s %8s %8s %10s\n", "routing", "load", "T", "T0", "Tm", "hidden",
-           "ceiling", "T / Tm");
+    printf("%-14s %6s %10s %10s %10s %8s %8s %10s %6s\n", "routing", "load", "T", "T0", "Tm",
+           "hidden", "ceiling", "T / Tm", "host");
 }
 
 /* -------------------------------------------- main ------------------------------------------- */
 
 static mimo_status check(const bench *b)
 {
-    MIMO_CHECK(b->s.memory == MIMO_MEMORY_HOST, MIMO_ERR_UNSUPPORTED,
-               "--device cuda: nodes are walked on the host so far");
     MIMO_CHECK(b->s.experts % b->ranks == 0 && b->s.top_k <= b->s.experts / b->ranks,
                MIMO_ERR_ARGUMENT,
                "--experts %" PRId64 " over %d ranks: each must have the same number, and at least "
@@ -336,12 +407,15 @@ static mimo_status check(const bench *b)
 static void open_all(bench *b)
 {
     mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
-    const nn_runtime_desc runtime = {.memory = b->s.memory};
+    const nn_runtime_desc runtime = {.memory = b->s.memory,
+                                     .precision = b->s.precision,
+                                     .spared = b->s.carveout ? (int)b->s.ctas : 0};
     must(mimo_comm_create_mpi(&b->world, MPI_COMM_WORLD, &desc));
     b->ranks = mimo_comm_size(b->world);
     b->rank = mimo_comm_rank(b->world);
     must(check(b));
     must(compute_device_open(&b->device, b->world, &runtime));
+    b->ids = bench_room(b->s.tokens * b->s.top_k, sizeof *b->ids);
     make_dispatch(b);
     make_stack(b);
     make_rows(b);
@@ -355,20 +429,35 @@ static void close_all(bench *b)
     nn_runtime_free(&b->device.runtime, b->x);
     nn_runtime_free(&b->device.runtime, b->dy);
     nn_sequence_release(&b->sequence);
-    for (int64_t m = 0; m < b->s.micro_batches; m++) {
+    for (int64_t m = 0; m < STATES; m++) {
         nn_stack_saved_release(&b->saved[m]);
-        nn_room_release(&b->rooms[m]);
+        if (!b->buffer)
+            nn_room_release(&b->rooms[m]);
     }
     nn_stack_release(&b->stack);
     nn_params_destroy(b->params);
     nn_dispatch_destroy(b->dispatch);
+    mimo_buffer_destroy(b->buffer);
+    step_clock_destroy(&b->clock);
+    stage_streams_destroy(&b->streams);
+    free(b->ids);
     compute_device_close(&b->device);
     mimo_comm_destroy(b->world);
 }
 
 int main(int argc, char **argv)
 {
-    static bench b = {.s = {MIMO_MEMORY_HOST, 256, 512, 16, 2, 256, 4, 4, 11, false}};
+    static bench b = {.s = {.memory = MIMO_MEMORY_HOST,
+                            .precision = NN_PRECISION_FULL,
+                            .hidden = 256,
+                            .inner = 512,
+                            .experts = 16,
+                            .top_k = 2,
+                            .tokens = 256,
+                            .layers = 4,
+                            .micro_batches = 4,
+                            .repeats = 11,
+                            .ctas = 32}};
     blas_kernels_choose(argv);
     bench_options(&b.s, &table, argc, argv);
     MPI_Init(&argc, &argv);
