@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench_support.h"
 #include "executors.h"
@@ -82,23 +81,16 @@ static void call(const address_bed *bed, int n, int64_t turn)
     bench_must(mimo_bridge_forward(bed->bridge, to, from, n, bed->memory->stream), "forward");
 }
 
-static double now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec * 1e6 + (double)at.tv_nsec * 1e-3;
-}
-
 /* Microseconds of a call. On a device the work of CALLS calls fits into its queue. */
 static double time_calls(const address_bed *bed, int n, bool fresh, int64_t *turn)
 {
     bench_must(mimo_comm_barrier(bed->memory->comm), "barrier");
-    double begin = now();
+    double begin = bench_seconds();
     for (int i = 0; i < CALLS; i++)
         call(bed, n, fresh ? ++*turn : 0);
-    double took = now() - begin;
+    double took = bench_seconds() - begin;
     bench_must(mimo_comm_synchronize(bed->memory->comm, bed->memory->stream), "synchronize");
-    return took / CALLS;
+    return 1e6 * took / CALLS;
 }
 
 static void time_both(const address_bed *bed, int n, const char *name, bool json)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <time.h>
 #include <unistd.h>
 
 void bench_must(mimo_status status, const char *what)
@@ -98,6 +99,13 @@ int64_t bench_floor(const bench_transfer *t)
     mimo_layout_destroy(src);
     mimo_layout_destroy(dst);
     return most * t->row_bytes;
+}
+
+double bench_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 mimo_fan bench_fan(const mimo_bridge *bridge)

@@ -23,6 +23,9 @@ void bench_options(void *into, const option_table *table, int argc, char **argv)
  * launch ends. */
 void bench_stage(const char *name);
 
+/* What the clock of this host shows now. */
+double bench_seconds(void);
+
 /* The median. It sorts the values. */
 double bench_median(double *values, int64_t count);
 

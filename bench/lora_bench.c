@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench_support.h"
 #include "train/device/blas_kernels.h"
@@ -105,10 +104,8 @@ static void make(bench *b)
 static double now(const bench *b)
 {
     nn_real last;
-    struct timespec time;
     must(nn_runtime_read(&b->runtime, &last, b->d, sizeof last));
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return 1e3 * (double)time.tv_sec + 1e-6 * (double)time.tv_nsec;
+    return 1e3 * bench_seconds();
 }
 
 static void take_turn(bench *b, subject *of, int64_t repeat)

@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <time.h>
 
 #include <mimo/plan.h>
 
@@ -40,13 +39,6 @@ typedef struct figures {
     int64_t blocks, peers;  /* of the largest plan */
 } figures;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static void count_plan(figures *out, const mimo_plan *plan)
 {
     int64_t blocks = 0, peers = 0;
@@ -66,9 +58,9 @@ static double time_rank(figures *out, const mimo_layout *src, const mimo_layout 
     double best = 0;
     for (int i = 0; i < REPEATS; i++) {
         mimo_plan *plan;
-        double start = now();
+        double start = bench_seconds();
         must(mimo_plan_create(&plan, src, dst, rank));
-        double time = now() - start;
+        double time = bench_seconds() - start;
         best = i == 0 || time < best ? time : best;
         count_plan(out, plan);
         mimo_plan_destroy(plan);

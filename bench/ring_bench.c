@@ -68,27 +68,22 @@ static void call(ring_bed *it, int kind)
 /* Nanoseconds a call. */
 static double time_calls(ring_bed *it, int kind)
 {
-    struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double begin = bench_seconds();
     for (int i = 0; i < CALLS; i++)
         call(it, kind);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return ((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) /
-           CALLS;
+    return 1e9 * (bench_seconds() - begin) / CALLS;
 }
 
 /* Of one reading of the clock: each call takes two. */
 static double time_clock(void)
 {
-    struct timespec begin, end;
+    struct timespec now;
     static double times[REPEATS];
     for (int r = 0; r < REPEATS; r++) {
-        clock_gettime(CLOCK_MONOTONIC, &begin);
+        double begin = bench_seconds();
         for (int i = 0; i < CALLS; i++)
-            clock_gettime(CLOCK_MONOTONIC, &end);
-        times[r] =
-            ((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) /
-            CALLS;
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        times[r] = 1e9 * (bench_seconds() - begin) / CALLS;
     }
     return bench_median(times, REPEATS);
 }

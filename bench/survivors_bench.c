@@ -8,7 +8,6 @@
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <mimo/mpi.h>
@@ -31,20 +30,13 @@ static const option_table table = {.program = "survivors_bench",
                                             "ranks that are left.",
                                    OPTION_ROWS(rows)};
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
-}
-
 /* Milliseconds of this rank; *comm becomes the new communicator. */
 static double recover(mimo_comm **comm)
 {
     mimo_comm *left;
-    double begin = now();
+    double begin = bench_seconds();
     must(mimo_comm_survivors(&left, *comm, NULL));
-    double taken = now() - begin;
+    double taken = 1e3 * (bench_seconds() - begin);
     mimo_comm_destroy(*comm);
     *comm = left;
     must(mimo_comm_set_deadline(*comm, LONG));

@@ -5,7 +5,7 @@
 
 #include "core/checked.h"
 #include "plan_schedule.h"
-#include "schedule/step_costs.h"
+#include "tools/options/option_costs.h"
 
 /* ---------------------------------------- arguments ----------------------------------------- */
 
@@ -13,8 +13,7 @@ static mimo_status read_costs(void *into, const option_row *row, const char *tex
 {
     plan_schedule_request *request = into;
     (void)row;
-    mimo_status status = mimo_step_costs_parse(&request->costs, text);
-    return status == MIMO_OK ? MIMO_OK : mimo_fail_prefix(status, "--");
+    return option_read_step_costs(&request->costs, text);
 }
 
 static mimo_status read_node_costs(void *into, const option_row *row, const char *text)
@@ -22,8 +21,7 @@ static mimo_status read_node_costs(void *into, const option_row *row, const char
     plan_schedule_request *request = into;
     (void)row;
     request->nodes.costs_given = true;
-    mimo_status status = mimo_node_costs_parse(&request->nodes.costs, text);
-    return status == MIMO_OK ? MIMO_OK : mimo_fail_prefix(status, "--");
+    return option_read_node_costs(&request->nodes.costs, text);
 }
 
 static mimo_status read_exchanges(void *into, const option_row *row, const char *text)

@@ -52,10 +52,6 @@ def no_anchor(_original, self, _x):
     return self._no_anchor
 
 
-def silent_refusal(_original, self, _adjoint, _error, prepares=False):
-    return None
-
-
 def other_reason(original, _error):
     return original(mb.ArgumentError("something is wrong"))
 
@@ -81,7 +77,7 @@ def any_number(_original, _what, value, *_limits):
     return value
 
 
-def no_check(_original, *_arguments):
+def no_check(_original, *_arguments, **_more):
     return None
 
 
@@ -128,10 +124,6 @@ def nothing_told(original, self, call):
 
 def no_mask(original, self, y, call):
     return torch.zeros_like(original(self, y, call))
-
-
-def never_in_use(_original, self):
-    return None
 
 
 def careless_tensor(original, self, slot, dtype, shape):
@@ -281,7 +273,6 @@ def images_of_any_runs(original, lanes, merge, _any_runs):
     return original(lanes, merge, True)
 
 
-# what -> (the patch, cases that must fail)
 def runs_reversed(original, index):
     return original(index)[::-1]
 
@@ -302,6 +293,7 @@ def shifted_across(original, self, labels, fill=-100):
     return torch.cat([labels[1:], labels.new_tensor([fill])])
 
 
+# what -> (the patch, cases that must fail)
 MUTATIONS = {
     "no sum over cp": (wrap(Movement, "move", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
                                                           "mimo_model/mimo_model_steps"]),
@@ -311,7 +303,7 @@ MUTATIONS = {
     "another slot": (wrap(mb.Buffer, "next_slot", other_slot), ["buffer/slots_in_turn"]),
     "slots that differ": (wrap(mb.Buffer, "next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
-    "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
+    "refusals unsaid": (wrap(Movement, "_refuse", no_check), ["error/wrong_on_one_rank"]),
     "another reason": (wrap(_c, "fail", other_reason), ["error/wrong_on_one_rank"]),
     "failures before the call unsaid": (wrap(Movement, "guarded", unguarded), [
         "error/wrong_arguments_on_one_rank"]),
@@ -337,8 +329,8 @@ MUTATIONS = {
         "several/random_pairs_of_several", "several/places_of_several"]),
     "one part for all tensors": (wrap(_views.Slot, "cut", one_part), ["several/several_in_slots"]),
     "parts forgotten": (wrap(_views.Slot, "in_use", parts_forgotten), ["several/several_in_slots"]),
-    "buffers closed early": (wrap(mb.Buffer, "in_use", never_in_use), ["buffer/closing_buffers"]),
-    "bridges closed amid chunks": (wrap(Movement, "in_use", never_in_use), [
+    "buffers closed early": (wrap(mb.Buffer, "in_use", no_check), ["buffer/closing_buffers"]),
+    "bridges closed amid chunks": (wrap(Movement, "in_use", no_check), [
         "bridge/closing_amid_chunks"]),
     "slots taken anyway": (wrap(mb.Buffer, "tensor", careless_tensor), ["buffer/slot_that_is_in_use",
                                                                        "buffer/saved_activations"]),

@@ -70,16 +70,21 @@ static mimo_status fill_memfd(mimo_ring_memory *made)
     return seal(made->fd) == 0 ? MIMO_OK : fail_with(made, "its seals");
 }
 
+/* Where it was made. */
+static mimo_status give(mimo_ring_memory *out, mimo_ring_memory *made, mimo_status status)
+{
+    if (status == MIMO_OK)
+        *out = *made;
+    else
+        mimo_ring_memory_release(made);
+    return status;
+}
+
 mimo_status mimo_ring_memory_make(mimo_ring_memory *out, size_t bytes)
 {
     mimo_ring_memory made = none;
     made.bytes = bytes;
-    mimo_status status = fill_memfd(&made);
-    if (status == MIMO_OK)
-        *out = made;
-    else
-        mimo_ring_memory_release(&made);
-    return status;
+    return give(out, &made, fill_memfd(&made));
 }
 
 /* -------------------------------------- files ------------------------------------- */
@@ -136,11 +141,7 @@ mimo_status mimo_ring_memory_make_file(mimo_ring_memory *out, size_t bytes, cons
         (void)unlink(path);
     else
         status = fill_file(&made);
-    if (status == MIMO_OK)
-        *out = made;
-    else
-        mimo_ring_memory_release(&made);
-    return status;
+    return give(out, &made, status);
 }
 
 /* -------------------------------------- others ------------------------------------ */
@@ -174,12 +175,7 @@ static mimo_status map_path(mimo_ring_memory *out, const char *path, int flags)
 {
     mimo_ring_memory made = none;
     made.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
-    mimo_status status = map_open(&made, path);
-    if (status == MIMO_OK)
-        *out = made;
-    else
-        mimo_ring_memory_release(&made);
-    return status;
+    return give(out, &made, map_open(&made, path));
 }
 
 mimo_status mimo_ring_memory_map(mimo_ring_memory *out, int32_t pid, int32_t fd)

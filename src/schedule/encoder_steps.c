@@ -341,6 +341,9 @@ static mimo_status join_calls(mimo_stage_list *list, const stage_place *stage, c
     for (int64_t i = 0; i < stage->count; i++) {
         for (; next < count && calls[next].key < stage->done[i].end; next++)
             MIMO_TRY(mimo_stage_append(list, calls[next].step));
+        if (MIMO_MUTATED("backward-right-away") && next < count &&
+            calls[next].step.kind == MIMO_STEP_BB)
+            MIMO_TRY(mimo_stage_append(list, calls[next++].step));
         MIMO_TRY(mimo_stage_append(list, stage->done[i].step));
     }
     return MIMO_OK;

@@ -79,29 +79,31 @@ static mimo_status order_to_dispatch(const order *own)
 
 static mimo_status order_dispatch_back(const order *own)
 {
-    return MIMO_MUTATED("two-combines-swapped") ? MIMO_OK : back(own, MIMO_NODE_DISPATCH);
+    MIMO_TRY(back(own, MIMO_NODE_DISPATCH));
+    return own->nodes->desc.early ? back(own, MIMO_NODE_PRE) : MIMO_OK;
 }
 
-static mimo_status order_combine(const order *own)
+static mimo_status order_experts_ahead(const order *own)
 {
-    MIMO_TRY(forward(own, MIMO_NODE_COMBINE));
-    return MIMO_MUTATED("two-combines-swapped") ? back(own, MIMO_NODE_DISPATCH) : MIMO_OK;
+    MIMO_TRY(forward(own, MIMO_NODE_SHARED));
+    MIMO_TRY(forward(own, MIMO_NODE_MLP));
+    return forward(own, MIMO_NODE_COMBINE);
 }
 
 /* b.pre.dw of the first layer waits for the end of the chunk. */
 static mimo_status order_layers(const order *own)
 {
-    bool early = own->nodes->desc.early;
     MIMO_TRY(order_to_dispatch(own));
     MIMO_TRY(weights(own, MIMO_NODE_MLP));
     MIMO_TRY(weights(own, MIMO_NODE_SHARED));
-    MIMO_TRY(order_dispatch_back(own));
-    if (early)
-        MIMO_TRY(back(own, MIMO_NODE_PRE));
-    MIMO_TRY(forward(own, MIMO_NODE_SHARED));
-    MIMO_TRY(forward(own, MIMO_NODE_MLP));
-    MIMO_TRY(order_combine(own));
-    if (!early)
+    if (MIMO_MUTATED("two-combines-swapped")) {
+        MIMO_TRY(order_experts_ahead(own));
+        MIMO_TRY(order_dispatch_back(own));
+    } else {
+        MIMO_TRY(order_dispatch_back(own));
+        MIMO_TRY(order_experts_ahead(own));
+    }
+    if (!own->nodes->desc.early)
         MIMO_TRY(back(own, MIMO_NODE_PRE));
     MIMO_TRY(forward(own, MIMO_NODE_BEHIND));
     MIMO_TRY(forward(own, MIMO_NODE_POST));

@@ -168,17 +168,18 @@ void mimo_schedule_destroy(mimo_schedule *schedule)
     mimo_release(schedule);
 }
 
-mimo_status mimo_schedule_create(mimo_schedule **out, const mimo_schedule_desc *desc)
+/* From a table's text, or of the kind, where that is NULL. */
+static mimo_status create(mimo_schedule **out, const mimo_schedule_desc *desc, const char *text)
 {
     mimo_schedule_desc own;
     mimo_schedule *schedule = NULL;
     mimo_status status = MIMO_OK;
-    MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "mimo_schedule_create: %s is NULL",
-               out ? "desc" : "out");
     MIMO_TRY(read_desc(&own, desc));
-    MIMO_TRY(check_kind(&own));
+    if (!text)
+        MIMO_TRY(check_kind(&own));
     MIMO_TRY(mimo_schedule_begin(&schedule, &own));
-    MIMO_TRY_GOTO(status, fail, mimo_schedule_order(schedule));
+    MIMO_TRY_GOTO(status, fail,
+                  text ? mimo_schedule_read_csv(schedule, text) : mimo_schedule_order(schedule));
     MIMO_TRY_GOTO(status, fail, mimo_schedule_complete(schedule));
     *out = schedule;
     return MIMO_OK;
@@ -187,23 +188,19 @@ fail:
     return status;
 }
 
+mimo_status mimo_schedule_create(mimo_schedule **out, const mimo_schedule_desc *desc)
+{
+    MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "mimo_schedule_create: %s is NULL",
+               out ? "desc" : "out");
+    return create(out, desc, NULL);
+}
+
 mimo_status mimo_schedule_create_csv(mimo_schedule **out, const mimo_schedule_desc *desc,
                                      const char *text)
 {
-    mimo_schedule_desc own;
-    mimo_schedule *schedule = NULL;
-    mimo_status status = MIMO_OK;
     MIMO_CHECK(out && desc && text, MIMO_ERR_ARGUMENT, "mimo_schedule_create_csv: %s is NULL",
                !out ? "out" : (desc ? "text" : "desc"));
-    MIMO_TRY(read_desc(&own, desc));
-    MIMO_TRY(mimo_schedule_begin(&schedule, &own));
-    MIMO_TRY_GOTO(status, fail, mimo_schedule_read_csv(schedule, text));
-    MIMO_TRY_GOTO(status, fail, mimo_schedule_complete(schedule));
-    *out = schedule;
-    return MIMO_OK;
-fail:
-    mimo_schedule_destroy(schedule);
-    return status;
+    return create(out, desc, text);
 }
 
 static mimo_status copy_llm(mimo_schedule *out, const mimo_schedule *from)

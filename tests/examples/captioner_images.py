@@ -3,18 +3,14 @@ encoder lanes encode what they load or --balance deals their pictures out: on 1 
 pp, in micro-batches and encoder groups, recomputed, with adapters and with experts. The two may take turns in a
 run. Samples of one picture are those of a run without --images. A rank that stops is named. For scripts/oracle.sh; the suite has a short
 form (test_captioner_same_bits.py)."""
-import filecmp
 import itertools
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 
-from captioner_runs import Captioner
+from captioner_runs import Checks, rank_pids, run_test
 
 SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "160", "--lr", "0.01", "--global-batch",
          "13", "--seed", "7", "--augment", "shift,flip,colour", "--same-bits=8,4", "--steps", "12"]
@@ -36,26 +32,17 @@ PIPELINES = [
 ]
 
 
-class Images:
-    def __init__(self, captioner):
-        self.captioner, self.wrong = captioner, 0
-
-    def path(self, name):
-        return os.path.join(self.captioner.folder, name)
-
+class Images(Checks):
     def train(self, name, topology, *flags):
-        encoder, llm, ranks, more = topology
-        done = self.captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples,
-                                     *SIZES, *more, "--save", self.path(name), *flags)
-        if done.returncode != 0:
-            sys.exit(f"{topology} {flags}: exit {done.returncode}\n{done.stderr}")
+        self.captioner.succeeds(topology[2], *self.captioner.flags_of(
+            topology, *SIZES, *topology[3], "--save", self.path(name), *flags))
 
     def expect(self, right, words):
         print(f"{'ok  ' if right else 'FAIL'} {words}", flush=True)
         self.wrong += not right
 
     def expect_same(self, words):
-        self.expect(filecmp.cmp(self.path("one"), self.path("other"), shallow=False), words)
+        self.expect(self.same_file("one", "other"), words)
 
     def compare(self, topologies, *flags):
         self.train("one", ONE, *flags)
@@ -73,8 +60,7 @@ class Images:
         """What the log says of the lanes: 4 of them, which have whole pictures."""
         log = self.path("log")
         self.train("other", TOPOLOGIES[2], "--images", "0-4", "--balance", "--log", log)
-        with open(log, encoding="utf-8") as lines:
-            steps = [line["balance"] for line in map(json.loads, lines) if "step" in line]
+        steps = [line["balance"] for line in self.captioner.read_log(log) if "step" in line]
         self.expect(len(steps) == 12 and all(step["loaded"] >= step["encoded"] >= 1 for step in steps)
                     and any(step["loaded"] > 1.3 and step["moved"] > 0 for step in steps)
                     and max(step["encoded"] for step in steps) < 1.2, f"the log has {steps}")
@@ -82,44 +68,33 @@ class Images:
     def stopped_rank(self):
         """One of four ranks stops in the middle: the run ends with sentences that name it."""
         log = self.path("stopped")
-        encoder, llm, ranks, _ = TOPOLOGIES[2]
-        command = ["timeout", "60", self.captioner.mpirun, "--oversubscribe", "-n", str(ranks),
-                   self.captioner.program, "--encoder", encoder, "--llm", llm, "--samples",
-                   self.captioner.samples, *SIZES, "--steps", "100000", "--images", "0-4", "--balance", "--log", log]
+        command = ["timeout", "60", self.captioner.mpirun, "--oversubscribe", "-n", str(TOPOLOGIES[2][2]),
+                   self.captioner.program, *self.captioner.flags_of(TOPOLOGIES[2], *SIZES, "--steps", "100000"),
+                   "--images", "0-4", "--balance", "--log", log]
         run = subprocess.Popen(command, env=dict(os.environ, MIMO_DEADLINE_MS="2000"), stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
         while run.poll() is None and not (os.path.exists(log) and os.path.getsize(log) > 2000):
             time.sleep(0.05)
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as line, open(f"/proc/{pid}/environ", "rb") as rest:
-                    found = log.encode() in line.read() and b"OMPI_COMM_WORLD_RANK=2\0" in rest.read()
-            except OSError: # it has ended
-                continue
-            if found:
-                os.kill(int(pid), signal.SIGSTOP)
+        os.kill(rank_pids(log)[2], signal.SIGSTOP)
         errors = run.communicate()[1]
         said = re.search(r"^captioner: (?!warning).*no sign of rank 2.*$", errors, re.M)
         self.expect(run.returncode == 1 and said, f"rank 2 stops: {said[0] if said else errors}")
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(*sys.argv[1:], folder)
-        captioner.prepare(16, 60)
-        images = Images(captioner)
-        images.compare(TOPOLOGIES + PIPELINES, "--images", "0-4")
-        images.resume()
-        images.lanes()
-        images.stopped_rank()
-        images.compare([TOPOLOGIES[1], TOPOLOGIES[5], PIPELINES[2]], "--images", "0-4", "--lora-rank", "4",
-                       "--lora-targets", "all")
-        images.compare([TOPOLOGIES[5], TOPOLOGIES[6]], "--images", "2-3", "--experts", "4,2", "--dtype", "bf16",
-                       "--evaluate-every", "5")
-        images.train("one", ONE)
-        images.train("other", TOPOLOGIES[5], "--images", "1", "--balance")
-        images.expect_same("samples of one picture")
-        sys.exit(f"{images.wrong} are wrong" if images.wrong else 0)
+def main(captioner):
+    images = Images(captioner)
+    images.compare(TOPOLOGIES + PIPELINES, "--images", "0-4")
+    images.resume()
+    images.lanes()
+    images.stopped_rank()
+    images.compare([TOPOLOGIES[1], TOPOLOGIES[5], PIPELINES[2]], "--images", "0-4", "--lora-rank", "4",
+                   "--lora-targets", "all")
+    images.compare([TOPOLOGIES[5], TOPOLOGIES[6]], "--images", "2-3", "--experts", "4,2", "--dtype", "bf16",
+                   "--evaluate-every", "5")
+    images.train("one", ONE)
+    images.train("other", TOPOLOGIES[5], "--images", "1", "--balance")
+    images.expect_same("samples of one picture")
+    return images.wrong
 
 
-main()
+run_test(main, one_in=60)

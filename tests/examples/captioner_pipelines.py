@@ -2,13 +2,9 @@
 few encoder groups at once, with one more than the least, and without limit; also where a run goes on under another
 pp, with adapters, and with mixtures of experts, there with a forward beside a backward too. For
 scripts/pipeline.sh; the suite has a short form (test_captioner_same_bits.py, test_captioner_experts.py)."""
-import filecmp
 import itertools
-import os
-import sys
-import tempfile
 
-from captioner_runs import Captioner
+from captioner_runs import Checks, run_test
 
 SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,5", "--seq", "80", "--lr", "0.01", "--global-batch",
          "13", "--seed", "7", "--same-bits=8,4"]
@@ -34,20 +30,13 @@ def shared(schedules):
     return [[*schedule, "--expert-grid", "ep=2"] for schedule in schedules]
 
 
-class Pipelines:
-    def __init__(self, captioner):
-        self.captioner, self.wrong = captioner, 0
-
+class Pipelines(Checks):
     def train(self, name, ranks, grids, *flags):
-        path = os.path.join(self.captioner.folder, name)
-        done = self.captioner.launch(ranks, "--encoder", grids[0], "--llm", grids[1], "--samples",
-                                     self.captioner.samples, *SIZES, "--save", path, *flags)
-        if done.returncode != 0:
-            sys.exit(f"{grids} {flags}: exit {done.returncode}\n{done.stderr}")
-        return path
+        self.captioner.succeeds(ranks, *self.captioner.flags_of(grids, *SIZES, "--save", self.path(name), *flags))
+        return self.path(name)
 
     def expect_same(self, one, other, words):
-        same = filecmp.cmp(one, other, shallow=False)
+        same = self.same_file(one, other)
         print(f"{'ok  ' if same else 'FAIL'} {words}", flush=True)
         self.wrong += not same
 
@@ -67,21 +56,18 @@ class Pipelines:
         self.expect_same(one, path, "resumed under another pp, twice")
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(*sys.argv[1:], folder)
-        captioner.prepare(16, 60)
-        pipelines = Pipelines(captioner)
-        pipelines.go_on(pipelines.compare(SCHEDULES, "--steps", "20"))
-        pipelines.compare(RING_SCHEDULES, *RING)
-        pipelines.compare(SCHEDULES[::3], "--steps", "20", *ADAPTERS)
-        pipelines.compare(shared(SCHEDULES), "--steps", "20", *EXPERTS)
-        pipelines.compare(shared(OVERLAP), "--steps", "20", *EXPERTS)
-        pipelines.compare(shared([[*RING_SCHEDULES[2], "--overlap"]]), *RING, *EXPERTS)
-        pipelines.compare(shared(OVERLAP[:1]), "--steps", "20", *EXPERTS, *ADAPTERS)
-        pipelines.compare(shared(RING_SCHEDULES), *RING, *EXPERTS)
-        pipelines.compare(shared(SCHEDULES[::3]), "--steps", "20", *EXPERTS, *ADAPTERS)
-        sys.exit(f"{pipelines.wrong} are wrong" if pipelines.wrong else 0)
+def main(captioner):
+    pipelines = Pipelines(captioner)
+    pipelines.go_on(pipelines.compare(SCHEDULES, "--steps", "20"))
+    pipelines.compare(RING_SCHEDULES, *RING)
+    pipelines.compare(SCHEDULES[::3], "--steps", "20", *ADAPTERS)
+    pipelines.compare(shared(SCHEDULES), "--steps", "20", *EXPERTS)
+    pipelines.compare(shared(OVERLAP), "--steps", "20", *EXPERTS)
+    pipelines.compare(shared([[*RING_SCHEDULES[2], "--overlap"]]), *RING, *EXPERTS)
+    pipelines.compare(shared(OVERLAP[:1]), "--steps", "20", *EXPERTS, *ADAPTERS)
+    pipelines.compare(shared(RING_SCHEDULES), *RING, *EXPERTS)
+    pipelines.compare(shared(SCHEDULES[::3]), "--steps", "20", *EXPERTS, *ADAPTERS)
+    return pipelines.wrong
 
 
-main()
+run_test(main, one_in=60)

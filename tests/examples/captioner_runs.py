@@ -1,11 +1,13 @@
 """Launch the captioner under mpirun and read its log. Shared by the tests of this folder."""
 import concurrent.futures
+import filecmp
 import json
 import os
 import re
 import struct
 import subprocess
 import sys
+import tempfile
 
 SKIPPED = 77
 LIST = "/usr/share/unicode/emoji/emoji-test.txt"
@@ -58,6 +60,18 @@ class Captioner:
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
+    def succeeds(self, ranks, *flags):
+        """A launch that must succeed."""
+        done = self.launch(ranks, *flags)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(flags)}: exit {done.returncode}\n{done.stderr}")
+        return done
+
+    def flags_of(self, topology, *flags):
+        """Those of a run on a topology."""
+        encoder, llm, *_ = topology
+        return ["--encoder", encoder, "--llm", llm, "--samples", self.samples, *flags]
+
     def refused(self, *flags, ranks=1):
         """A launch that must fail on all ranks: what it said, and '' where the last one succeeded."""
         shell = ["sh", "-c", ENDS_WELL, "sh", self.program]
@@ -72,31 +86,31 @@ class Captioner:
 
     def prepare(self, side, one_in=1):
         """Render the pictures once for all runs, of all emoji or of one in `one_in`. At its end each
-        run names held-out emoji, which takes longer than a few steps: of one in 60, there are two. A
-        machine without the font skips."""
+        run names held-out emoji, which takes longer than a few steps: of one in 60, there are two."""
         emoji = os.path.join(self.folder, "emoji.txt")
         if not os.path.exists(LIST):
             sys.exit(SKIPPED)
         with open(LIST, encoding="utf-8") as whole, open(emoji, "w", encoding="utf-8") as part:
             rows = [line for line in whole if "; fully-qualified" in line]
             part.writelines([*rows[::one_in], "#EOF\n"])
-        done = self.launch(1, "--image-size", str(side), "--emoji-test", emoji, "--prepare",
-                           self.samples)
+        self.render(side, emoji)
+
+    def render(self, side, emoji, *flags):
+        """The pictures of a list. A machine without the font skips."""
+        done = self.launch(1, "--image-size", str(side), "--emoji-test", emoji, "--prepare", self.samples, *flags)
         if done.returncode != 0:
             print(done.stderr)
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
+        return done
 
     def run(self, topology, *flags, pictures=True):
         """A run on a topology, with its log and pictures in the folder. Returns its output and the
         lines of its log."""
-        encoder, llm, ranks = topology
         log = os.path.join(self.folder, "log")
         if os.path.exists(log):
             os.remove(log)
-        done = self.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples", self.samples,
-                           "--log", log, *(["--out", self.folder] if pictures else []), *flags)
-        if done.returncode != 0:
-            sys.exit(f"{encoder} -> {llm}: exit {done.returncode}\n{done.stderr}")
+        out = ["--out", self.folder] if pictures else []
+        done = self.succeeds(topology[2], *self.flags_of(topology, "--log", log, *out, *flags))
         return done, self.read_log(log)
 
     @staticmethod
@@ -122,6 +136,32 @@ class Checks:
         if not right:
             print(f"WRONG: {words}")
             self.wrong += 1
+
+    def same_file(self, one, other):
+        return filecmp.cmp(self.path(one), self.path(other), shallow=False)
+
+    def expect_refused(self, flags, rows):
+        """One rank refuses those with the flags of each row, in the row's words."""
+        answers = self.captioner.all_refused([*flags, *more] for more, _ in rows)
+        for (more, words), said in zip(rows, answers):
+            self.expect(words in said, f"{more} should be refused with {words}: {said}")
+
+    def expect_refused_on(self, ranks, flags, words):
+        """So many ranks refuse them, as dp."""
+        grids = f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}"
+        said = self.captioner.refused(*self.captioner.flags_of(grids, *flags), ranks=ranks)
+        self.expect(words in said, f"{flags} should be refused with {words}: {said}")
+
+
+def run_test(body, one_in=1):
+    """What a test's program does: `body` gets a captioner with pictures of 16 x 16, of one emoji in `one_in`, and
+    the words of the command line that come behind mpirun and the program. It returns how much is wrong."""
+    mpirun, program, *more = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16, one_in)
+        wrong = body(captioner, *more)
+        sys.exit(f"{wrong} checks failed" if wrong else 0)
 
 
 class Report:

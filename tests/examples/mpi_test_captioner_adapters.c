@@ -9,6 +9,7 @@
 #include "captioner/training/adapter_store.h"
 #include "core/mutation.h"
 #include "mpi_test.h"
+#include "shared_folder.h"
 #include "train/formats/adapter_file.h"
 #include "train/support/train_support.h"
 
@@ -220,7 +221,7 @@ static void find_factors(factors *out, const rank_topology *topology)
 
 typedef char file_path[PATH_BYTES];
 
-static void check_files(const rank_topology *topology, const file_path folder)
+static void check_files(const rank_topology *topology, const char *folder)
 {
     static factors all;
     const model_desc desc = small_model(NULL);
@@ -246,31 +247,16 @@ static void check_files(const rank_topology *topology, const file_path folder)
     }
 }
 
-static void remove_files(const file_path folder)
-{
-    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors",
-                                        "one.lora", "out.lora"};
-    char path[2 * PATH_BYTES];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
 MPI_TEST(captioner_adapters, of_other_programs)
 {
-    file_path folder = "/tmp/captioner-adapters-XXXXXX";
+    char folder[SHARED_FOLDER];
     rank_topology topology = {0};
     const topology_desc grids =
         mpi_test_size() == 1 ? (topology_desc){.encoder = "tp=1,dp=1", .llm = "tp=1,cp=1,dp=1"}
                              : (topology_desc){.encoder = "tp=2,dp=2", .llm = "tp=2,cp=2,dp=1"};
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);
-    MPI_EXPECT_OK(mimo_comm_broadcast(mpi_test_comm(), folder, sizeof folder, 0, NULL));
+    shared_folder_make(folder);
     MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     check_files(&topology, folder);
     topology_destroy(&topology);
-    if (mpi_test_rank() == 0)
-        remove_files(folder);
+    shared_folder_remove(folder);
 }

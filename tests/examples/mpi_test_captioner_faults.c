@@ -16,6 +16,7 @@
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/memory_save.h"
 #include "captioner/training/model_hashes.h"
+#include "shared_folder.h"
 #include "small_run.h"
 
 enum { RANKS = 2 };
@@ -183,10 +184,8 @@ static void remove_adapter(const char *folder)
 MPI_TEST(captioner_faults, no_memory_for_a_run)
 {
     (void)mpi_test_comm(); /* made before any allocation is to fail */
-    char folder[] = "/tmp/captioner-XXXXXX", samples[64], saved[64], adapter[64], merged[64];
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);
-    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    char folder[SHARED_FOLDER], samples[64], saved[64], adapter[64], merged[64];
+    shared_folder_make(folder);
     snprintf(samples, sizeof samples, "%s/samples", folder);
     snprintf(saved, sizeof saved, "%s/saved", folder);
     snprintf(adapter, sizeof adapter, "%s/adapter", folder);

@@ -10,6 +10,7 @@
 #include "captioner/training/adapter_store.h"
 #include "captioner/training/checkpoint.h"
 #include "mpi_test.h"
+#include "shared_folder.h"
 #include "small_run.h"
 
 enum { PATH_BYTES = 256, HAND_OVER_MS = 20000 };
@@ -17,7 +18,7 @@ enum { PATH_BYTES = 256, HAND_OVER_MS = 20000 };
 /* In folders 0 and 1 lie files of the same names: those of a training after one step and after two.
  */
 typedef struct files_bed {
-    char folder[32];
+    char folder[SHARED_FOLDER];
     small_run run;
 } files_bed;
 
@@ -59,10 +60,8 @@ static void write_files(files_bed *bed, const char *below)
 static void begin(files_bed *bed)
 {
     static char samples[PATH_BYTES];
-    *bed = (files_bed){.folder = "/tmp/captioner-XXXXXX"};
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(mkdtemp(bed->folder), "no folder %s", bed->folder);
-    MPI_Bcast(bed->folder, sizeof bed->folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    *bed = (files_bed){0};
+    shared_folder_make(bed->folder);
     command("mkdir %1$s/0 %1$s/1", bed->folder);
     MPI_EXPECT_OK(
         small_samples_write(path_in(samples, bed, own(), "samples"), 20 + mpi_test_rank()));
@@ -82,7 +81,7 @@ static void begin(files_bed *bed)
 static void end(files_bed *bed)
 {
     small_run_end(&bed->run);
-    command("rm -r %s", bed->folder);
+    shared_folder_remove(bed->folder);
 }
 
 static mimo_status load_checkpoint(files_bed *bed, const char *path)

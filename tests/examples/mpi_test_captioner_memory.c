@@ -7,21 +7,20 @@
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/memory_save.h"
 #include "mpi_test.h"
+#include "shared_folder.h"
 #include "small_run.h"
 
 enum { PATH_BYTES = 128, LAST = 2 };
 
 typedef struct memory_bed {
-    char folder[32], samples[PATH_BYTES], before[2][PATH_BYTES], after[PATH_BYTES];
+    char folder[SHARED_FOLDER], samples[PATH_BYTES], before[2][PATH_BYTES], after[PATH_BYTES];
     memory_save memory;
 } memory_bed;
 
 static void begin(memory_bed *bed)
 {
-    *bed = (memory_bed){.folder = "/tmp/captioner-XXXXXX", .memory = MEMORY_SAVE_INIT};
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(mkdtemp(bed->folder), "no folder %s", bed->folder);
-    MPI_Bcast(bed->folder, sizeof bed->folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    *bed = (memory_bed){.memory = MEMORY_SAVE_INIT};
+    shared_folder_make(bed->folder);
     snprintf(bed->samples, PATH_BYTES, "%s/samples", bed->folder);
     for (int i = 0; i < 2; i++)
         snprintf(bed->before[i], PATH_BYTES, "%s/before-%d", bed->folder, i + 1);
@@ -33,12 +32,8 @@ static void begin(memory_bed *bed)
 
 static void end(memory_bed *bed)
 {
-    char text[PATH_BYTES];
     memory_save_release(&bed->memory);
-    snprintf(text, sizeof text, "rm -r %s", bed->folder);
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(system(text) == 0, "%s", text);
+    shared_folder_remove(bed->folder);
 }
 
 /* How four ranks train, and who is left of them on which grids. */

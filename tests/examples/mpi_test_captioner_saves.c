@@ -13,6 +13,7 @@
 #include "captioner/training/checkpoint.h"
 #include "captioner/training/training_run.h"
 #include "mpi_test.h"
+#include "shared_folder.h"
 #include "small_run.h"
 
 enum { PATH_BYTES = 128, WORDS = 48, DEADLINE_MS = 1000, SLOW_MS = 1300, STALL_MS = 400 };
@@ -40,30 +41,18 @@ int fsync(int fd)
 }
 
 typedef struct saves_bed {
-    char folder[32], samples[PATH_BYTES], save[PATH_BYTES], adapter[PATH_BYTES];
+    char folder[SHARED_FOLDER], samples[PATH_BYTES], save[PATH_BYTES], adapter[PATH_BYTES];
 } saves_bed;
 
 static void begin(saves_bed *bed)
 {
-    *bed = (saves_bed){.folder = "/tmp/captioner-XXXXXX"};
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(mkdtemp(bed->folder), "no folder %s", bed->folder);
-    MPI_Bcast(bed->folder, sizeof bed->folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    shared_folder_make(bed->folder);
     snprintf(bed->samples, PATH_BYTES, "%s/samples", bed->folder);
     snprintf(bed->save, PATH_BYTES, "%s/save", bed->folder);
     snprintf(bed->adapter, PATH_BYTES, "%s/adapter", bed->folder);
     if (mpi_test_rank() == 0)
         MPI_EXPECT_OK(small_samples_write(bed->samples, 20));
     MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void end(const saves_bed *bed)
-{
-    char text[PATH_BYTES];
-    snprintf(text, sizeof text, "rm -r %s", bed->folder);
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test_rank() == 0)
-        MPI_EXPECT(system(text) == 0, "%s", text);
 }
 
 /* Four steps of a small run, with these words behind its own. */
@@ -162,7 +151,7 @@ MPI_TEST(captioner_saves, on_a_slow_disk)
     expect_saved(&bed, 1);
     small_run_end(&run);
     mimo_comm_destroy(run.world);
-    end(&bed);
+    shared_folder_remove(bed.folder);
 }
 
 static mimo_status train_on_a_full_disk(const saves_bed *bed, int full, const char *const *more)
@@ -192,7 +181,7 @@ MPI_TEST(captioner_saves, on_a_full_disk)
         bed.save);
     MPI_EXPECT_SENTENCE(words);
     expect_saved(&bed, 4);
-    end(&bed);
+    shared_folder_remove(bed.folder);
 }
 
 /* Of what a run leaves, one that cannot be written costs none of the others. */
@@ -208,7 +197,7 @@ MPI_TEST(captioner_saves, the_others_are_saved)
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT(access(adapter, F_OK) == 0, "there is no %s", adapter);
     expect_saved(&bed, -1);
-    end(&bed);
+    shared_folder_remove(bed.folder);
 }
 
 /* Behind the last step, where no save point listens any more. */
@@ -226,5 +215,5 @@ MPI_TEST(captioner_saves, a_signal_in_the_last_save)
         disk.raised = 0;
         expect_saved(&bed, 4);
     }
-    end(&bed);
+    shared_folder_remove(bed.folder);
 }

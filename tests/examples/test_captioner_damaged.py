@@ -5,13 +5,10 @@ import os
 import re
 import shutil
 import struct
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, SMALL, read_tensors, write_tensors
+from captioner_runs import Checks, SMALL, read_tensors, write_tensors, run_test
 
-ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
-TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
+ONE, TWO = ("tp=1,dp=1", "tp=1,cp=1,dp=1"), ("tp=2,dp=1", "tp=2,cp=1,dp=1")
 EVALUATE = ["--steps", "0"]
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 B = "llm.block0.mlp.up.lora_B"
@@ -39,13 +36,10 @@ class Damaged(Checks):
         self.adapter, self.v1 = self.path("adapter"), self.path("adapter.lora")
 
     def flags_of(self, flags, ranks=1):
-        grids = ONE if ranks == 1 else TWO
-        return [*grids, "--samples", self.captioner.samples, *SMALL, *flags]
+        return self.captioner.flags_of(ONE if ranks == 1 else TWO, *SMALL, *flags)
 
     def takes(self, *flags):
-        done = self.captioner.launch(1, *self.flags_of(flags))
-        if done.returncode != 0:
-            sys.exit(f"{flags}: exit {done.returncode}\n{done.stderr}")
+        self.captioner.succeeds(1, *self.flags_of(flags))
 
     def fails(self, *flags, ranks=1):
         """What a launch that must fail says; '' where it succeeds."""
@@ -199,23 +193,19 @@ class Damaged(Checks):
                      "--adapter-other-base", *EVALUATE)
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        test = Damaged(captioner)
-        test.make_files()
-        test.checkpoints_that_are_not_finite()
-        test.tensors_of_another_model()
-        test.texts_for_a_terminal()
-        test.weights_that_are_too_large()
-        test.adapters_that_are_not_finite()
-        test.merged_weights_that_overflow()
-        test.alphas()
-        test.torn()
-        test.other_bases()
-        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+def main(captioner):
+    test = Damaged(captioner)
+    test.make_files()
+    test.checkpoints_that_are_not_finite()
+    test.tensors_of_another_model()
+    test.texts_for_a_terminal()
+    test.weights_that_are_too_large()
+    test.adapters_that_are_not_finite()
+    test.merged_weights_that_overflow()
+    test.alphas()
+    test.torn()
+    test.other_bases()
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

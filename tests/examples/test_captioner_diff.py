@@ -2,14 +2,11 @@
 twice is equal, also where the second run is resumed half-way; two topologies differ at the first step,
 and are equal with --same-bits, also where one is a pipeline.
 The hashes of parameters are those of the saved tensors, computed here from their definition."""
-import json
 import re
 import struct
 import subprocess
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, read_tensors, write_tensors
+from captioner_runs import Checks, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2",
@@ -42,12 +39,8 @@ def hash_tensor(name, data):
 
 def hashes_of(checkpoint):
     """The hash of every parameter of a checkpoint, as text."""
-    with open(checkpoint, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = file.read()
-    return {name: f"{hash_tensor(name, data[slice(*entry['data_offsets'])]):016x}"
-            for name, entry in header.items()
-            if name != "__metadata__" and not name.endswith((".adam_m", ".adam_v"))}
+    return {name: f"{hash_tensor(name, data):016x}" for name, (_, _, data) in read_tensors(checkpoint)[1].items()
+            if not name.endswith((".adam_m", ".adam_v"))}
 
 
 def total(hashes):
@@ -67,15 +60,10 @@ class Diff(Checks):
 
     def train(self, name, topology, *flags, hashes=("--log-hashes=tensors",)):
         """The lines of a run's log."""
-        encoder, llm, ranks = topology
-        done = self.captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples",
-                                     self.captioner.samples, *SMALL, "--log", self.path(name),
-                                     *hashes, *flags)
-        if done.returncode != 0:
-            sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
+        flags = self.captioner.flags_of(topology, *SMALL, "--log", self.path(name), *hashes, *flags)
+        done = self.captioner.succeeds(topology[2], *flags)
         self.results[name] = re.search(r"^held-out loss.*?\n\n.*?\n\n", done.stdout, re.M | re.S)[0]
-        with open(self.path(name), encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
+        return self.captioner.read_log(self.path(name))
 
     def ask(self, a, b, status, *patterns):
         """What mimo-diff says has that exit status and matches each pattern."""
@@ -181,16 +169,13 @@ def check_megatron_keys(diff):
     diff.expect(up == tensors["decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight"], "expert 2 has others")
 
 
-def main():
-    mpirun, program, mimo_diff = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        diff = Diff(Captioner(mpirun, program, folder), mimo_diff)
-        diff.captioner.prepare(16, ONE_EMOJI_IN)
-        compare_runs(diff)
-        compare_adapters(diff)
-        compare_same_bits(diff)
-        check_megatron_keys(diff)
-        sys.exit(f"{diff.wrong} answers are wrong" if diff.wrong else 0)
+def main(captioner, mimo_diff):
+    diff = Diff(captioner, mimo_diff)
+    compare_runs(diff)
+    compare_adapters(diff)
+    compare_same_bits(diff)
+    check_megatron_keys(diff)
+    return diff.wrong
 
 
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

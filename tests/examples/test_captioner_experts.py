@@ -9,10 +9,8 @@ import json
 import os
 import re
 import struct
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, Report, compare, read_tensors, write_tensors
+from captioner_runs import Checks, Report, compare, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 # dp divides neither 13 samples nor a third of them: micro-batches have masked samples.
@@ -140,19 +138,10 @@ def loads_of(printed):
 
 
 class Experts(Checks):
-    def flags_of(self, case, flags):
-        (encoder, llm, _), grid, more = case
-        return ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SIZES,
-                "--expert-grid", grid, *more, *flags]
-
     def launch(self, case, *flags):
-        done = self.captioner.launch(case[0][2], *self.flags_of(case, flags))
-        if done.returncode != 0:
-            sys.exit(f"{words(case)}: exit {done.returncode}\n{done.stderr}")
-        return done.stdout
-
-    def same_file(self, one, other):
-        return filecmp.cmp(self.path(one), self.path(other), shallow=False)
+        topology, grid, more = case
+        flags = self.captioner.flags_of(topology, *SIZES, "--expert-grid", grid, *more, *flags)
+        return self.captioner.succeeds(topology[2], *flags).stdout
 
     def one_checkpoint(self, cases, *flags):
         """Of all cases, against one rank with one micro-batch: so gradients are sums over all samples of
@@ -199,19 +188,16 @@ class Experts(Checks):
 
     def other_experts(self):
         """After goes_on_elsewhere."""
-        for flags, said in ((["--experts", "4,2"], "4,2"), (["--experts", "8,1"], "8,1")):
-            self.expect_refused(1, [*flags, *SAME_BITS, "--resume", self.path("half")],
-                                f"was saved with --experts 8,2, but this run has {said}")
-        self.expect_refused(1, ["--experts", "4,2", "--base", self.path("half")],
-                            "was saved with --experts 8,2, but this run has 4,2")
+        saved = "was saved with --experts 8,2, but this run has "
+        self.expect_refused(self.captioner.flags_of(ONE, *SIZES, "--steps", "7"), [
+            *(([*SAME_BITS, "--resume", self.path("half"), "--experts", other], saved + other)
+              for other in ("4,2", "8,1")),
+            (["--experts", "4,2", "--base", self.path("half")], saved + "4,2")])
 
     def losses(self, sizes, *flags):
         """Of a run on one rank."""
         log = self.path("step")
-        done = self.captioner.launch(1, "--encoder", ONE[0], "--llm", ONE[1], "--samples", self.captioner.samples,
-                                     *sizes, "--log", log, *flags)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(flags)}: exit {done.returncode}\n{done.stderr}")
+        self.captioner.succeeds(1, *self.captioner.flags_of(ONE, *sizes, "--log", log, *flags))
         return [line["loss"] for line in self.captioner.read_log(log)]
 
     def halves_of_mlps(self):
@@ -292,33 +278,23 @@ class Experts(Checks):
             self.expect(abs(loss - trained) < 2e-4, f"{name}: loss {loss}, not {trained}")
         self.expect(abs(plain - trained) > 1e-3, f"loss {plain} and {trained}: the adapter changes too little")
 
-    def expect_refused(self, ranks, flags, sentence):
-        grids = ["--encoder", f"tp=1,dp={ranks}", "--llm", f"tp=1,cp=1,dp={ranks}", "--samples",
-                 self.captioner.samples, *SIZES, "--steps", "7", *flags]
-        said = self.captioner.refused(*grids, ranks=ranks)
-        self.expect(sentence in said, f"{' '.join(flags)} should be refused with {sentence}: {said[:300]}")
+
+def main(captioner, *every):
+    test = Experts(captioner)
+    test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
+    test.drawn_by_nodes(STAGED[1])
+    test.goes_on_elsewhere(SAME[2])
+    test.other_experts()
+    test.halves_are_the_mlp()
+    test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
+    for few in (ONE_ADAPTER, FEW) if every else (ONE_ADAPTER,):
+        test.one_checkpoint(EVERY_SAME if every else [], *few)
+        test.goes_on_elsewhere(SAME[1], *few)
+    test.one_curve([SHARED, *(EVERY_SHARED if every else [])])
+    test.one_adapter([*GRIDS, *(EVERY_GRIDS if every else [])])
+    for ranks, flags, said in REFUSED:
+        test.expect_refused_on(ranks, [*SIZES, "--steps", "7", *flags], said)
+    return test.wrong
 
 
-def main():
-    mpirun, program, *every = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, ONE_EMOJI_IN)
-        test = Experts(captioner)
-        test.one_checkpoint([*SAME, *STAGED, *(EVERY_SAME if every else [])])
-        test.drawn_by_nodes(STAGED[1])
-        test.goes_on_elsewhere(SAME[2])
-        test.other_experts()
-        test.halves_are_the_mlp()
-        test.one_checkpoint([*ADAPTED, *(EVERY_SAME if every else [])], *ADAPTERS)
-        for few in (ONE_ADAPTER, FEW) if every else (ONE_ADAPTER,):
-            test.one_checkpoint(EVERY_SAME if every else [], *few)
-            test.goes_on_elsewhere(SAME[1], *few)
-        test.one_curve([SHARED, *(EVERY_SHARED if every else [])])
-        test.one_adapter([*GRIDS, *(EVERY_GRIDS if every else [])])
-        for row in REFUSED:
-            test.expect_refused(*row)
-        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
-
-
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

@@ -1,15 +1,12 @@
 """Adapters of the captioner: one file from every topology, at step 0 and after a round trip; one loss
 curve; merged weights; a resumed run; and what is refused."""
-import hashlib
-import json
 import os
+import pathlib
 import re
 import shutil
 import struct
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, Report, SMALL, compare
+from captioner_runs import Checks, Report, SMALL, compare, read_tensors, run_test
 
 DEMO = os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "demo.sh")
 RANK = ["--lora-rank", "4", "--lora-alpha", "24"] # another alpha than a run has by itself
@@ -58,23 +55,11 @@ REFUSED = [
 ]
 
 
-def digest(path):
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
 def tensors_of(folder):
     """{name: rows of bytes} of an adapter's folder."""
-    with open(os.path.join(folder, "adapter_model.safetensors"), "rb") as file:
-        data = file.read()
-    begin = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:begin])
-    header.pop("__metadata__")
-    rows = {}
-    for name, entry in header.items():
-        first, width = begin + entry["data_offsets"][0], 4 * entry["shape"][1]
-        rows[name] = [data[first + row * width:first + (row + 1) * width] for row in range(entry["shape"][0])]
-    return rows
+    _, tensors = read_tensors(os.path.join(folder, "adapter_model.safetensors"))
+    return {name: [data[row:row + 4 * width] for row in range(0, len(data), 4 * width)]
+            for name, (_, (_, width), data) in tensors.items()}
 
 
 def tensors_of_v1(path):
@@ -109,7 +94,8 @@ class Adapters(Checks):
         return self.captioner.run(topology, *SMALL, "--base", self.base, *flags, pictures=False)
 
     def files(self, folder):
-        return [digest(os.path.join(folder, name))
+        """The bytes of both."""
+        return [pathlib.Path(folder, name).read_bytes()
                 for name in ("adapter_config.json", "adapter_model.safetensors")]
 
     def one_file_from_every_topology(self):
@@ -124,9 +110,7 @@ class Adapters(Checks):
 
     def trained(self, printed, adapter):
         """What is trained is what the file of the adapter holds, whole."""
-        with open(os.path.join(adapter, "adapter_model.safetensors"), "rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-            size = os.fstat(file.fileno()).st_size - 8 - header
+        size = sum(len(row) for rows in tensors_of(adapter).values() for row in rows)
         said = re.search(r"^training (\d+) of (\d+) parameters: ", printed, re.M)
         self.expect(said and 4 * int(said[1]) == size and int(said[2]) > int(said[1]),
                     f"an adapter of {size} bytes: {said and said[0]}")
@@ -223,12 +207,7 @@ class Adapters(Checks):
 
     def refused(self, rows):
         """Each row: flags of a run on one rank, and words of its refusal."""
-        encoder, llm, _ = TOPOLOGIES[0]
-        one = ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SMALL,
-               "--steps", "5"]
-        answers = self.captioner.all_refused([*one, *flags] for flags, _ in rows)
-        for (flags, words), said in zip(rows, answers):
-            self.expect(words in said, f"{flags} should be refused with {words}: {said}")
+        self.expect_refused(self.captioner.flags_of(TOPOLOGIES[0], *SMALL, "--steps", "5"), rows)
 
     def flags_of_the_demo(self):
         """scripts/demo.sh knows which flags may stand without a value."""
@@ -249,37 +228,33 @@ class Adapters(Checks):
             self.wrong += compare(f"the head alone on {topology[0]}", seen, curve, 1e-4)
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        test = Adapters(captioner)
-        captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
-        test.one_file_from_every_topology()
-        adapter, merged = test.path("adapter"), test.path("merged.safetensors")
-        done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
-                                  merged)
-        losses = Report(done.stdout)
-        test.trained(done.stderr, adapter)
-        test.one_curve(straight)
-        test.starts_as_the_base(straight)
-        test.round_trips(adapter, losses)
-        test.merged(merged, losses)
-        test.resumed(straight)
-        test.long_lists()
-        test.scaled_by_the_root()
-        test.few_targets()
-        test.flags_of_the_demo()
-        shutil.copy(test.path("again.lora"), adapter + ".lora")
-        empty = test.path("empty.lora")
-        with open(empty, "wb") as file:
-            file.write(b"AROL\1\0\0\0\0\0\0\0")
-        places = {"EMPTY.lora": empty, "BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
-                  "M": test.path("m")}
-        test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
-                       words.replace("ADAPTER", adapter)) for flags, words in REFUSED])
-        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+def main(captioner):
+    test = Adapters(captioner)
+    captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
+    test.one_file_from_every_topology()
+    adapter, merged = test.path("adapter"), test.path("merged.safetensors")
+    done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
+                              merged)
+    losses = Report(done.stdout)
+    test.trained(done.stderr, adapter)
+    test.one_curve(straight)
+    test.starts_as_the_base(straight)
+    test.round_trips(adapter, losses)
+    test.merged(merged, losses)
+    test.resumed(straight)
+    test.long_lists()
+    test.scaled_by_the_root()
+    test.few_targets()
+    test.flags_of_the_demo()
+    shutil.copy(test.path("again.lora"), adapter + ".lora")
+    empty = test.path("empty.lora")
+    with open(empty, "wb") as file:
+        file.write(b"AROL\1\0\0\0\0\0\0\0")
+    places = {"EMPTY.lora": empty, "BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
+              "M": test.path("m")}
+    test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
+                   words.replace("ADAPTER", adapter)) for flags, words in REFUSED])
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

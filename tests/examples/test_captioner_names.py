@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 
-from captioner_runs import ENDS_WELL, LIST, Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
+from captioner_runs import ENDS_WELL, LIST, Captioner, Checks, Report, SMALL, SKIPPED, TOPOLOGIES
 
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=2,dp=1", "tp=1,cp=2,dp=1", 2)
@@ -37,59 +37,43 @@ def flags_of_countries():
         return [line for line in lines if "; fully-qualified" in line and " flag: " in line]
 
 
-def expect(condition, words):
-    """1 where the condition fails, with the words."""
-    if not condition:
-        print(words)
-    return 0 if condition else 1
-
-
-def check_refusals(captioner, emoji):
-    wrong = 0
+def check_refusals(test, emoji):
     for text, words in REFUSED:
-        names = os.path.join(captioner.folder, "refused.txt")
+        names = test.path("refused.txt")
         if text:
             write(names, text)
-        said = captioner.refused("--emoji-test", emoji, "--names", names, "--prepare",
-                                 os.path.join(captioner.folder, "unmade"))
+        said = test.captioner.refused("--emoji-test", emoji, "--names", names, "--prepare", test.path("unmade"))
         sentences = re.findall("^captioner: .*", said, re.M)
-        wrong += expect(len(sentences) == 1 and re.search(words, sentences[0]), f"{words}: {said}")
-    return wrong
+        test.expect(len(sentences) == 1 and re.search(words, sentences[0]), f"{words}: {said}")
 
 
-def check_answers(captioner, emoji, names):
+def check_answers(test, emoji, names):
     """Base, adapter, and the adapter again from its file."""
-    folder = captioner.folder
-    base, adapter = os.path.join(folder, "base"), os.path.join(folder, "adapter")
-    done = captioner.launch(1, "--image-size", "16", "--emoji-test", emoji, "--prepare",
-                            captioner.samples)
-    if done.returncode != 0:
-        print(done.stderr)
-        sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
+    captioner, base, adapter = test.captioner, test.path("base"), test.path("adapter")
+    captioner.render(16, emoji)
     english = Report(captioner.run(ONE_RANK, *BASE, "--save", base)[0].stdout)
-    done = captioner.launch(1, "--image-size", "16", "--emoji-test", emoji, "--names", names,
-                            "--prepare", captioner.samples)
-    wrong = expect(f"{LEFT_OUT} of " in done.stderr and "no name for 1 and one of more than 80 bytes"
-                   " for 1" in done.stderr, f"left out: {done.stderr}")
+    done = captioner.render(16, emoji, "--names", names)
+    test.expect(f"{LEFT_OUT} of " in done.stderr and "no name for 1 and one of more than 80 bytes"
+                " for 1" in done.stderr, f"left out: {done.stderr}")
     done, _ = captioner.run(PAIR, *ADAPTER, "--base", base, "--adapter-out", adapter)
     learned = Report(done.stdout)
     print(done.stdout)
-    wrong += expect(all(name.startswith("flag: ") for name in english.generated),
-                    f"the base says {english.generated}")
-    wrong += expect(learned.base == english.generated,
-                    f"beside the adapter the base says {learned.base}, not {english.generated}")
-    wrong += expect(set(learned.names) == {SAME_NAME}, f"held-out names {learned.names}")
-    wrong += expect(set(learned.generated) == {SAME_NAME}, f"the adapter says {learned.generated}")
+    test.expect(all(name.startswith("flag: ") for name in english.generated),
+                f"the base says {english.generated}")
+    test.expect(learned.base == english.generated,
+                f"beside the adapter the base says {learned.base}, not {english.generated}")
+    test.expect(set(learned.names) == {SAME_NAME}, f"held-out names {learned.names}")
+    test.expect(set(learned.generated) == {SAME_NAME}, f"the adapter says {learned.generated}")
     again = Report(captioner.run(ONE_RANK, *SMALL, "--steps", "0", "--base", base, "--adapter",
                                  adapter)[0].stdout)
-    wrong += expect((again.base, again.generated) == ([], learned.generated),
-                    f"from the file: {again.base}, {again.generated}")
-    return wrong
+    test.expect((again.base, again.generated) == ([], learned.generated),
+                f"from the file: {again.base}, {again.generated}")
 
 
-def check_caches(captioner, emoji, names):
+def check_caches(test, emoji, names):
     """Each rank with a cache of its own, as on hosts with homes of their own. That of rank 1 is of the names that
     were in the file before."""
+    captioner = test.captioner
     flags = [*SMALL, "--encoder", PAIR[0], "--llm", PAIR[1], "--emoji-test", emoji, "--names", names, "--steps", "0"]
 
     def with_cache(rank, *more):
@@ -102,8 +86,8 @@ def check_caches(captioner, emoji, names):
     done = captioner.mpirun_with([*with_cache(0), ":", *with_cache(1)])
     wanted = r"^captioner: the sample file \S+/cache0/\S+ is not the same file on all ranks: rank 1 has bytes with the " \
              r"hash [0-9a-f]{16}, and rank 0 has bytes with the hash [0-9a-f]{16}\. "
-    return expect(done.stdout == 2 * "exit 1\n" and re.search(wanted, done.stderr, re.M),
-                  f"caches of other names: {done.stdout}{done.stderr}")
+    test.expect(done.stdout == 2 * "exit 1\n" and re.search(wanted, done.stderr, re.M),
+                f"caches of other names: {done.stdout}{done.stderr}")
 
 
 def main():
@@ -116,10 +100,11 @@ def main():
         rows = [f"{code}\t{SAME_NAME}\n" for code in codes[2:]]
         names = write(os.path.join(folder, "names.txt"),
                       "# no name for the first\n" + f"{codes[1]}\t{'ü' * 41}\n" + "".join(rows))
-        wrong = check_answers(captioner, emoji, names)
-        wrong += check_refusals(captioner, emoji)
-        wrong += check_caches(captioner, emoji, names)
-        sys.exit(f"{wrong} checks failed" if wrong else 0)
+        test = Checks(captioner)
+        check_answers(test, emoji, names)
+        check_refusals(test, emoji)
+        check_caches(test, emoji, names)
+        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
 
 
 main()

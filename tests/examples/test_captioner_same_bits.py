@@ -1,12 +1,9 @@
 """With --same-bits the checkpoint after 10 steps is one file from every topology and every schedule, with adapters
 and without, where blocks are recomputed, and where any rank encodes any picture. Elsewhere two topologies' differ.
 What can't have the same bits is refused with a sentence."""
-import filecmp
 import re
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Checks, read_tensors, write_tensors
+from captioner_runs import Checks, read_tensors, write_tensors, run_test
 
 ONE_EMOJI_IN = 60
 STEPS = "10"
@@ -105,29 +102,22 @@ def megatron_tensors(path, norm="final_layernorm"):
 
 class SameBits(Checks):
     def flags_of(self, topology, flags):
-        encoder, llm, _, more = topology
-        return ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SIZES,
-                *more, *flags]
-
-    def launch(self, topology, *flags):
-        return self.captioner.launch(topology[2], *self.flags_of(topology, flags))
+        return self.captioner.flags_of(topology, *SIZES, *topology[3], *flags)
 
     def refused(self, topology, *flags):
         """What a launch that must fail says; '' where it succeeds."""
         return self.captioner.refused(*self.flags_of(topology, flags), ranks=topology[2])
 
     def train(self, name, topology, *flags):
-        done = self.launch(topology, "--save", self.path(name), *flags)
-        if done.returncode != 0:
-            sys.exit(f"{topology}: exit {done.returncode}\n{done.stderr}")
-        self.said = done.stdout
+        flags = self.flags_of(topology, ["--save", self.path(name), *flags])
+        self.said = self.captioner.succeeds(topology[2], *flags).stdout
 
     def compare(self, topologies, same, *flags):
         """Every topology's checkpoint against that of one rank."""
         self.train("one", ONE, *flags)
         for topology in topologies:
             self.train("other", topology, *flags)
-            equal = filecmp.cmp(self.path("one"), self.path("other"), shallow=False)
+            equal = self.same_file("one", "other")
             self.expect(equal == same, f"{topology[0]} -> {topology[1]} {' '.join(topology[3])} "
                         f"{'is one file with' if equal else 'differs from'} one rank's "
                         f"({' '.join(flags)})")
@@ -146,7 +136,7 @@ class SameBits(Checks):
                    self.path("half"), "--keys", "megatron")
         self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume",
                    self.path("two thirds"))
-        self.expect(filecmp.cmp(self.path("one"), self.path("other"), shallow=False),
+        self.expect(self.same_file("one", "other"),
                     "resumed twice, on other topologies")
         self.expect(read_tensors(self.path("two thirds"))[1].keys() == {*megatron_tensors(self.path("one"))[1]},
                     "keys of Megatron, from stages")
@@ -189,29 +179,20 @@ class SameBits(Checks):
         self.expect("other has keys \"hf\", and not those of the captioner or of megatron" in complaint,
                     f"keys of nobody: {complaint.strip()[:200]}")
 
-    def expect_refused(self, flags, ranks, sentence):
-        grids = (f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}", ranks, [])
-        complaint = self.refused(grids, *flags, "--steps", "1")
-        self.expect(sentence in complaint, f"{' '.join(flags)}: {complaint.strip()[:200]}")
+
+def main(captioner):
+    test = SameBits(captioner)
+    test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
+    test.expect_resumed()
+    test.expect_keys()
+    test.expect_halves()
+    test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "4")
+    test.compare([BALANCED], True, "--same-bits=8,4", "--steps", "8", "--images", "0-4")
+    test.expect_dealt_out()
+    test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
+    for flags, ranks, said in REFUSED:
+        test.expect_refused_on(ranks, [*SIZES, "--steps", "1", *flags], said)
+    return test.wrong
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, ONE_EMOJI_IN)
-        test = SameBits(captioner)
-        test.compare(TOPOLOGIES + PIPELINES, True, "--same-bits=8,4", "--steps", STEPS)
-        test.expect_resumed()
-        test.expect_keys()
-        test.expect_halves()
-        test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS, "--evaluate-every", "4")
-        test.compare([BALANCED], True, "--same-bits=8,4", "--steps", "8", "--images", "0-4")
-        test.expect_dealt_out()
-        test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
-        for row in REFUSED:
-            test.expect_refused(*row)
-        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
-
-
-main()
+run_test(main, one_in=ONE_EMOJI_IN)

@@ -67,7 +67,7 @@ static struct options options_of(const char *survive)
                   "--micro-batches=4 --experts=8,2 --expert-grid=ep=4 --survive");
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
         argv[argc++] = word;
-    cr_assert_eq(options_parse(&options, argc, argv), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(options_parse(&options, argc, argv));
     options.survive = survive;
     return options;
 }
@@ -76,13 +76,12 @@ Test(survive_grids, without_a_text_all_are_replicas)
 {
     const struct options options = options_of(""), *chosen;
     survive_grids grids = {0};
-    cr_assert_eq(survive_grids_read(&grids, &options, 8), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(survive_grids_read(&grids, &options, 8));
     for (int ranks = 1; ranks < 8; ranks++) {
         char encoder[32], llm[32];
         snprintf(encoder, sizeof encoder, "tp=1,dp=%d", ranks);
         snprintf(llm, sizeof llm, "tp=1,cp=1,dp=%d", ranks);
-        cr_assert_eq(survive_grids_choose(&chosen, &grids, ranks), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(survive_grids_choose(&chosen, &grids, ranks));
         cr_assert_str_eq(chosen->encoder, encoder);
         cr_assert_str_eq(chosen->llm, llm);
         cr_assert_str_eq(options_expert_grid(chosen), "etp=1,ep=1");
@@ -98,13 +97,13 @@ Test(survive_grids, of_a_text)
                    "--micro-batches 2 --expert-grid=ep=1;\n 4:--encoder=tp=4,dp=1;");
     const struct options *chosen;
     survive_grids grids = {0};
-    cr_assert_eq(survive_grids_read(&grids, &options, 8), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(survive_grids_choose(&chosen, &grids, 7), MIMO_OK);
+    SUCCEEDS(survive_grids_read(&grids, &options, 8));
+    SUCCEEDS(survive_grids_choose(&chosen, &grids, 7));
     cr_assert_str_eq(chosen->encoder, "tp=1,dp=7");
-    cr_assert_eq(survive_grids_choose(&chosen, &grids, 6), MIMO_OK);
+    SUCCEEDS(survive_grids_choose(&chosen, &grids, 6));
     cr_assert_str_eq(chosen->llm, "tp=1,cp=1,dp=3,pp=2");
     cr_assert(chosen->schedule.word == OPTION_ZERO_BUBBLE && chosen->micro_batches == 2);
-    cr_assert_eq(survive_grids_choose(&chosen, &grids, 4), MIMO_OK);
+    SUCCEEDS(survive_grids_choose(&chosen, &grids, 4));
     cr_assert_str_eq(chosen->encoder, "tp=4,dp=1");
     cr_assert_str_eq(chosen->llm, "tp=1,cp=1,dp=4");
     FAILS(survive_grids_choose(&chosen, &grids, 5), MIMO_ERR_NOT_FOUND,
@@ -151,7 +150,7 @@ Test(survive_grids, refusals)
     FAILS(survive_grids_read(&grids, &options, 2), MIMO_ERR_ARGUMENT, "needs 3 ranks, not 2");
     survive_grids_release(&grids);
     options = options_of("4: --encoder=tp=4,dp=1");
-    cr_assert_eq(survive_grids_read(&grids, &options, 8), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(survive_grids_read(&grids, &options, 8));
     survive_grids_release(&grids);
     options.shards = 2; /* --same-bits=2,2 */
     FAILS(survive_grids_read(&grids, &options, 8), MIMO_ERR_UNSUPPORTED,

@@ -1,33 +1,27 @@
 """What is left of a run that ends before its time: a checkpoint after a signal to one rank, after a full
 disk under the log, and every few steps; and a log with which a resumed run goes on. Each is compared with
 a run that nothing happened to."""
-import filecmp
-import json
 import os
 import re
 import resource
 import signal
-import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-from captioner_runs import Captioner, Checks, ENDS_WELL, rank_pids
+from captioner_runs import Checks, ENDS_WELL, rank_pids, read_tensors, run_test
 
 SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,2", "--experts", "4,2", "--seq",
          "80", "--lr", "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7", "--augment",
          "shift,flip,colour"]
-TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=1,cp=2,dp=1"]
+TWO = "tp=2,dp=1", "tp=1,cp=2,dp=1"
 STEPS = 28
 LIMIT = 40000 # bytes: a log is smaller, and a checkpoint is larger
 PATIENCE = 60  # seconds
 
 
 def step_of(checkpoint):
-    with open(checkpoint, "rb") as file:
-        length, = struct.unpack("<Q", file.read(8))
-        return int(json.loads(file.read(length))["__metadata__"]["step"])
+    return int(read_tensors(checkpoint)[0]["step"])
 
 
 class Survival(Checks):
@@ -36,13 +30,11 @@ class Survival(Checks):
         self.diff = diff
 
     def flags(self, name, *more, log=None):
-        return [*TWO, *SMALL, "--samples", self.captioner.samples, "--save", self.path(name + ".st"), "--log",
-                log or self.path(name + ".log"), "--log-hashes", *more]
+        return self.captioner.flags_of(TWO, *SMALL, "--save", self.path(name + ".st"), "--log",
+                                       log or self.path(name + ".log"), "--log-hashes", *more)
 
     def train(self, name, *more):
-        done = self.captioner.launch(2, *self.flags(name, *more))
-        if done.returncode != 0:
-            sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
+        self.captioner.succeeds(2, *self.flags(name, *more))
 
     def begin(self, name, *more):
         """A launch that goes on beside the test. Each rank's exit is printed."""
@@ -79,8 +71,8 @@ class Survival(Checks):
             sys.exit(f"{name}: {errors}")
         saved = step_of(self.path(name + ".st"))
         self.expect(int(sentence[1]) == saved < STEPS, f"{name}: step {saved}, but {sentence[0]}")
-        with open(self.path(name + ".log"), encoding="utf-8") as log:
-            self.expect(json.loads(log.readlines()[-1])["step"] == saved, f"{name}: the log ends elsewhere")
+        self.expect(self.captioner.read_log(self.path(name + ".log"))[-1]["step"] == saved,
+                    f"{name}: the log ends elsewhere")
         self.train(name, "--steps", str(STEPS), "--resume", self.path(name + ".st"))
         self.is_that_of("whole.log", name + ".log")
 
@@ -139,8 +131,7 @@ class Survival(Checks):
         routers, and the moments."""
         high = ["--lr", "0.5", "--resume", self.path("whole.st")]
         done = self.captioner.launch(2, *self.flags("best", "--steps", str(STEPS + 12), "--evaluate-every", "4", *high))
-        with open(self.path("best.log"), encoding="utf-8") as log:
-            lines = [json.loads(line) for line in log]
+        lines = self.captioner.read_log(self.path("best.log"))
         looks = {line["step"]: line["held_out"] for line in lines if "held_out" in line}
         step = min(looks, key=looks.get)
         self.expect(done.returncode == 0 and list(looks) == [32, 36, 40] and step < 40, f"{looks}: {done.stderr}")
@@ -149,30 +140,22 @@ class Survival(Checks):
         self.expect(f"held-out loss with the right images    {looks[step]:.4f}\n" in done.stdout, done.stdout)
         self.expect(step_of(self.path("best.st")) == step, "the model of that step is saved")
         self.train("straight", "--steps", str(step), *high)
-        same = filecmp.cmp(self.path("best.st"), self.path("straight.st"), shallow=False)
-        self.expect(same, f"back at step {step} the model is not that of a run of {step} steps")
-
-    def refusals(self):
-        said = self.captioner.all_refused([["--save-every", "2"], ["--save", "x", "--save-every", "0"]])
-        for answer, words in zip(said, ("--save-every needs a file: give --save FILE with it",
-                                        "--save-every must be from 1 to ")):
-            self.expect(words in answer, f"not refused with {words}: {answer}")
+        self.expect(self.same_file("best.st", "straight.st"),
+                    f"back at step {step} the model is not that of a run of {step} steps")
 
 
-def main():
-    mpirun, program, diff = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        test = Survival(Captioner(mpirun, program, folder), diff)
-        test.captioner.prepare(16, one_in=60)
-        test.train("whole", "--steps", str(STEPS))
-        test.signal_to_one_rank(signal.SIGTERM, "terminated")
-        test.signal_to_one_rank(signal.SIGINT, "interrupted")
-        test.full_disk()
-        test.size_limit()
-        test.killed()
-        test.best()
-        test.refusals()
-        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
+def main(captioner, diff):
+    test = Survival(captioner, diff)
+    test.train("whole", "--steps", str(STEPS))
+    test.signal_to_one_rank(signal.SIGTERM, "terminated")
+    test.signal_to_one_rank(signal.SIGINT, "interrupted")
+    test.full_disk()
+    test.size_limit()
+    test.killed()
+    test.best()
+    test.expect_refused([], [(["--save-every", "2"], "--save-every needs a file: give --save FILE with it"),
+                             (["--save", "x", "--save-every", "0"], "--save-every must be from 1 to ")])
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

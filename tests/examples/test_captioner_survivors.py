@@ -9,10 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from captioner_runs import Captioner, Checks, LIST
+from captioner_runs import Captioner, Checks, LIST, run_test
 from survivor_runs import DEADLINE_MS, rank_pids, Run, Setting, SETTINGS, WENT_ON
 
 STEPS = 10
@@ -142,22 +141,19 @@ class Survivors(Checks):
             self.expect(words in said, f"not refused with {words}: {said}")
 
 
-def main():
-    mpirun, program, diff, left_early = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        test = Survivors(Captioner(mpirun, program, folder), diff, left_early)
-        test.captioner.prepare(16, one_in=60)
-        setting = SETTINGS["thirds"]
-        whole = test.whole(setting)
-        with ThreadPoolExecutor() as pool:
-            runs = [pool.submit(lose, setting, whole) for lose in (test.stopped, test.rank_0_dies, test.both_copies_die)]
-            runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.not_prepared, test.too_few)]
-            runs.append(pool.submit(test.dies_while_it_renders, SMALL))
-            runs += [pool.submit(test.ended_before, SMALL, ranks) for ranks in ("2", "12")]
-        for run in runs:
-            run.result()
-        test.refused_at_once()
-        sys.exit(f"{test.wrong} checks failed" if test.wrong else 0)
+def main(captioner, diff, left_early):
+    test = Survivors(captioner, diff, left_early)
+    setting = SETTINGS["thirds"]
+    whole = test.whole(setting)
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(lose, setting, whole) for lose in (test.stopped, test.rank_0_dies, test.both_copies_die)]
+        runs += [pool.submit(lose, setting) for lose in (test.no_grids, test.not_prepared, test.too_few)]
+        runs.append(pool.submit(test.dies_while_it_renders, SMALL))
+        runs += [pool.submit(test.ended_before, SMALL, ranks) for ranks in ("2", "12")]
+    for run in runs:
+        run.result()
+    test.refused_at_once()
+    return test.wrong
 
 
-main()
+run_test(main, one_in=60)

@@ -4,10 +4,9 @@ pipeline draws its schedule and its run."""
 import os
 import re
 import sys
-import tempfile
 import xml.dom.minidom
 
-from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
+from captioner_runs import SMALL, TOPOLOGIES, compare, run_test
 
 MIXED = [*SMALL, "--experts", "4,2"]
 GRIDS = dict(zip(TOPOLOGIES, ("etp=1", "etp=2", "ep=4", "etp=2,ep=2"))) # of experts
@@ -70,36 +69,32 @@ def schedule_faults(captioner, folder, printed):
     return run_faults(printed, steps, costs_of(steps))
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        reference = captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "5")
-        if len(reference) != 5:
-            sys.exit(f"the log has {len(reference)} lines, not 5")
-        if reference[0]["loss"] == reference[4]["loss"]:
-            sys.exit("the loss did not move: nothing is compared")
-        wrong = 0
-        for topology in TOPOLOGIES[1:]:
-            seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5")
-            wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
-        done, seen = captioner.run(PIPELINE, *MIXED, "--expert-grid", "ep=2", *COSTS, "--steps", "5")
-        wrong += compare("in stages", seen, reference, 1e-4)
-        for fault in schedule_faults(captioner, folder, done.stdout):
-            print(fault)
-            wrong += 1
-        # One micro-batch instead of four: the same sums in another order.
-        seen = captioner.train(TOPOLOGIES[1], *MIXED, "--micro-batches", "1", "--steps", "5")
-        wrong += compare("one micro-batch", seen, reference, 1e-4)
-        # Neither dp divides the batch or its parts, and the last of three parts is short.
-        for batch, parts, topology in ((6, 1, TOPOLOGIES[1]), (13, 3, TOPOLOGIES[3])):
-            odd = [*SMALL, "--global-batch", str(batch), "--micro-batches", str(parts)]
-            reference = captioner.train(TOPOLOGIES[0], *odd, "--steps", "3")
-            seen = captioner.train(topology, *odd, "--steps", "3")
-            wrong += compare(f"batch of {batch} in {parts}, {topology[0]} -> {topology[1]}", seen,
-                             reference, 1e-4)
-        sys.exit(f"{wrong} values differ" if wrong else 0)
+def main(captioner):
+    reference = captioner.train(TOPOLOGIES[0], *MIXED, "--steps", "5")
+    if len(reference) != 5:
+        sys.exit(f"the log has {len(reference)} lines, not 5")
+    if reference[0]["loss"] == reference[4]["loss"]:
+        sys.exit("the loss did not move: nothing is compared")
+    wrong = 0
+    for topology in TOPOLOGIES[1:]:
+        seen = captioner.train(topology, *MIXED, "--expert-grid", GRIDS[topology], "--steps", "5")
+        wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
+    done, seen = captioner.run(PIPELINE, *MIXED, "--expert-grid", "ep=2", *COSTS, "--steps", "5")
+    wrong += compare("in stages", seen, reference, 1e-4)
+    for fault in schedule_faults(captioner, captioner.folder, done.stdout):
+        print(fault)
+        wrong += 1
+    # One micro-batch instead of four: the same sums in another order.
+    seen = captioner.train(TOPOLOGIES[1], *MIXED, "--micro-batches", "1", "--steps", "5")
+    wrong += compare("one micro-batch", seen, reference, 1e-4)
+    # Neither dp divides the batch or its parts, and the last of three parts is short.
+    for batch, parts, topology in ((6, 1, TOPOLOGIES[1]), (13, 3, TOPOLOGIES[3])):
+        odd = [*SMALL, "--global-batch", str(batch), "--micro-batches", str(parts)]
+        reference = captioner.train(TOPOLOGIES[0], *odd, "--steps", "3")
+        seen = captioner.train(topology, *odd, "--steps", "3")
+        wrong += compare(f"batch of {batch} in {parts}, {topology[0]} -> {topology[1]}", seen,
+                         reference, 1e-4)
+    return wrong
 
 
-main()
+run_test(main, one_in=60)

@@ -3,10 +3,8 @@ with mixtures of experts as well."""
 import math
 import os
 import re
-import sys
-import tempfile
 
-from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES, compare
+from captioner_runs import Report, SMALL, TOPOLOGIES, compare, run_test
 
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2)
@@ -52,16 +50,12 @@ def check_size(captioner, side, seq):
                    1e-4)
 
 
-def main():
-    mpirun, program = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16, one_in=60)
-        wrong = check_no_steps(captioner)
-        wrong += check_bf16(captioner)
-        wrong += check_size(captioner, 8, 84)
-        wrong += check_size(captioner, 40, 108)
-        sys.exit(f"{wrong} checks failed" if wrong else 0)
+def main(captioner):
+    wrong = check_no_steps(captioner)
+    wrong += check_bf16(captioner)
+    wrong += check_size(captioner, 8, 84)
+    wrong += check_size(captioner, 40, 108)
+    return wrong
 
 
-main()
+run_test(main, one_in=60)

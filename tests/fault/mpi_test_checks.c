@@ -46,8 +46,7 @@ static void misroute(executor_id executor, bool backward)
                              backward ? "tp=1,cp=1,dp=4" : "tp=4,cp=1,dp=1", "sbh", "bsh");
     c.batch = 4;
     c.seq = 3;
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_tile_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
@@ -59,10 +58,8 @@ static void misroute(executor_id executor, bool backward)
     MPI_EXPECT_SENTENCE("here is sample 1, position 0, of row 0 of rank 1 or its copies, and got "
                         "row 0 of rank 2");
     bed_destroy(&bed);
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     bed_move(&bed, backward, 2); /* the mistake has left nothing behind */
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -78,12 +75,11 @@ MPI_TEST(checks, samples_misplaced)
 MPI_TEST(checks, rows_misplaced)
 {
     bed_case c = bed_fan_in;
-    bridge_bed bed;
     setenv("MIMO_CHECK", "samples", 1);
     c.buffer = false;
     c.executor = EXECUTOR_P2P;
     c.hidden = 4;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
     slip = mpi_test_rank() == 0 ? from.room.bytes / c.seq : 0;
@@ -92,8 +88,6 @@ MPI_TEST(checks, rows_misplaced)
     MPI_EXPECT_SENTENCE("rank 1: bridge 1 forward of 1");
     MPI_EXPECT_SENTENCE("here is sample 0, position 2, of row 2 of rank 0 or its copies, and got "
                         "row 3 of rank 0");
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -103,7 +97,6 @@ static void move_checked(const grids *pair, executor_id executor, int cut)
 {
     bed_case c = {.src = {.grid = pair->src}, .dst = {.grid = pair->dst}};
     int64_t src_dp = ref_size(pair->src, "dp"), dst_dp = ref_size(pair->dst, "dp");
-    bridge_bed bed;
     c.dst.partition = cut > 0;
     c.dst.sp = cut > 1;
     c.src_letters = "sbh";
@@ -113,7 +106,7 @@ static void move_checked(const grids *pair, executor_id executor, int cut)
     c.executor = executor;
     c.dtype = MIMO_BF16;
     c.sums = executor != EXECUTOR_COLLECTIVE;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int way = 0; way < 4 && bed.bridge; way++)
         bed_move(&bed, way % 2 > 0, (uint64_t)way);
     bed_destroy(&bed);
@@ -136,9 +129,8 @@ MPI_TEST(checks, shards_are_no_replicas)
     c.src.sp = true;
     c.batch = 4;
     c.seq = 8;
-    bridge_bed bed;
     setenv("MIMO_CHECK", "replicas,samples", 1);
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     bed_move(&bed, false, 1);
     bed_move(&bed, true, 2);
     bed_destroy(&bed);
@@ -165,8 +157,6 @@ MPI_TEST(checks, many_batches_in_flight)
     for (int i = 0; i < CALLS; i++)
         MPI_EXPECT_OK(mimo_op_wait(&op[i]));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
 }
 
 /* --------------------------------------- calls ---------------------------------------- */

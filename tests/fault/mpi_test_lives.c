@@ -77,8 +77,10 @@ static holdings held(void)
 static void one_life(int number)
 {
     mimo_comm *comm = NULL;
-    mimo_grid *src = mpi_test_grid("tp=1,dp=2", 0), *dst = mpi_test_grid("tp=1,cp=2,dp=1", 0);
+    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridges[2] = {NULL, NULL};
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=2,dp=1", 0));
     MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL));
     mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     for (int i = 0; i < 2; i++) {

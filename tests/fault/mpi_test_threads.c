@@ -267,7 +267,6 @@ MPI_TEST(threads, forwards_at_once)
     MPI_EXPECT(met, "no call met another one");
     for (int i = 0; i < 2; i++)
         mimo_bridge_destroy(lone[i].bridge);
-    mimo_grid_destroy(grid);
     mimo_comm_destroy(comm);
 }
 

@@ -51,40 +51,19 @@ static mimo_status host_allgather_start(mimo_request **out, mimo_comm *comm, voi
     return backend->host_allgather_start(out, comm, to, from, bytes);
 }
 
-static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
-                                   const mimo_reduction *reduction, mimo_stream stream)
-{
-    look();
-    return backend->allreduce_start(out, comm, reduction, stream);
-}
+#define STARTED(name, what)                                                        \
+    static mimo_status name(mimo_request **out, mimo_comm *comm, const what *call, \
+                            mimo_stream stream)                                    \
+    {                                                                              \
+        look();                                                                    \
+        return backend->name(out, comm, call, stream);                             \
+    }
 
-static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm,
-                                   const mimo_broadcast *broadcast, mimo_stream stream)
-{
-    look();
-    return backend->broadcast_start(out, comm, broadcast, stream);
-}
-
-static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
-                                   mimo_stream stream)
-{
-    look();
-    return backend->allgather_start(out, comm, gather, stream);
-}
-
-static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
-                                        const mimo_block_reduction *reduction, mimo_stream stream)
-{
-    look();
-    return backend->reduce_scatter_start(out, comm, reduction, stream);
-}
-
-static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
-                                  const mimo_alltoall *alltoall, mimo_stream stream)
-{
-    look();
-    return backend->alltoall_start(out, comm, alltoall, stream);
-}
+STARTED(allreduce_start, mimo_reduction)
+STARTED(broadcast_start, mimo_broadcast)
+STARTED(allgather_start, mimo_gather)
+STARTED(reduce_scatter_start, mimo_block_reduction)
+STARTED(alltoall_start, mimo_alltoall)
 
 static mimo_status buffer_open(mimo_buffer *buffer)
 {
@@ -176,6 +155,12 @@ static void expect_visit(const char *call, int from)
     visits = elsewhere = 0;
 }
 
+#define VISITS(name, call, status)       \
+    do {                                 \
+        MPI_EXPECT_STATUS(call, status); \
+        expect_visit(name, THEIRS);      \
+    } while (0)
+
 /* What a call gives here; `again`: the second time. */
 static mimo_status expected_of(const fault_call *call, const fault_bed *bed, bool again)
 {
@@ -202,29 +187,23 @@ static void make_mistakes(fault_bed *bed)
 {
     mimo_tensor view = fault_full_view(bed);
     double *nowhere = NULL;
-    MPI_EXPECT_STATUS(mimo_comm_broadcast(bed->comm, NULL, 4, 0, NULL), MIMO_ERR_ARGUMENT);
-    expect_visit("broadcast of NULL", THEIRS);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, &view, &view, 1, NULL), MIMO_ERR_SHAPE);
-    expect_visit("forward of the source", THEIRS);
+    VISITS("broadcast of NULL", mimo_comm_broadcast(bed->comm, NULL, 4, 0, NULL),
+           MIMO_ERR_ARGUMENT);
+    VISITS("forward of the source", mimo_bridge_forward(bed->bridge, &view, &view, 1, NULL),
+           MIMO_ERR_SHAPE);
     mimo_status refusal = mimo_fail(MIMO_ERR_SHAPE, "no tile");
-    MPI_EXPECT_STATUS(mimo_bridge_refuse(bed->bridge, false, false, refusal), MIMO_ERR_SHAPE);
-    expect_visit("refuse", THEIRS);
+    VISITS("refuse", mimo_bridge_refuse(bed->bridge, false, false, refusal), MIMO_ERR_SHAPE);
     mimo_update_desc updates[] = {MIMO_UPDATE_DESC_INIT, MIMO_UPDATE_DESC_INIT};
     updates[0].bridge = updates[1].bridge = bed->bridge;
-    MPI_EXPECT_STATUS(mimo_bridge_update_all(updates, 2), MIMO_ERR_ARGUMENT);
-    expect_visit("update of a bridge twice", THEIRS);
+    VISITS("update of a bridge twice", mimo_bridge_update_all(updates, 2), MIMO_ERR_ARGUMENT);
     refusal = mimo_fail(MIMO_ERR_SHAPE, "no spans");
-    MPI_EXPECT_STATUS(mimo_bridge_refuse_update(bed->bridge, refusal), MIMO_ERR_SHAPE);
-    expect_visit("refuse update", THEIRS);
-    MPI_EXPECT_STATUS(mimo_dispatch_refuse(bed->dispatch, false, refusal), MIMO_ERR_SHAPE);
-    expect_visit("refuse of rows", THEIRS);
-    MPI_EXPECT_STATUS(mimo_dispatch_refuse_route(bed->dispatch, refusal), MIMO_ERR_SHAPE);
-    expect_visit("refuse of a route", THEIRS);
-    MPI_EXPECT_STATUS(mimo_gradient_add_grid(bed->gradient, NULL, NULL, NULL, NULL),
-                      MIMO_ERR_ARGUMENT);
-    expect_visit("add of no grid", THEIRS);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(nowhere, bed->gradient, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
-    expect_visit("norm of NULL", THEIRS);
+    VISITS("refuse update", mimo_bridge_refuse_update(bed->bridge, refusal), MIMO_ERR_SHAPE);
+    VISITS("refuse of rows", mimo_dispatch_refuse(bed->dispatch, false, refusal), MIMO_ERR_SHAPE);
+    VISITS("refuse of a route", mimo_dispatch_refuse_route(bed->dispatch, refusal), MIMO_ERR_SHAPE);
+    VISITS("add of no grid", mimo_gradient_add_grid(bed->gradient, NULL, NULL, NULL, NULL),
+           MIMO_ERR_ARGUMENT);
+    VISITS("norm of NULL", mimo_gradient_norm(nowhere, bed->gradient, NULL, 1, NULL),
+           MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_bridge_forward(NULL, &view, &view, 1, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_comm_barrier(NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT(now == THEIRS && visits == 0, "a call on nothing set the device");
@@ -237,30 +216,24 @@ static void make_operations(fault_bed *bed)
     int all[FAULT_RANKS];
     bool done = false;
     mimo_tensor from = fault_full_view(bed), to = fault_shard_view(bed->shard);
-    MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &to, &from, 1, NULL));
-    expect_visit("forward start", THEIRS);
+    VISITS("forward start", mimo_bridge_forward_start(&op, bed->bridge, &to, &from, 1, NULL),
+           MIMO_OK);
     while (!done)
-        MPI_EXPECT_OK(mimo_op_test(&done, op));
-    expect_visit("test", THEIRS);
-    MPI_EXPECT_OK(mimo_op_wait(&op));
-    expect_visit("wait", THEIRS);
+        VISITS("test", mimo_op_test(&done, op), MIMO_OK);
+    VISITS("wait", mimo_op_wait(&op), MIMO_OK);
     mimo_move_desc move = MIMO_MOVE_DESC_INIT;
     move.to = &to;
     move.from = &from;
     move.n = 1;
-    MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed->bridge, &move));
-    expect_visit("start in chunks", THEIRS);
-    MPI_EXPECT_OK(mimo_op_wait_chunk(op, 0, NULL));
-    expect_visit("wait for a chunk", THEIRS);
-    MPI_EXPECT_OK(mimo_op_wait(&op));
-    expect_visit("wait behind a chunk", THEIRS);
-    MPI_EXPECT_OK(mimo_bridge_select(bed->bridge, 0));
-    expect_visit("select", THEIRS);
-    MPI_EXPECT_OK(mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank,
-                                                 sizeof bed->rank, NULL));
-    expect_visit("host allgather start", THEIRS);
-    MPI_EXPECT_OK(mimo_comm_host_allgather_wait(&gather));
-    expect_visit("wait for a host allgather", THEIRS);
+    VISITS("start in chunks", mimo_bridge_forward_start_chunked(&op, bed->bridge, &move), MIMO_OK);
+    VISITS("wait for a chunk", mimo_op_wait_chunk(op, 0, NULL), MIMO_OK);
+    VISITS("wait behind a chunk", mimo_op_wait(&op), MIMO_OK);
+    VISITS("select", mimo_bridge_select(bed->bridge, 0), MIMO_OK);
+    VISITS(
+        "host allgather start",
+        mimo_comm_host_allgather_start(&gather, bed->comm, all, &bed->rank, sizeof bed->rank, NULL),
+        MIMO_OK);
+    VISITS("wait for a host allgather", mimo_comm_host_allgather_wait(&gather), MIMO_OK);
 }
 
 /* Moves that are begun here and end in a wait. */
@@ -270,14 +243,11 @@ static void make_moves_of_experts(fault_bed *bed)
     mimo_tensor own = mimo_tensor_2d(bed->tokens, MIMO_F32, "th", tokens, FAULT_H);
     mimo_tensor tile = mimo_tensor_2d(bed->tile, MIMO_F32, "th", FAULT_TILE, FAULT_H);
     mimo_op *op = NULL;
-    MPI_EXPECT_OK(mimo_dispatch_rows_start(&op, bed->route, &tile, &own, 1, NULL));
-    expect_visit("rows start", THEIRS);
-    MPI_EXPECT_OK(mimo_op_wait(&op));
-    expect_visit("wait for rows", THEIRS);
-    MPI_EXPECT_OK(mimo_dispatch_combine_start(&op, bed->route, &own, &tile, 1, NULL));
-    expect_visit("combine start", THEIRS);
-    MPI_EXPECT_OK(mimo_op_wait(&op));
-    expect_visit("wait for a combine", THEIRS);
+    VISITS("rows start", mimo_dispatch_rows_start(&op, bed->route, &tile, &own, 1, NULL), MIMO_OK);
+    VISITS("wait for rows", mimo_op_wait(&op), MIMO_OK);
+    VISITS("combine start", mimo_dispatch_combine_start(&op, bed->route, &own, &tile, 1, NULL),
+           MIMO_OK);
+    VISITS("wait for a combine", mimo_op_wait(&op), MIMO_OK);
 }
 
 static void release_all(fault_bed *bed)
@@ -328,10 +298,8 @@ MPI_TEST(visits, of_an_abort)
 {
     mimo_comm *comm = mpi_test_comm_new();
     watch(comm);
-    MPI_EXPECT_OK(mimo_comm_abort(comm, "the test wants it"));
-    expect_visit("abort", THEIRS);
-    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
-    expect_visit("barrier after the abort", THEIRS);
+    VISITS("abort", mimo_comm_abort(comm, "the test wants it"), MIMO_OK);
+    VISITS("barrier after the abort", mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
     mimo_comm_destroy(comm);
     expect_visit("communicator destroy", THEIRS);
 }

@@ -79,18 +79,21 @@ def lines_in(text):
     return {(int(m[1]), m[2]): (m[3], int(m[4]), m[5]) for m in LINE.finditer(text)}
 
 
-def run(mpirun, ranks, command):
-    """The lines of the ranks, by (rank, what); None where the launch did not end by itself."""
+def launch_ranks(mpirun, ranks, command):
+    """What a launch printed, and whether it ended by itself."""
     command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(ranks), *command]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            output, _ = process.communicate(timeout=LIMIT_S)
+            return process.communicate(timeout=LIMIT_S)[0], True
         except subprocess.TimeoutExpired:
             process.terminate()
-            output, _ = process.communicate()
-            return None, output
-    return lines_in(output), output
+            return process.communicate()[0], False
+
+
+def run(mpirun, ranks, command):
+    """The lines of the ranks, by (rank, what); None where the launch did not end by itself."""
+    output, ended = launch_ranks(mpirun, ranks, command)
+    return lines_in(output) if ended else None, output
 
 
 def names_rank(rank, sentence):
@@ -172,11 +175,15 @@ def gpu_faults(lines, launch, ranks):
     yield from later_faults(lines, living, ended)
 
 
-def report(launch, lines, wrong, output):
+def words_of(launch, lines):
+    """A launch, and milliseconds of its slowest call."""
+    slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"), default=0)
+    return f"{' '.join(launch[:4])}: {slowest} ms"
+
+
+def report(words, wrong, output):
     """Print the verdict on a launch. Whether anything is wrong."""
-    slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
-                  default=0)
-    print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+    print(f"{'FAIL' if wrong else 'ok  '} {words}", flush=True)
     if wrong:
         print("\n".join(wrong), output, sep="\n", flush=True)
     return bool(wrong)
@@ -207,7 +214,7 @@ def main():
                 wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
                 wrong += [] if on_gpus else verdict_faults(lines, launch)
             wrong += memory_left(output, launch[1] == "name")
-            failed += report(launch, lines, wrong, output)
+            failed += report(words_of(launch, lines), wrong, output)
     sys.exit(1 if failed else 0)
 
 

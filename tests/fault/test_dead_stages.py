@@ -9,7 +9,7 @@ import concurrent.futures
 import re
 import sys
 
-from test_dead_ranks import AT_A_TIME, DEADLINE_MS, RANKS, VICTIM, names_rank, run, told
+from test_dead_ranks import AT_A_TIME, DEADLINE_MS, RANKS, VICTIM, names_rank, report, run, told
 
 STEPS = 36  # of a list: 6 micro-batches of F and B, and E, BF, BB and EB of as many groups
 FEW = [("0", "kill"), ("13", "kill"), ("27", "exit"), (str(STEPS), "kill")]
@@ -56,10 +56,7 @@ def main():
         runs = pool.map(lambda launch: run(mpirun, RANKS, [program, *launch]), launches)
         for launch, (lines, output) in zip(launches, runs):
             wrong = ["still running"] if lines is None else list(faults(lines, int(launch[0])))
-            print(f"{'FAIL' if wrong else 'ok  '} before step {launch[0]}, {launch[1]}", flush=True)
-            if wrong:
-                print("\n".join(wrong), output, sep="\n", flush=True)
-            failed += bool(wrong)
+            failed += report(f"before step {launch[0]}, {launch[1]}", wrong, output)
     sys.exit(1 if failed else 0)
 
 

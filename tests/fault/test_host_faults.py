@@ -13,7 +13,7 @@ import sys
 import threading
 
 from test_dead_ranks import (DEADLINE_MS, LAUNCHES, LIMIT_S, RANKS, VICTIM, faults, lines_in,
-                             memory_left, names_rank, report, told)
+                             memory_left, names_rank, report, told, words_of)
 
 FORWARD = "bridge 1 forward of 1: f32 sbh[2,2,3] from f32"
 FEW = [
@@ -91,7 +91,7 @@ def main():
         cut = launch[2] == "cut"
         wrong = list(cut_faults(lines, launch) if cut else faults(lines, launch, RANKS))
         wrong += memory_left(output, launch[1] == "name" and not cut)
-        failed += report(launch, lines, wrong, output)
+        failed += report(words_of(launch, lines), wrong, output)
     sys.exit(1 if failed else 0)
 
 

@@ -8,10 +8,11 @@ print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
 import concurrent.futures
 import re
-import subprocess
 import sys
 
-VICTIM, RANKS, LIMIT_S = 2, 5, 60
+from test_dead_ranks import LIMIT_S, launch_ranks, report
+
+VICTIM, RANKS = 2, 5
 AT_A_TIME = 3  # ranks mostly wait
 ATTEMPT = re.compile(r"rank (\d) attempt (MIMO_\w+) (\d+) ms: (.*)")
 PLACE = re.compile(r"rank (\d) on with ([\d ]+) generation (\d+)")
@@ -33,16 +34,6 @@ LAUNCHES = [
     ("4", "0", "kill", "2:1"),
     ("2", "3", "kill", "5:1"),
 ]
-
-
-def run(mpirun, launch, program):
-    command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(RANKS), program, *launch]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            return process.communicate(timeout=LIMIT_S)[0], True
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            return process.communicate()[0], False
 
 
 def faults_of_the_rest(attempts, launch, gone):
@@ -95,13 +86,11 @@ def main():
     mpirun, program = sys.argv[1:3]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-        for launch, (output, ended) in zip(LAUNCHES, pool.map(lambda each: run(mpirun, each, program), LAUNCHES)):
+        runs = pool.map(lambda launch: launch_ranks(mpirun, RANKS, [program, *launch]), LAUNCHES)
+        for launch, (output, ended) in zip(LAUNCHES, runs):
             wrong = list(faults(output, launch)) + ([] if ended else [f"no end within {LIMIT_S} s"])
             slowest = max((int(ms) for _, _, ms, _ in ATTEMPT.findall(output)), default=0)
-            print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch)}: {slowest} ms", flush=True)
-            if wrong:
-                print("\n".join(wrong), output, sep="\n", flush=True)
-            failed += bool(wrong)
+            failed += report(f"{' '.join(launch)}: {slowest} ms", wrong, output)
     print(f"{failed} of {len(LAUNCHES)} launches failed")
     sys.exit(bool(failed))
 

@@ -47,7 +47,6 @@ static void release(void *context, void *data, size_t bytes, mimo_stream stream)
 
 /* A bridge of full sequences, whose backward adds two contributions, with tiles of its own. */
 typedef struct passage {
-    mimo_grid *src, *dst;
     mimo_bridge *bridge;
     test_tile from, to;
     int64_t most; /* as mimo_bridge_staging says */
@@ -56,17 +55,11 @@ typedef struct passage {
 static passage begin(mimo_comm *comm, executor_id executor, mimo_dtype dtype)
 {
     passage it = {0};
-    char src[32], dst[32];
     int size = mpi_test_size();
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("tp=1,dp=%d", size),
+                                                 mpi_test_grid_of("tp=1,cp=2,dp=%d", size / 2));
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_tensor view;
-    snprintf(src, sizeof src, "tp=1,dp=%d", size);
-    snprintf(dst, sizeof dst, "tp=1,cp=2,dp=%d", size / 2);
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, dst, 0));
-    desc.src = it.src;
-    desc.dst = it.dst;
     desc.executor = executor_of(executor);
     desc.batch = sizes.batch = 2 * size;
     MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, comm, &desc));
@@ -95,8 +88,6 @@ static void end(passage *it)
 {
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     mimo_bridge_destroy(it->bridge);
-    mimo_grid_destroy(it->src);
-    mimo_grid_destroy(it->dst);
     test_tile_free(&it->from);
     test_tile_free(&it->to);
 }

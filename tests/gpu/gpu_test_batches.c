@@ -183,7 +183,7 @@ static two_lanes open_two_lanes(int budget)
                                 .given = true,
                                 .ctas = budget - budget / 2};
     two_lanes it = {.rows = batch_open(mpi_test_comm(), &unshared, budget / 2)};
-    bed_create(&it.bed, &zero_copy);
+    it.bed = bed_create(&zero_copy);
     it.from = bed_tile_new(&it.bed, MIMO_SRC);
     it.to = bed_target_new(&it.bed, MIMO_DST);
     EXPECT_CUDA(cudaStreamCreateWithFlags(&it.stream, cudaStreamNonBlocking));
@@ -293,8 +293,5 @@ MPI_TEST(batches, refused)
     MPI_EXPECT_OK(batch_rows(&it));
     MPI_EXPECT_OK(batch_combine(&it));
     batch_expect_all(&it);
-    test_tile_free(&wide_tokens);
-    test_tile_free(&wide);
-    test_tile_free(&plain);
     batch_close(&it);
 }

@@ -77,7 +77,6 @@ MPI_TEST(current, of_communicators)
     EXPECT_AWAY(mimo_comm_alltoall(comm, place, place + 1000, part, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_synchronize(comm, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, NULL, 2000, 0, test_stream()), MIMO_ERR_ARGUMENT);
-    test_tile_free(&one);
     destroy_away(half);
     destroy_away(comm);
 }
@@ -87,7 +86,6 @@ MPI_TEST(current, of_communicators)
 static void move_away(executor_id executor)
 {
     char src[32], dst[32];
-    bridge_bed bed;
     bed_case c = {.src = {.grid = src}, .dst = {.grid = dst}};
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=2,dp=%d", mpi_test_size() / 2);
@@ -101,7 +99,7 @@ static void move_away(executor_id executor)
     c.hidden = 256;
     (void)mpi_test_comm(); /* with its own device current: test tiles take it */
     EXPECT_CUDA(cudaSetDevice(other));
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT(current() == other, "creation left device %d current", current());
     EXPECT_CUDA(cudaSetDevice(own));
     for (int backward = 0; bed.bridge && backward < 2; backward++) {

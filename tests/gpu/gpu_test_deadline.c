@@ -7,11 +7,10 @@
 
 #include "comm/nccl/nccl_runtime.h"
 #include "comm/recorder.h"
+#include "comm_life.h"
 #include "executors.h"
-#include "gpu_calls.h"
-#include "test_memory.h"
 
-enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
+enum { DEADLINE = 500 };
 
 /* -------------------------------- late or failing inside NCCL ------------------------------- */
 
@@ -77,50 +76,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 
 /* --------------------------------------- beginnings ----------------------------------------- */
 
-static mimo_comm *fresh_comm(int blocking)
-{
-    mimo_comm *comm = NULL;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    desc.blocking = blocking;
-    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
-    if (!comm)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return comm;
-}
-
-static mimo_status add_up(mimo_comm *comm, const test_tile *tile)
-{
-    return mimo_comm_allreduce(comm, tile->view.data, COUNT, MIMO_F32, MIMO_SUM, test_stream());
-}
-
-/* The first call makes connections, inside NCCL and without a deadline. */
-static mimo_comm *warm_comm(const test_tile *tile, int blocking)
-{
-    mimo_comm *comm = fresh_comm(blocking);
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    MPI_EXPECT_OK(mimo_comm_barrier(comm));
-    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
-    MPI_Barrier(MPI_COMM_WORLD);
-    return comm;
-}
-
-/* The stream completes, the device works, and so does a new communicator. */
-static void expect_life(const test_tile *tile)
-{
-    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
-    mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
-    memset(tile->room.host, 0, COUNT * sizeof(float));
-    ((float *)tile->room.host)[7] = 1;
-    test_push(&tile->room);
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    test_pull(&tile->room);
-    float sum = ((const float *)tile->room.host)[7];
-    MPI_EXPECT(sum == (float)mpi_test_size(), "the sum is %g", (double)sum);
-    mimo_comm_destroy(comm);
-}
-
 static void expect_ended(mimo_comm *comm, const test_tile *tile, mimo_status status)
 {
     MPI_EXPECT_STATUS(mimo_comm_state(comm), status);
@@ -149,7 +104,7 @@ static void expect_verdict(const mimo_comm *comm, const char *waits)
 MPI_TEST(deadline, late_for_a_barrier)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT, "barrier: given up after ");
         expect_verdict(comm, " in it");
@@ -160,7 +115,6 @@ MPI_TEST(deadline, late_for_a_barrier)
         (void)mimo_comm_barrier(comm);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* The late rank's communicator ends when all others have. */
@@ -177,7 +131,7 @@ static void end_behind_the_others(mimo_comm *comm, test_tile *tile, const char *
 MPI_TEST(deadline, late_for_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
         MPI_FAILS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT,
@@ -209,7 +163,7 @@ static mimo_ring_sample *sample_of(const mimo_comm *comm)
 MPI_TEST(deadline, late_for_a_route)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     mimo_dispatch *dispatch = NULL;
     mimo_route *route = NULL;
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
@@ -247,14 +201,13 @@ MPI_TEST(deadline, late_for_a_route)
     mimo_dispatch_destroy(dispatch);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* Abort ends work that waits in the device, without a deadline. */
 MPI_TEST(deadline, abort_of_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     if (mpi_test_rank() != LATE)
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -265,14 +218,13 @@ MPI_TEST(deadline, abort_of_data)
     mimo_comm_destroy(comm);
     MPI_Barrier(MPI_COMM_WORLD);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* NCCL tells of an error and ends no kernel. The library does, without a deadline. */
 MPI_TEST(deadline, error_while_data_waits)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -289,7 +241,7 @@ MPI_TEST(deadline, error_while_data_waits)
 MPI_TEST(deadline, values_that_no_rank_sent)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     if (mpi_test_rank() != LATE) {
         cut_short = true;
         MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
@@ -302,7 +254,7 @@ MPI_TEST(deadline, values_that_no_rank_sent)
 MPI_TEST(deadline, failed_on_one_rank)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, DEADLINE);
     fails = mpi_test_rank() == LATE;
     if (fails) {
         MPI_FAILS(add_up(comm, &tile), MIMO_ERR_COMM, "ncclAllReduce: ");
@@ -313,14 +265,13 @@ MPI_TEST(deadline, failed_on_one_rank)
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* The first buffer splits the communicator by host, which may take NCCL longer than a deadline. */
 static mimo_comm *warm_comm_of_buffers(const test_tile *tile)
 {
     mimo_buffer *first = NULL;
-    mimo_comm *comm = warm_comm(tile, 0);
+    mimo_comm *comm = warm_comm(tile, 0, 0);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     MPI_EXPECT_OK(mimo_buffer_create(&first, comm, 4096));
     mimo_buffer_destroy(first);
@@ -387,19 +338,13 @@ enum { WIDTH = 64 };
 
 /* Every rank has a sample of its own, and takes a part of every sample. The batch is given, so the
  * ranks agree on nothing before rows move. */
-static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
+static mimo_bridge *told_bridge(mimo_comm *comm)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("dp=%d", mpi_test_size()),
+                                                 mpi_test_grid_of("cp=%d", mpi_test_size()));
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     mimo_bridge *bridge = NULL;
-    char src[32], dst[32];
-    snprintf(src, sizeof src, "dp=%d", mpi_test_size());
-    snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    desc.src = grid[0];
-    desc.dst = grid[1];
     desc.partition = &zigzag;
     desc.executor = executor_of(EXECUTOR_ROUTED);
     batch.batch = mpi_test_size();
@@ -413,7 +358,6 @@ static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
 MPI_TEST(deadline, one_destination_in_no_buffer)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
     mimo_buffer *buffer = NULL;
     test_needs_reach(size);                 /* ranks of other hosts take messages all the same */
     setenv("MIMO_DEADLINE_MS", "60000", 1); /* the creation reads it, later calls do not */
@@ -422,7 +366,7 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     test_tile from = test_tile_new("sbh", MIMO_F32, 4 * size, 1, WIDTH);
     test_tile to = test_tile_new("sbh", MIMO_F32, 4, size, WIDTH);
-    mimo_bridge *bridge = told_bridge(grid, comm);
+    mimo_bridge *bridge = told_bridge(comm);
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, to.room.bytes));
     if (mpi_test_rank() < size - 1 && buffer)
         to.view.data = mimo_buffer_data(buffer);
@@ -436,12 +380,7 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
     MPI_Barrier(MPI_COMM_WORLD);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
     expect_life(&tile);
-    test_tile_free(&from);
-    test_tile_free(&to);
-    test_tile_free(&tile);
 }

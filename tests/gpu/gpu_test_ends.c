@@ -1,61 +1,14 @@
 /* Communicators that are forgotten or aborted by another thread, while work waits in the device. */
 #include <pthread.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "comm/buffer_state.h"
-#include "gpu_calls.h"
-#include "test_memory.h"
-
-enum { LATE = 1, COUNT = 1000 };
+#include "comm_life.h"
 
 int mpi_test_level(void)
 {
     return MPI_THREAD_MULTIPLE; /* of the tests' own calls: the library calls no MPI here */
-}
-
-static mimo_comm *fresh_comm(void)
-{
-    mimo_comm *comm = NULL;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
-    if (!comm)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return comm;
-}
-
-static mimo_status add_up(mimo_comm *comm, const test_tile *tile)
-{
-    return mimo_comm_allreduce(comm, tile->view.data, COUNT, MIMO_F32, MIMO_SUM, test_stream());
-}
-
-/* All connections are made, so that later calls only enqueue. */
-static mimo_comm *warm_comm(const test_tile *tile)
-{
-    mimo_comm *comm = fresh_comm();
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    MPI_EXPECT_OK(mimo_comm_barrier(comm));
-    MPI_Barrier(MPI_COMM_WORLD);
-    return comm;
-}
-
-/* The stream completes, the device works, and so does a new communicator. */
-static void expect_life(const test_tile *tile)
-{
-    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
-    MPI_Barrier(MPI_COMM_WORLD);
-    mimo_comm *comm = fresh_comm();
-    memset(tile->room.host, 0, COUNT * sizeof(float));
-    ((float *)tile->room.host)[7] = 1;
-    test_push(&tile->room);
-    MPI_EXPECT_OK(add_up(comm, tile));
-    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
-    test_pull(&tile->room);
-    float sum = ((const float *)tile->room.host)[7];
-    MPI_EXPECT(sum == (float)mpi_test_size(), "the sum is %g", (double)sum);
-    mimo_comm_destroy(comm);
 }
 
 /* A kernel waits for the late rank, and its communicator is forgotten before what was made from
@@ -63,7 +16,7 @@ static void expect_life(const test_tile *tile)
 MPI_TEST(ends, forgotten_while_data_waits)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile), *split = NULL;
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, 0), *split = NULL;
     mimo_buffer *buffer = NULL;
     MPI_EXPECT_OK(mimo_comm_split(&split, comm, 0, 0));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 4096));
@@ -76,7 +29,6 @@ MPI_TEST(ends, forgotten_while_data_waits)
     mimo_comm_destroy(split);
     mimo_buffer_destroy(buffer);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* A peer writes into a buffer that its owner has forgotten and destroyed. The owner's device gives
@@ -85,7 +37,7 @@ MPI_TEST(ends, peers_write_what_is_forgotten)
 {
     enum { BYTES = 8 << 20, BLOCKS = 8, WRITES = 20 };
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, 0);
     mimo_buffer *buffer = NULL;
     void *blocks[BLOCKS] = {NULL};
     static unsigned char seen[BYTES];
@@ -121,7 +73,6 @@ MPI_TEST(ends, peers_write_what_is_forgotten)
         mimo_buffer_destroy(buffer);
     }
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 static void *abort_it(void *comm)
@@ -145,7 +96,7 @@ static void *abort_once_inside(void *comm)
 static void one_abort(bool inside)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, 0);
     pthread_t watchdog;
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -184,7 +135,7 @@ MPI_TEST(ends, abort_at_any_time)
     enum { ROUNDS = 10 };
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     for (int round = 0; round < ROUNDS; round++) {
-        mimo_comm *comm = warm_comm(&tile);
+        mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, 0);
         pthread_t watchdog;
         mimo_status status = MIMO_OK;
         pthread_create(&watchdog, NULL, abort_it, comm);
@@ -200,7 +151,6 @@ MPI_TEST(ends, abort_at_any_time)
         MPI_Barrier(MPI_COMM_WORLD);
     }
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 typedef struct turn {
@@ -223,7 +173,7 @@ MPI_TEST(ends, another_thread)
 {
     enum { TURNS = 4 };
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    turn mine = {warm_comm(&tile), &tile, 0};
+    turn mine = {warm_comm(&tile, MIMO_NCCL_DEFAULT, 0), &tile, 0};
     EXPECT_CUDA(cudaGetDevice(&mine.device));
     for (int i = 0; i < TURNS; i++) {
         pthread_t thread;
@@ -233,14 +183,13 @@ MPI_TEST(ends, another_thread)
     }
     mimo_comm_destroy(mine.comm);
     expect_life(&tile);
-    test_tile_free(&tile);
 }
 
 /* In the child CUDA itself would fail, so nothing there may reach it. */
 MPI_TEST(ends, forked_child)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT, 0);
     mimo_buffer *buffer = NULL;
     int device = -1, number = -1;
     mimo_nccl_report report = MIMO_NCCL_REPORT_INIT;
@@ -265,5 +214,4 @@ MPI_TEST(ends, forked_child)
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
-    test_tile_free(&tile);
 }

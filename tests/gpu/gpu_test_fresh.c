@@ -150,9 +150,8 @@ static void move_and_check(const bridge_bed *bed, const passage *it, int64_t tur
 static void count_calls(int way, bool partition)
 {
     enum { CALLS = 10000, LOOKS = 1000 };
-    bridge_bed bed;
     bed_case c = case_of(way, partition);
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
     for (int64_t turn = 0; turn < CALLS; turn++) {
         if (turn % LOOKS == 0) {
@@ -188,10 +187,9 @@ MPI_TEST(fresh, zero_copy_asks_for_nothing)
 static void count_shapes(int way)
 {
     enum { SHAPES = 64, TURNS = 3 };
-    bridge_bed bed;
     bed_case c = case_of(way, true);
     c.hidden = SHAPES;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
     move(&bed, &there, 0); /* the largest one: staging grows to what it needs */
     move(&bed, &back, 0);
@@ -224,9 +222,8 @@ MPI_TEST(fresh, odd_after_even)
 {
     static const int64_t offsets[] = {0, 16, 8, 4, 2, 1, 3, 32};
     for (int way = P2P; way <= IN_BULK; way++) {
-        bridge_bed bed;
         bed_case c = case_of(way, true);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         passage it = passage_new(&bed, false, way);
         for (size_t i = 0; i < 2 * sizeof offsets / sizeof *offsets; i++) {
             const test_tile from = tile_at(&it.from[0], i % 2 ? 0 : offsets[i / 2]);
@@ -281,9 +278,8 @@ MPI_TEST(fresh, senders_apart)
     enum { TURNS = 40 };
     uint64_t random = 29;
     for (int way = P2P; way <= IN_BULK; way++) {
-        bridge_bed bed;
         const bed_case c = apart_case_of(way);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         watch_widths(bed.bridge->mover.comm);
         passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
         for (int turn = 0; turn < TURNS; turn++)
@@ -304,10 +300,9 @@ MPI_TEST(fresh, many_tensors)
     const bed_case cases[] = {case_of(P2P, true), case_of(FEW_BLOCKS, true), apart_case_of(P2P),
                               apart_case_of(FEW_BLOCKS)};
     for (size_t w = 0; w < sizeof cases / sizeof *cases; w++) {
-        bridge_bed bed;
         test_tile from[TENSORS], to[TENSORS];
         mimo_tensor sources[TENSORS], targets[TENSORS];
-        bed_create(&bed, &cases[w]);
+        bridge_bed bed = bed_create(&cases[w]);
         for (int i = 0; i < TENSORS; i++) {
             from[i] = bed_tile_new(&bed, MIMO_SRC);
             to[i] = bed_target_new(&bed, MIMO_DST);
@@ -324,10 +319,6 @@ MPI_TEST(fresh, many_tensors)
             for (int i = 0; i < n; i++)
                 bed_check_target(&bed, &to[n - 1 - (i + turn / 2) % n], false,
                                  (uint64_t)(turn * TENSORS + i));
-        }
-        for (int i = 0; i < TENSORS; i++) {
-            test_tile_free(&from[i]);
-            test_tile_free(&to[i]);
         }
         bed_destroy(&bed);
     }
@@ -378,10 +369,9 @@ static void replay(const bridge_bed *bed, cudaGraphExec_t graph, const passage *
 static void graph_among_calls(int way, bool partition)
 {
     enum { ROUNDS = 6, SHAPES = 150 };
-    bridge_bed bed;
     bed_case c = case_of(way, partition);
     c.hidden = way == MANY_BLOCKS ? 16 : way == IN_BULK ? 256 : SHAPES + 2;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
     const passage *const both[] = {&there, &back};
     prepare(&bed, &there, 1);
@@ -411,9 +401,8 @@ MPI_TEST(fresh, graphs_of_first_calls)
     static const int ways[] = {FEW_BLOCKS, MANY_BLOCKS, IN_BULK};
     test_needs_reach(mpi_test_size());
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        bridge_bed bed;
         bed_case c = case_of(ways[w], true);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         passage there = passage_new(&bed, false, ways[w]), back = passage_new(&bed, true, ways[w]);
         const passage *const both[] = {&there, &back};
         cudaGraphExec_t graph = capture(&bed, &there, &back);

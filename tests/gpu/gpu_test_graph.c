@@ -84,7 +84,7 @@ static void set_up(step *x, bool partition, executor_id executor)
     bed_case c = case_of(partition, executor);
     mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
     static const int64_t special = SPECIAL;
-    bed_create(&x->bed, &c);
+    x->bed = bed_create(&c);
     desc.modalities = 1;
     desc.special = &special;
     desc.memory = test_memory();
@@ -249,7 +249,7 @@ static void check_chunks(bool partition, executor_id executor, bool backward)
     bed_case c = case_of(partition, executor);
     mimo_side target = backward ? MIMO_SRC : MIMO_DST;
     c.chunks = 3;
-    bed_create(&x.bed, &c);
+    x.bed = bed_create(&c);
     x.from = bed_tile_new(&x.bed, backward ? MIMO_DST : MIMO_SRC);
     x.to = bed_target_new(&x.bed, target);
     x.seen = bed_tile_new(&x.bed, target);
@@ -329,7 +329,7 @@ static bed_case rows_case(executor_id executor, int i)
 static void begin_rows(row_batch *x, const row_batch *first, executor_id executor, int i)
 {
     bed_case c = rows_case(executor, i);
-    bed_create(&x->bed, &c);
+    x->bed = bed_create(&c);
     if (i > 0) {
         mimo_bridge_destroy(x->bed.bridge);
         x->bed.bridge = first->bed.bridge;
@@ -404,10 +404,9 @@ MPI_TEST(graph, micro_batches)
 MPI_TEST(graph, untold_batch)
 {
     cudaGraph_t graph = NULL;
-    bridge_bed bed;
     bed_case c = case_of(false, EXECUTOR_P2P);
     c.given = c.sums = false;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
     MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
@@ -419,7 +418,5 @@ MPI_TEST(graph, untold_batch)
     bed_fill(&bed, &from, false, 2);
     MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
     bed_check_target(&bed, &to, false, 2);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

@@ -302,8 +302,7 @@ MPI_TEST(memory, of_one_host)
  * allocations. */
 static int64_t first_call(const bed_case *c, bool backward, int n)
 {
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
@@ -318,8 +317,6 @@ static int64_t first_call(const bed_case *c, bool backward, int n)
         MPI_EXPECT_OK(bed_call(&bed, backward, &to, &from));
     MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
     bed_check_target(&bed, &to, backward, 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
     test_shared_end();
     return asked;

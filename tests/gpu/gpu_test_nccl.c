@@ -246,11 +246,8 @@ MPI_TEST(nccl, nonblocking_zero_copy)
 {
     mimo_comm *comm = NULL;
     mimo_buffer *buffer = NULL, *blocking = NULL;
-    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_nccl_desc polled = MIMO_NCCL_DESC_INIT;
-    char grid[32];
     polled.blocking = 0;
     MPI_EXPECT_OK(gpu_comm_create(&comm, &polled));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 1 << 20));
@@ -258,19 +255,13 @@ MPI_TEST(nccl, nonblocking_zero_copy)
     if (buffer && blocking)
         MPI_EXPECT(mimo_buffer_reach(buffer) == mimo_buffer_reach(blocking), "%d ranks, not %d",
                    mimo_buffer_reach(buffer), mimo_buffer_reach(blocking));
-    snprintf(grid, sizeof grid, "dp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, grid, 0));
-    snprintf(grid, sizeof grid, "tp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, grid, 0));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("dp=%d", mpi_test_size()),
+                                                 mpi_test_grid_of("tp=%d,dp=1", mpi_test_size()));
     desc.executor = executor_of(EXECUTOR_ZERO_COPY);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     if (bridge)
         MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 1));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
     mimo_buffer_destroy(blocking);
     mimo_buffer_destroy(buffer);
     mimo_comm_destroy(comm);
@@ -314,7 +305,6 @@ MPI_TEST(nccl, borrowed)
     test_pull(&one.room);
     MPI_EXPECT(*(float *)one.room.host == (float)mpi_test_size(), "the caller's own sum is %g",
                (double)*(float *)one.room.host);
-    test_tile_free(&one);
     EXPECT_NCCL(ncclCommDestroy(raw));
 }
 
@@ -388,9 +378,9 @@ MPI_TEST(nccl, bridges_share)
     mimo_nccl_report first = MIMO_NCCL_REPORT_INIT, second = MIMO_NCCL_REPORT_INIT;
     bridge_bed bed[2];
     bed_case c = four_ranks(EXECUTOR_COLLECTIVE);
-    bed_create(&bed[0], &c);
+    bed[0] = bed_create(&c);
     MPI_EXPECT_OK(mimo_nccl_report_of(&first, mpi_test_comm()));
-    bed_create(&bed[1], &c);
+    bed[1] = bed_create(&c);
     MPI_EXPECT_OK(mimo_nccl_report_of(&second, mpi_test_comm()));
     MPI_EXPECT(first.communicators == second.communicators, "%d communicators, then %d",
                first.communicators, second.communicators);
@@ -451,19 +441,14 @@ static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, 
 }
 
 /* Every rank has a sample of its own, and takes a part of every sample. */
-static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
+static mimo_bridge_desc twin_desc(void)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    char src[32], dst[32];
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
-    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    desc.src = grid[0];
-    desc.dst = grid[1];
+    int size = mpi_test_size();
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("tp=1,dp=%d", size),
+                                                 mpi_test_grid_of("tp=1,cp=%d,dp=1", size));
     desc.partition = &zigzag;
-    desc.batch = mpi_test_size();
+    desc.batch = size;
     return desc;
 }
 
@@ -472,8 +457,7 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
 MPI_TEST(nccl, messages_of_buffers)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
-    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge_desc desc = twin_desc();
     mimo_bridge *bridge = NULL;
     mimo_buffer *buffer = NULL;
     uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
@@ -495,16 +479,13 @@ MPI_TEST(nccl, messages_of_buffers)
     EXPECT_CUDA(cudaFree(to.place[0]));
     mimo_buffer_destroy(buffer);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 /* Zero-copy into memory that the caller allocates and keeps gives the same bits as messages. */
 MPI_TEST(nccl, registered_memory)
 {
     int size = mpi_test_size();
-    mimo_grid *grid[2];
-    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge_desc desc = twin_desc();
     mimo_bridge *bridge[2];
     mimo_buffer *buffer = NULL;
     void *given = NULL;
@@ -531,7 +512,6 @@ MPI_TEST(nccl, registered_memory)
                     "in the caller's memory");
     for (int i = 0; i < 2; i++) {
         mimo_bridge_destroy(bridge[i]);
-        mimo_grid_destroy(grid[i]);
         free(result[i]);
     }
     mimo_buffer_destroy(buffer);
@@ -563,10 +543,9 @@ static void check_enqueues(executor_id executor, bool partition)
 {
     bed_case c = four_ranks(executor);
     gate held = {false, false};
-    bridge_bed bed;
     cudaStream_t stream = test_stream();
     c.dst.partition = partition;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile features = bed_tile_new(&bed, MIMO_SRC), crossed = bed_tile_new(&bed, MIMO_DST);
     test_tile gradient = bed_tile_new(&bed, MIMO_DST), back = bed_tile_new(&bed, MIMO_SRC);
     for (int round = 0; bed.bridge && round < 2; round++) {
@@ -586,10 +565,6 @@ static void check_enqueues(executor_id executor, bool partition)
         held.open = false;
     }
     MPI_EXPECT(!held.late, "executor %d: a call waited for the stream", (int)executor);
-    test_tile_free(&features);
-    test_tile_free(&crossed);
-    test_tile_free(&gradient);
-    test_tile_free(&back);
     bed_destroy(&bed);
 }
 
@@ -638,9 +613,6 @@ MPI_TEST(nccl, blocks_only_enqueue)
         held.open = false;
     }
     MPI_EXPECT(!held.late, "a call waited for the stream");
-    test_room_free(&from);
-    test_room_free(&to);
-    test_room_free(&swapped);
 }
 
 /* Gradients of full sequences add all ranks of cp: in f32, rounded once. In steps, 256 + 1 + 1 + 1
@@ -648,13 +620,9 @@ MPI_TEST(nccl, blocks_only_enqueue)
 MPI_TEST(nccl, sums_over_cp)
 {
     enum { SEQ = 8, BATCH = 4, HIDDEN = 5 };
-    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=4,dp=1", 0));
-    desc.src = src;
-    desc.dst = dst;
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid("tp=1,dp=4", 0), mpi_test_grid("tp=1,cp=4,dp=1", 0));
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     test_tile encoder = test_tile_new("sbh", MIMO_BF16, SEQ, BATCH / 4, HIDDEN);
@@ -668,23 +636,18 @@ MPI_TEST(nccl, sums_over_cp)
     for (int i = 0; i < SEQ * BATCH / 4 * HIDDEN; i++)
         MPI_EXPECT(mimo_bf16_to(sums[i]) == 260, "[%d] is %g, not 260", i,
                    (double)mimo_bf16_to(sums[i]));
-    test_tile_free(&encoder);
-    test_tile_free(&language);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
 }
 
 /* Calls that only enqueue reuse the previous call's sentence while it is right. */
 MPI_TEST(nccl, words_of_calls)
 {
     bed_case c = {.src = {.grid = "dp=1"}, .dst = {.grid = "cp=1,dp=1", .partition = true}};
-    bridge_bed bed;
     c.src_letters = c.dst_letters = "sbh";
     c.executor = EXECUTOR_P2P;
     c.batch = 1;
     c.seq = 4;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
     mimo_bridge *bridge = bed.bridge;
     for (int turn = 0; bridge && turn < 2; turn++) {
@@ -695,8 +658,6 @@ MPI_TEST(nccl, words_of_calls)
                   MIMO_ERR_ARGUMENT,
                   turn ? "bridge 1 forward of -1: -1 tensors" : "bridge 1 forward of 0: 0 tensors");
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -705,10 +666,9 @@ static void check_streams(executor_id executor)
 {
     enum { STREAMS = 3, FLIGHTS = 9 };
     bed_case c = four_ranks(executor);
-    bridge_bed bed;
     cudaStream_t streams[STREAMS];
     test_tile from[FLIGHTS], to[FLIGHTS];
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int i = 0; i < STREAMS; i++)
         EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     for (int i = 0; i < FLIGHTS; i++) {
@@ -729,10 +689,6 @@ static void check_streams(executor_id executor)
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
     }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     for (int i = 0; i < STREAMS; i++)
         EXPECT_CUDA(cudaStreamDestroy(streams[i]));
     bed_destroy(&bed);
@@ -751,14 +707,13 @@ MPI_TEST(nccl, streams_that_end)
     enum { STREAMS = 3 };
     char src[32], dst[32];
     cudaStream_t streams[STREAMS];
-    bridge_bed bed;
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
     bed_case c = four_ranks(EXECUTOR_ZERO_COPY);
     c.src.grid = src;
     c.dst.grid = dst;
     c.dst.partition = c.buffer = true;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     for (int i = 0; i < STREAMS; i++) /* all before the calls, so that handles differ */
         EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
@@ -771,7 +726,5 @@ MPI_TEST(nccl, streams_that_end)
         bed_check_target(&bed, &to, false, (uint64_t)i);
         MPI_Barrier(MPI_COMM_WORLD); /* the next call may write what this rank has read */
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

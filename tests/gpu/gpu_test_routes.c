@@ -202,21 +202,14 @@ MPI_TEST(routes, launches_are_told)
 static void forward_twice(mimo_executor executor, const char *title)
 {
     enum { SEQ = 4, HIDDEN = 8 };
-    mimo_grid *src_grid = NULL, *dst_grid = NULL;
     mimo_buffer *buffer = NULL;
     mimo_bridge *bridge = NULL;
-    char spec[32];
     const int size = mpi_test_size();
     const int64_t tile = SEQ * HIDDEN * (int64_t)sizeof(float);
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("tp=1,dp=%d", size),
+                                                 mpi_test_grid_of("tp=%d,dp=1", size));
     test_room from = test_room_new(tile), to = test_room_new(size * tile);
-    snprintf(spec, sizeof spec, "tp=1,dp=%d", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&src_grid, spec, 0));
-    snprintf(spec, sizeof spec, "tp=%d,dp=1", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst_grid, spec, 0));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), size * tile));
-    desc.src = src_grid;
-    desc.dst = dst_grid;
     desc.executor = executor;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     const bool pushes = executor.transport == MIMO_TRANSPORT_ZERO_COPY;
@@ -230,8 +223,6 @@ static void forward_twice(mimo_executor executor, const char *title)
                (int)it.enqueued, (int)it.ended);
     mimo_bridge_destroy(bridge);
     mimo_buffer_destroy(buffer);
-    mimo_grid_destroy(src_grid);
-    mimo_grid_destroy(dst_grid);
     test_room_free(&from);
     test_room_free(&to);
 }

@@ -15,8 +15,7 @@
 /* Forward and backward, twice, so that the second calls find entries that are in use. */
 static void move_both_ways(const bed_case *c)
 {
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     for (uint64_t round = 0; bed.bridge && round < 2; round++) {
         bed_move(&bed, false, round);
         bed_move(&bed, true, round);
@@ -59,7 +58,6 @@ enum { HIDDEN = 512 };
 
 /* Every rank has samples of its own, and takes a part of every sample. */
 typedef struct crossing {
-    mimo_grid *grid[2];
     mimo_bridge *bridge;
     test_tile from, to;
 } crossing;
@@ -67,16 +65,10 @@ typedef struct crossing {
 static crossing crossing_of(mimo_comm *comm, executor_id executor, int64_t seq, int64_t hidden)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     crossing it = {.bridge = NULL};
     int size = mpi_test_size();
-    char src[32], dst[32];
-    snprintf(src, sizeof src, "dp=%d", size);
-    snprintf(dst, sizeof dst, "cp=%d", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[1], dst, 0));
-    desc.src = it.grid[0];
-    desc.dst = it.grid[1];
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid_of("dp=%d", size), mpi_test_grid_of("cp=%d", size));
     desc.partition = &zigzag;
     desc.executor = executor_of(executor);
     desc.batch = size;
@@ -94,8 +86,6 @@ static crossing crossing_new(mimo_comm *comm, executor_id executor, int64_t seq)
 static void crossing_free(crossing *it)
 {
     mimo_bridge_destroy(it->bridge);
-    mimo_grid_destroy(it->grid[0]);
-    mimo_grid_destroy(it->grid[1]);
     test_tile_free(&it->from);
     test_tile_free(&it->to);
 }
@@ -284,7 +274,6 @@ static void room_free(room_beside *it)
 /* Rows of rank 0 go to rank 1. */
 typedef struct one_way {
     mimo_comm *comm;
-    mimo_grid *grid[2];
     mimo_bridge *bridge;
     test_tile tile;
 } one_way;
@@ -294,14 +283,11 @@ static one_way one_way_new(void)
 {
     enum { FIFO = 8 << 20, ROWS = FIFO / 4 * 3 / (HIDDEN * 4) };
     mimo_nccl_desc comm = MIMO_NCCL_DESC_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid("dp=1", 0), mpi_test_grid("dp=1", 1));
     one_way it = {.comm = NULL};
     comm.staging_bytes = FIFO;
     MPI_EXPECT_OK(gpu_comm_create(&it.comm, &comm));
-    for (int end = 0; end < 2; end++)
-        MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[end], "dp=1", end));
-    desc.src = it.grid[0];
-    desc.dst = it.grid[1];
     desc.executor = executor_of(EXECUTOR_STAGED);
     desc.batch = ROWS;
     desc.ctas = 16;
@@ -313,8 +299,6 @@ static one_way one_way_new(void)
 static void one_way_free(one_way *it)
 {
     mimo_bridge_destroy(it->bridge);
-    mimo_grid_destroy(it->grid[0]);
-    mimo_grid_destroy(it->grid[1]);
     test_tile_free(&it->tile);
     mimo_comm_destroy(it->comm);
 }

@@ -98,10 +98,9 @@ static void wait_until_open(void *context)
 static void check_apart(executor_id executor)
 {
     atomic_bool open = true;
-    bridge_bed bed;
     bed_case c = staged_case(executor);
     cudaStream_t other = stream_new();
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     passage held = passage_new(&bed, true, c.hidden, test_stream());
     passage free_to_go = passage_new(&bed, true, c.hidden, other);
     for (uint64_t round = 0; bed.bridge && round < 4; round++) {
@@ -150,11 +149,10 @@ static void run_pass(passage *there, passage *back, bool together)
 static void check_memory(executor_id executor)
 {
     enum { WARM_UP = 3, PASSES = 1000 };
-    bridge_bed bed;
     bed_case c = staged_case(executor);
     cudaStream_t other = stream_new();
     size_t before = 0;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     passage there = passage_new(&bed, false, c.hidden, test_stream());
     passage back = passage_new(&bed, true, c.hidden, other);
     fill(&there, 1);
@@ -234,9 +232,8 @@ static void check_captures(executor_id executor)
     enum { NARROW = 8 };
     cudaStream_t other = stream_new();
     for (int forks = 0; forks < 2; forks++) {
-        bridge_bed bed;
         bed_case c = staged_case(executor);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         passage a = passage_new(&bed, !forks, c.hidden, test_stream());
         passage b = passage_new(&bed, true, NARROW, forks ? other : test_stream());
         if (bed.bridge)

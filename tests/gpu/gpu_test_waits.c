@@ -149,7 +149,6 @@ static void wider_behind_a_gate(const bridge_bed *its, int64_t hidden)
 MPI_TEST(waits, larger_staging_passes_a_closed_gate)
 {
     char src[32], dst[32];
-    bridge_bed bed;
     snprintf(src, sizeof src, "dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
     const bed_case c = {.src = {.grid = src},
@@ -162,7 +161,7 @@ MPI_TEST(waits, larger_staging_passes_a_closed_gate)
                         .given = true,
                         .seq = 64,
                         .sums = true};
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     bed_move(&bed, false, 1); /* NCCL connects the ranks */
     bed_move(&bed, true, 2);
     for (int64_t hidden = 64; bed.bridge && hidden <= 4096; hidden *= 4)

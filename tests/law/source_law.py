@@ -90,14 +90,12 @@ MAY_INCLUDE = {
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
 # Tests and benches may include anything. Examples are what others copy: public headers and their own,
-# directly and through what they include. The captioner may include the trainer as well, and what it shares
-# with mimo-plan: options, patterns of layers, keys of their tensors, and how costs of steps are written.
+# directly and through what they include. The captioner may include the trainer and the table of options as well.
 # The only file outside of an executor's folder that includes its headers. All others know its table.
 EXECUTOR_LIST = {ROUTED: "bridge/bridge_executors.c", COLLECTIVE: "bridge/bridge_executors.c",
                  MESSAGES: "src/dispatch/dispatch_executors.c", DIRECT: "src/dispatch/dispatch_executors.c"}
 EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
-LAYERED_MAY_REACH = ("train/", "tools/options/", "src/schedule/layer_pattern.h", "src/schedule/pattern_keys.h",
-                     "src/schedule/step_costs.h")
+LAYERED_MAY_REACH = ("train/", "tools/options/")
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [

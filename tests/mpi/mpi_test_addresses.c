@@ -149,8 +149,7 @@ BED_TEST(addresses, of_small_calls)
 {
     enum { CALLS = 10000, SPREAD = 1 << 12 };
     bed_case c = case_of(buffer);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     count_exchanges(bed.bridge->mover.comm);
     arena sources[2], targets[2];
     for (int i = 0; i < 2; i++) {
@@ -185,9 +184,8 @@ BED_TEST(addresses, of_many_shapes)
 {
     enum { SHAPES = 64, TURNS = 4, SPREAD = 1 << 10 };
     bed_case c = case_of(buffer);
-    bridge_bed bed;
     c.hidden = SHAPES;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     count_exchanges(bed.bridge->mover.comm);
     int64_t took = 0;
     for (int turn = 0; turn < TURNS; turn++)
@@ -225,8 +223,7 @@ BED_TEST(addresses, alignments)
     enum { COUNT = sizeof offsets / sizeof *offsets, SPREAD = 64 };
     for (int end = 0; end < 2; end++) {
         bed_case c = case_of(buffer);
-        bridge_bed bed;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         count_exchanges(bed.bridge->mover.comm);
         arena from = arena_new(&bed, MIMO_SRC, false, SPREAD);
         arena to = arena_new(&bed, MIMO_DST, buffer, SPREAD);
@@ -291,8 +288,7 @@ static bed_case senders_apart(bool buffer)
 BED_TEST(addresses, of_senders)
 {
     const bed_case c = senders_apart(buffer);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     count_exchanges(bed.bridge->mover.comm);
     watch_widths(bed.bridge->mover.comm);
     move_from_senders(&bed, false);
@@ -307,8 +303,7 @@ BED_TEST(addresses, that_swap)
 {
     enum { TURNS = 12 };
     bed_case c = case_of(buffer);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     count_exchanges(bed.bridge->mover.comm);
     test_tile from[2], to[2];
     for (int i = 0; i < 2; i++) {
@@ -327,10 +322,6 @@ BED_TEST(addresses, that_swap)
     }
     /* Two tiles in a buffer may be aligned differently. */
     MPI_EXPECT(exchange_counter.created <= 1 + buffer, "%d exchanges", exchange_counter.created);
-    for (int i = 0; i < 2; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     bed_destroy(&bed);
 }
 
@@ -441,9 +432,8 @@ BED_TEST(addresses, at_random)
     int64_t ran = 0, met = 0;
     for (int way = 0; way < WAYS; way++) {
         const bed_case c = random_case(way, buffer);
-        bridge_bed bed;
         uint64_t state = 77 + (uint64_t)way;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         count_exchanges(bed.bridge->mover.comm);
         watch_widths(bed.bridge->mover.comm);
         for (int i = 0; i < (way == SENDERS ? CALLS_OF_SENDERS : CALLS); i++, ran++) {
@@ -465,8 +455,7 @@ BED_TEST(addresses, at_random)
 static void move_past_the_most_bases(const bed_case *c, int sets)
 {
     enum { TURNS = 8 };
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     count_exchanges(bed.bridge->mover.comm);
     exchange_counter.table.most_bases = 4;
     watch_widths(bed.bridge->mover.comm);
@@ -485,10 +474,6 @@ static void move_past_the_most_bases(const bed_case *c, int sets)
     }
     MPI_EXPECT(exchange_counter.created == sets, "%d exchanges for %d sets of addresses",
                exchange_counter.created, sets);
-    for (int i = 0; i < 3; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
     bed_destroy(&bed);
 }
 

@@ -166,7 +166,6 @@ MPI_TEST(arguments, of_gradients)
     MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, NULL, 0, NULL));
     mimo_gradient_destroy(gradient);
-    mimo_grid_destroy(grid);
 }
 
 /* ------------------------------------------ bridges ----------------------------------------- */
@@ -180,19 +179,10 @@ typedef struct pair {
 
 static void pair_begin(pair *p, const char *src, const char *dst)
 {
-    *p = (pair){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT};
-    MPI_EXPECT_OK(mimo_grid_create_text(&p->src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&p->dst, dst, 0));
-    p->desc.src = p->src;
-    p->desc.dst = p->dst;
+    *p = (pair){.src = mpi_test_grid(src, 0), .dst = mpi_test_grid(dst, 0)};
+    mimo_partition_rule_init(&p->rule, sizeof p->rule);
+    p->desc = mpi_test_bridge_desc(p->src, p->dst);
     p->desc.executor = executor_of(EXECUTOR_ROUTED);
-}
-
-static void pair_end(pair *p, mimo_bridge *bridge)
-{
-    mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(p->src);
-    mimo_grid_destroy(p->dst);
 }
 
 static void creations(const pair *p)
@@ -236,7 +226,7 @@ static void creation_of_too_many_ranks(void)
     pair_begin(&p, "dp=8", "dp=4");
     MPI_FAILS(mimo_bridge_create(&none, mpi_test_comm(), &p.desc), MIMO_ERR_GRID,
               "the src grid has ranks [0, 8), the communicator has 4 ranks");
-    pair_end(&p, none);
+    mimo_bridge_destroy(none);
 }
 
 MPI_TEST(arguments, of_creation)
@@ -246,7 +236,6 @@ MPI_TEST(arguments, of_creation)
     creations(&p);
     creations_by_measurement(&p);
     creation_of_too_many_ranks();
-    pair_end(&p, NULL);
 }
 
 /* Calls of the bridge's accessors on grids that do not pair. */
@@ -318,7 +307,7 @@ static void ragged_updates(void)
         MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
         MPI_FAILS(update(bridge, 4, NULL, 0, true), MIMO_ERR_UNSUPPORTED,
                   "a ragged batch takes no src partition and no thd partition");
-        pair_end(&p, bridge);
+        mimo_bridge_destroy(bridge);
     }
 }
 
@@ -345,7 +334,7 @@ MPI_TEST(arguments, of_bridges)
     questions(bridge);
     updates(bridge);
     operations(bridge);
-    pair_end(&p, bridge);
+    mimo_bridge_destroy(bridge);
     ragged_updates();
 }
 
@@ -397,7 +386,7 @@ static void tiles_that_are_summed(void)
     MPI_FAILS(move(bridge, true, to, from), MIMO_ERR_UNSUPPORTED,
               "f8 can be moved, not summed over 2 contributions");
     MPI_EXPECT_OK(move(bridge, false, from, to));
-    pair_end(&p, bridge);
+    mimo_bridge_destroy(bridge);
 }
 
 MPI_TEST(arguments, of_tiles)
@@ -408,6 +397,6 @@ MPI_TEST(arguments, of_tiles)
     p.desc.partition = &p.rule;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
     tiles_of_a_cut(bridge);
-    pair_end(&p, bridge);
+    mimo_bridge_destroy(bridge);
     tiles_that_are_summed();
 }

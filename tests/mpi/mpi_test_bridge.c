@@ -20,13 +20,12 @@ typedef struct bridge_case {
     int64_t given; /* the batch of the descriptor; 0: none */
 } bridge_case;
 
-static mimo_bridge *make_bridge(const bridge_case *c, mimo_grid **src, mimo_grid **dst)
+static mimo_bridge *make_bridge(const bridge_case *c)
 {
     mimo_bridge *bridge = NULL;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    MPI_EXPECT_OK(mimo_grid_create_text(src, c->grids.src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(dst, c->grids.dst, 0));
-    mimo_bridge_desc desc = mpi_test_bridge_desc(*src, *dst);
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid(c->grids.src, 0), mpi_test_grid(c->grids.dst, 0));
     desc.partition = c->partition ? &rule : NULL;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     if (c->given > 0)
@@ -35,21 +34,13 @@ static mimo_bridge *make_bridge(const bridge_case *c, mimo_grid **src, mimo_grid
     return bridge;
 }
 
-static void drop_bridge(mimo_bridge *bridge, mimo_grid *src, mimo_grid *dst)
-{
-    mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
-}
-
 /* Slots, groups and samples of an example of docs/concepts.md, "The gather-narrow-sum method". */
 MPI_TEST(bridge, accessors)
 {
     static const int64_t group_of[8] = {0, 1, 0, 1, 4, 5, 4, 5};
-    mimo_grid *src = NULL, *dst = NULL;
     int64_t ranks[2], slot, start, length, first, count, rank = mpi_test_rank();
     bridge_case fan_in = {.grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2"}};
-    mimo_bridge *bridge = make_bridge(&fan_in, &src, &dst);
+    mimo_bridge *bridge = make_bridge(&fan_in);
     mimo_pairing pairing = MIMO_PAIRING_INIT;
     MPI_EXPECT_OK(mimo_bridge_pairing(&pairing, bridge));
     MPI_EXPECT(pairing.fan == MIMO_FAN_IN && pairing.scale == 2 && pairing.groups == 4,
@@ -69,17 +60,16 @@ MPI_TEST(bridge, accessors)
     MPI_EXPECT(first == rank / 4 * 4 && count == 4, "dst samples [%d, +%d)", (int)first,
                (int)count);
     MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, 6), MIMO_ERR_SHAPE);
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 }
 
 /* A call that is wrong on one rank is an error on all ranks. Nothing moves, and the next call
  * works. */
 MPI_TEST(bridge, mistakes_of_one_rank)
 {
-    mimo_grid *src = NULL, *dst = NULL;
     bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     test_agree_on_data();
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    mimo_bridge *bridge = make_bridge(&c);
     int rank = mpi_test_rank();
     mimo_stream stream = test_stream();
     test_room from = test_room_new(8 * 3 * sizeof(float));
@@ -138,19 +128,16 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     test_pull(&to);
     const float last = ((float *)to.host)[47];
     MPI_EXPECT(last == 0, "%g", (double)last);
-    test_room_free(&from);
-    test_room_free(&to);
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 }
 
 /* Tiles that do not fit a partition, or a fan-out, are refused with the numbers. */
 MPI_TEST(bridge, tiles_that_do_not_fit)
 {
-    mimo_grid *src = NULL, *dst = NULL;
     test_room a = test_room_new(64 * sizeof(float)), b = test_room_new(64 * sizeof(float));
     bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}};
     c.partition = true;
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    mimo_bridge *bridge = make_bridge(&c);
     mimo_tensor tile = test_view(&a, MIMO_F32, "sbh", 8, 1, 2);
     mimo_tensor flat = test_view(&b, MIMO_F32, "bh", 16, 2, 1);
     MPI_FAILS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE,
@@ -160,10 +147,10 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_tensor shard = test_view(&b, MIMO_F32, "sbh", 4, 2, 2);
     MPI_FAILS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()), MIMO_ERR_SHAPE,
               "f32 th[9,2] is not a whole number of samples of 8 positions");
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 
     bridge_case out = {.grids = {"tp=4,dp=1", "tp=1,cp=1,dp=4"}};
-    bridge = make_bridge(&out, &src, &dst);
+    bridge = make_bridge(&out);
     mimo_tensor six = test_view(&a, MIMO_F32, "sbh", 4, 6, 2);
     mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
     MPI_FAILS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE,
@@ -172,10 +159,10 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
     mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, test_stream()));
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 
     out.given = 8;
-    bridge = make_bridge(&out, &src, &dst);
+    bridge = make_bridge(&out);
     mimo_tensor few = test_view(&a, MIMO_F32, "sbh", 4, 4, 2);
     MPI_FAILS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE,
               "of a batch of 8 this rank holds 8 samples");
@@ -184,9 +171,7 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_tensor quarter = test_view(&b, MIMO_F32, "th", 4, 2, 1);
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &quarter, &rows, 1, test_stream()));
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, &rows, &quarter, 1, test_stream()));
-    drop_bridge(bridge, src, dst);
-    test_room_free(&a);
-    test_room_free(&b);
+    mimo_bridge_destroy(bridge);
 }
 
 static void wait_and_sum(mimo_op *op[2], const test_tile *one)
@@ -204,12 +189,11 @@ static void wait_and_sum(mimo_op *op[2], const test_tile *one)
  * the other one. Rank 0 is meanwhile busy with a sum over all. */
 MPI_TEST(bridge, waits_in_any_order)
 {
-    mimo_grid *src[2], *dst[2];
     mimo_bridge *bridge[2];
     bridge_case c = {.grids = {"tp=1,dp=4", "tp=1,cp=4,dp=1"}};
     int rank = mpi_test_rank();
     for (int i = 0; i < 2; i++)
-        bridge[i] = make_bridge(&c, &src[i], &dst[i]);
+        bridge[i] = make_bridge(&c);
     test_tile from[2], to[2], one = test_tile_new("t", MIMO_F32, 1, 1, 1);
     for (int i = 0; i < 2; i++) {
         from[i] = test_tile_new("sbh", MIMO_F32, 2, 1, 1);
@@ -238,30 +222,25 @@ MPI_TEST(bridge, waits_in_any_order)
         test_pull(&one.room);
         MPI_EXPECT(*sum == 4, "sum %g", (double)*sum);
     }
-    test_tile_free(&one);
     for (int i = 0; i < 2; i++) {
         test_tile_free(&from[i]);
         test_tile_free(&to[i]);
         mimo_bridge_destroy(bridge[i]);
-        mimo_grid_destroy(src[i]);
-        mimo_grid_destroy(dst[i]);
     }
 }
 
 static mimo_status create_with(const char *src_spec, const char *dst_spec, int64_t offset,
                                const mimo_partition_rule *rule)
 {
-    mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&src, src_spec, offset));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, dst_spec, offset));
-    mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid(src_spec, offset), mpi_test_grid(dst_spec, offset));
     desc.partition = rule;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     mimo_status status = mimo_bridge_create(&bridge, mpi_test_comm(), &desc);
     MPI_EXPECT((status == MIMO_OK) == (bridge != NULL), "%s, but bridge %p",
                mimo_status_name(status), (void *)bridge);
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
     return status;
 }
 
@@ -383,7 +362,7 @@ MPI_TEST(bridge, descriptors_that_differ)
         mimo_bridge_destroy(bridge);
         bridge = NULL;
     }
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 }
 
 /* A typo, or a mesh with other names: taken for copies, they would mix up samples. */
@@ -398,16 +377,14 @@ MPI_TEST(bridge, dimensions_without_a_meaning)
     };
     for (int collective = 0; collective < 2; collective++)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            mimo_grid *src = NULL, *dst = NULL;
             mimo_bridge *bridge = NULL;
-            MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
-            MPI_EXPECT_OK(mimo_grid_create_text(&dst, cases[i].dst, 0));
-            mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
+            mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid(cases[i].src, 0),
+                                                         mpi_test_grid(cases[i].dst, 0));
             if (collective > 0)
                 desc.executor.algorithm = MIMO_ALGORITHM_COLLECTIVE;
             MPI_FAILS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID,
                       cases[i].words);
-            drop_bridge(bridge, src, dst);
+            mimo_bridge_destroy(bridge);
         }
 }
 
@@ -425,9 +402,8 @@ MPI_TEST(bridge, replicas_along_every_dimension)
     };
     setenv("MIMO_CHECK", "replicas", 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        mimo_grid *src = NULL, *dst = mpi_test_grid("dp=4", 0);
+        mimo_grid *src = mpi_test_grid(cases[i].src, 0), *dst = mpi_test_grid("dp=4", 0);
         mimo_bridge *bridge = NULL;
-        MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
         mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
         MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
         int64_t samples = 4 / mimo_grid_dim_size(src, "dp");
@@ -442,7 +418,7 @@ MPI_TEST(bridge, replicas_along_every_dimension)
             MPI_EXPECT_SENTENCE(cases[i].words);
         test_tile_free(&from);
         test_tile_free(&to);
-        drop_bridge(bridge, src, dst);
+        mimo_bridge_destroy(bridge);
     }
 }
 
@@ -452,9 +428,8 @@ MPI_TEST(bridge, replica_check)
 {
     enum { TENSORS = 2, WIDTH = 1 << 12, LAST = 8 * WIDTH - 1 };
     setenv("MIMO_CHECK", "replicas", 1);
-    mimo_grid *src = NULL, *dst = NULL;
     bridge_case c = {.grids = {"tp=2,dp=2", "tp=1,cp=4,dp=1"}};
-    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    mimo_bridge *bridge = make_bridge(&c);
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];
     for (int i = 0; i < TENSORS; i++) {
@@ -471,9 +446,5 @@ MPI_TEST(bridge, replica_check)
     MPI_FAILS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
               MIMO_ERR_MISMATCH, "copies along tp of src: rank 3 from rank 2");
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, from_views, to_views, TENSORS, test_stream()));
-    for (int i = 0; i < TENSORS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
-    }
-    drop_bridge(bridge, src, dst);
+    mimo_bridge_destroy(bridge);
 }

@@ -153,14 +153,10 @@ static int64_t few_bytes(const mimo_comm *comm)
 /* A bridge that was told to stage its messages says on rank 0 that some are sent. */
 static void create_staged(mimo_comm *comm, int hosts)
 {
-    char grid[16];
     lines read = {.warnings = 0};
-    mimo_grid *dp = NULL;
+    mimo_grid *dp = mpi_test_grid_of("dp=%d", comm->size);
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(grid, sizeof grid, "dp=%d", comm->size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&dp, grid, 0));
-    desc.src = desc.dst = dp;
+    mimo_bridge_desc desc = mpi_test_bridge_desc(dp, dp);
     desc.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_STAGED};
     mimo_log_set(note, &read);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
@@ -170,7 +166,6 @@ static void create_staged(mimo_comm *comm, int hosts)
                                                           "reaches no memory of rank"),
                "%s", read.warning);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dp);
 }
 
 /* Messages to ranks out of reach are not staged, and rank 0 says so where FIFOs open, and how much
@@ -237,10 +232,9 @@ MPI_TEST(buffer, rows_by_both_ways)
                       .sums = i % 2 == 0,
                       .batch = 5,
                       .seq = 8};
-        bridge_bed bed;
         lines read = {.warnings = 0};
         mimo_split_hosts(2 + i / 2 % 2);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         mimo_log_set(note_fallback, &read);
         for (uint64_t seed = 0; bed.bridge && seed < 3; seed++) {
             bed_move(&bed, false, seed);
@@ -268,10 +262,9 @@ MPI_TEST(buffer, rows_by_both_ways)
  * begins at the same address on this rank. But peers that come within reach shift each other. */
 MPI_TEST(buffer, made_anew)
 {
-    bridge_bed bed;
     bed_case c = bed_fan_in;
     c.dst.grid = "cp=4,dp=1"; /* rows between any two ranks */
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC);
     for (int hosts = 3; hosts > 0; hosts--) {
         mimo_split_hosts(hosts);
@@ -282,7 +275,6 @@ MPI_TEST(buffer, made_anew)
         test_tile_free(&to);
         test_shared_end();
     }
-    test_tile_free(&from);
     bed_destroy(&bed);
 }
 
@@ -301,10 +293,9 @@ static void call_late(bool idle)
                   .given = true,
                   .batch = 4,
                   .seq = 8};
-    bridge_bed bed;
     mimo_op *op = NULL;
     bool done = false, sends = mpi_test_rank() < 2;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     for (uint64_t seed = 0; seed < 3; seed++) {
         bed_fill(&bed, &from, false, seed);
@@ -322,8 +313,6 @@ static void call_late(bool idle)
         MPI_EXPECT_OK(mimo_op_wait(&op));
         bed_check_target(&bed, &to, false, seed);
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -346,7 +335,7 @@ static void overtake(bool waits_differ)
     int rank = mpi_test_rank();
     c.given = true;
     for (int i = 0; i < BRIDGES; i++) {
-        bed_create(&beds[i], &c);
+        beds[i] = bed_create(&c);
         from[i] = bed_tile_new(&beds[i], MIMO_SRC);
         to[i] = bed_target_new(&beds[i], MIMO_DST);
     }
@@ -366,11 +355,8 @@ static void overtake(bool waits_differ)
             bed_check_target(&beds[i], &to[i], false, 2 * round + (uint64_t)i);
         }
     }
-    for (int i = 0; i < BRIDGES; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
+    for (int i = 0; i < BRIDGES; i++)
         bed_destroy(&beds[i]);
-    }
 }
 
 MPI_TEST(buffer, bridges_that_overtake)

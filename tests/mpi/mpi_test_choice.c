@@ -22,9 +22,8 @@ static const struct {
     {"tp=2,dp=2", "dp=2,tp=2", false, false},     {"tp=1,dp=8", "tp=2,cp=4,dp=1", true, true},
 };
 
-/* The grids of a pair, and the arguments of its bridge. */
+/* The arguments of a bridge between a pair of grids. */
 typedef struct choice {
-    mimo_grid *src, *dst;
     mimo_partition_rule rule;
     mimo_bridge_desc desc;
     mimo_bridge_sizes sizes;
@@ -32,23 +31,14 @@ typedef struct choice {
 
 static void set_up(choice *c, const char *src, const char *dst, bool cut)
 {
-    *c = (choice){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT,
+    *c = (choice){MIMO_PARTITION_RULE_INIT,
+                  mpi_test_bridge_desc(mpi_test_grid(src, 0), mpi_test_grid(dst, 0)),
                   MIMO_BRIDGE_SIZES_INIT};
-    MPI_EXPECT_OK(mimo_grid_create_text(&c->src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&c->dst, dst, 0));
-    c->desc.src = c->src;
-    c->desc.dst = c->dst;
     c->desc.partition = cut ? &c->rule : NULL;
     c->sizes.batch = 8;
     c->sizes.seq = 64;
     c->sizes.hidden = 24;
     c->sizes.dtype = MIMO_F32;
-}
-
-static void tear_down(choice *c)
-{
-    mimo_grid_destroy(c->src);
-    mimo_grid_destroy(c->dst);
 }
 
 static mimo_status create(mimo_bridge **out, const choice *c)
@@ -112,7 +102,6 @@ MPI_TEST(choice, of_executors)
             c.sizes.dtype = MIMO_F32;
             c.sizes.batch = 9; /* which collective takes on one rank only */
             choose(&c, mpi_test_size() == 1);
-            tear_down(&c);
         }
 }
 
@@ -208,7 +197,6 @@ MPI_TEST(choice, mixed_tensors)
         }
     }
     mimo_bridge_destroy(bridge);
-    tear_down(&c);
 }
 
 /* The result does not depend on which executor was faster. A bridge with both executors can always
@@ -256,7 +244,6 @@ MPI_TEST(choice, what_is_accepted)
     MPI_EXPECT_OK(forward(bridge, &c, 2, 4));
     MPI_FAILS(forward(bridge, &c, 3, 6), MIMO_ERR_SHAPE, "this rank holds 2 samples");
     mimo_bridge_destroy(bridge);
-    tear_down(&c);
 }
 
 /* What a descriptor fixes is what is used. */
@@ -297,7 +284,6 @@ MPI_TEST(choice, what_is_pinned)
               ", staged backward"); /* MIMO_CTAS may follow */
     MPI_EXPECT_SENTENCE(", rank 0 called bridge create");
     MPI_EXPECT(none == NULL, "a bridge of a creation that failed");
-    tear_down(&c);
 }
 
 /* All ranks get the error, and nothing is left behind. */
@@ -331,7 +317,6 @@ MPI_TEST(choice, wrong_sizes)
     c.desc.backward_executor = executor_of(EXECUTOR_AUTO);
     MPI_EXPECT_OK(create(&bridge, &c));
     mimo_bridge_destroy(bridge);
-    tear_down(&c);
 }
 
 /* On one rank the grids rule collective out, so its candidates are others. Either all ranks measure
@@ -344,12 +329,11 @@ MPI_TEST(choice, grids_that_differ)
     set_up(&c, odd ? "tp=1,dp=4" : "tp=2,cp=2,dp=1", "tp=4,dp=1", false);
     c.sizes.batch = 9;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
-    tear_down(&c);
     set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", false);
-    c.desc.dst = odd ? NULL : c.dst;
+    if (odd)
+        c.desc.dst = NULL;
     MPI_FAILS(create(&bridge, &c), MIMO_ERR_ARGUMENT, "the dst grid is NULL");
     MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
-    tear_down(&c);
 }
 
 /* ----------------------------------------- letters ------------------------------------------ */
@@ -374,7 +358,6 @@ static uint64_t strides_with(const char *src_letters, const char *dst_letters)
     strides = MIMO_HASH_START;
     MPI_EXPECT_OK(create(&bridge, &c));
     mimo_bridge_destroy(bridge);
-    tear_down(&c);
     return strides;
 }
 

@@ -60,9 +60,8 @@ BED_TEST(chunks, same_bits)
     FOR_EACH_PAIR(p)
     for (int way = 0; way < 4; way++) {
         bed_case c = paired_case(&bridge_pairs[p], way % 2, buffer);
-        bridge_bed bed;
         c.src_letters = way / 2 ? "bsh" : "sbh";
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         for (int i = 0; bed.bridge && i < 3; i++) {
             compare(&bed, false, counts[i]);
             compare(&bed, true, counts[i]);
@@ -77,9 +76,8 @@ MPI_TEST(chunks, of_collective)
     FOR_EACH_PAIR(p)
     {
         bed_case c = paired_case(&bridge_pairs[p], p % 2, false);
-        bridge_bed bed;
         c.executor = EXECUTOR_COLLECTIVE;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         for (int backward = 0; bed.bridge && backward < 2; backward++) {
             test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
             test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
@@ -112,10 +110,9 @@ BED_TEST(chunks, first_before_the_last_is_sent)
     c.seq = 16;
     c.given = true;
     c.chunks = 4;
-    bridge_bed bed;
     int rank = mpi_test_rank(), seen = 1;
     mimo_op *op = NULL;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     if (buffer)
         test_needs_reach(mpi_test_size()); /* NCCL's first message waits for rank 3 */
@@ -136,8 +133,6 @@ BED_TEST(chunks, first_before_the_last_is_sent)
     MPI_EXPECT_OK(mimo_op_wait(&op));
     bed_check_target(&bed, &to, false, 3);
     setenv("MIMO_AGREE", "1", 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -147,11 +142,10 @@ BED_TEST(chunks, several_in_flight)
 {
     enum { FLIGHTS = 6 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, false, buffer);
-    bridge_bed bed;
     test_tile from[FLIGHTS], to[FLIGHTS];
     mimo_op *ops[FLIGHTS] = {NULL};
     c.sums = true;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int i = 0; i < FLIGHTS; i++) {
         from[i] = bed_tile_new(&bed, i % 2 ? MIMO_DST : MIMO_SRC);
         to[i] = bed_target_new(&bed, i % 2 ? MIMO_SRC : MIMO_DST);
@@ -179,10 +173,6 @@ BED_TEST(chunks, several_in_flight)
             MPI_EXPECT_OK(mimo_op_wait(&ops[i]));
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
 }
@@ -220,11 +210,10 @@ static void expect_wrong_waits(const bridge_bed *bed, const test_tile *to, const
 static void expect_told_in_a_chunk(executor_id executor)
 {
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, true, false);
-    bridge_bed bed;
     mimo_op *op = NULL;
     mimo_move_desc move = MIMO_MOVE_DESC_INIT;
     c.executor = executor;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     move.to = &to.view;
     move.from = &from.view;
@@ -235,8 +224,6 @@ static void expect_told_in_a_chunk(executor_id executor)
     MPI_FAILS(mimo_op_wait_chunk(op, 0, test_stream()), MIMO_ERR_ARGUMENT, "rank 3: bridge ",
               " forward of 0 in 2 chunks: 0 tensors");
     MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -245,12 +232,11 @@ static void expect_told_in_a_chunk(executor_id executor)
 BED_TEST(chunks, mistakes_of_one_rank)
 {
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, true, buffer);
-    bridge_bed bed;
     mimo_op *op = NULL;
     int rank = mpi_test_rank();
     test_agree_on_data();
     c.chunks = 2;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     MPI_FAILS(forward_in(&bed, rank == 1 ? 0 : 2, &to, &from), MIMO_ERR_ARGUMENT,
               "rank 1: bridge 1 forward of 1", ": 0 chunks");
@@ -276,7 +262,5 @@ BED_TEST(chunks, mistakes_of_one_rank)
     expect_told_in_a_chunk(EXECUTOR_P2P);
     expect_told_in_a_chunk(EXECUTOR_COLLECTIVE);
     bed_move(&bed, false, 4);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

@@ -132,8 +132,6 @@ MPI_TEST(comm, allgather_rows)
                         "s %d, rank %d, byte %d is %d, not %d", s, r, i,
                         to[(s * B * size + r * B) * ROW + i], (char)word(r, s * B * ROW + i));
     }
-    test_room_free(&gathered);
-    test_room_free(&given);
 }
 
 MPI_TEST(comm, split)
@@ -287,7 +285,6 @@ MPI_TEST(comm, agreement)
     MPI_FAILS(mimo_comm_barrier(comm), MIMO_ERR_MISMATCH,
               "rank 2 called barrier, rank 0 called barrier (the same in words: an "
               "earlier call was missing or extra");
-    test_tile_free(&tile);
 }
 
 static int64_t nanoseconds(void)
@@ -371,8 +368,6 @@ MPI_TEST(comm, sums_of_16_bits)
         MPI_EXPECT(mimo_bf16_to(at[BRAIN][i]) == (float)(ranks - size * i), "bf16 [%d]", i);
         MPI_EXPECT(mimo_bf16_to(at[MOST][i]) == (float)(size - 1 - i), "max [%d]", i);
     }
-    for (int k = 0; k < KINDS; k++)
-        test_tile_free(&tile[k]);
     compare_sums(MIMO_F32);
     compare_sums(MIMO_F16);
     compare_sums(MIMO_BF16);
@@ -442,7 +437,6 @@ MPI_TEST(comm, policy)
     MPI_FAILS(create(&comm, 2, last ? 0 : 8, 0), MIMO_ERR_ARGUMENT,
               "rank 0: communicator: agree = 2");
     MPI_EXPECT(!comm, "a failed call made a communicator");
-    mimo_grid_destroy(grid);
     unsetenv("MIMO_AGREE");
     unsetenv("MIMO_CHECK");
 }

@@ -208,180 +208,38 @@ MPI_TEST(dispatch_errors, of_descriptors_that_differ)
 
 /* ----------------------------------------- routes ------------------------------------------- */
 
-/* A dispatch with two routes, of which the first is set. */
+enum { ROUTES = 4 };
+
+/* A dispatch with this number of routes, of which the first is set. */
 typedef struct error_bed {
     mimo_dispatch *dispatch;
-    mimo_route *route, *unset;
+    mimo_route *routes[ROUTES];
+    mimo_op *sets[ROUTES];
     float tokens[TOKENS][WIDTH], tile[TILE][WIDTH], weights[TOKENS][CHOICES], values[TILE];
-    int32_t whole[TILE][WIDTH];
 } error_bed;
 
-static void begin_bed(error_bed *bed, mimo_transport transport)
+static error_bed begin_bed(mimo_transport transport)
 {
+    error_bed bed = {.dispatch = NULL};
     mimo_dispatch_desc desc = good_desc();
     mimo_route_desc choice = good_choice();
     desc.name = "layer 3";
     desc.transport = transport;
-    MPI_EXPECT_OK(mimo_dispatch_create(&bed->dispatch, mpi_test_comm(), &desc));
-    MPI_EXPECT_OK(mimo_route_create(&bed->route, bed->dispatch));
-    MPI_EXPECT_OK(mimo_route_create(&bed->unset, bed->dispatch));
-    MPI_EXPECT_OK(mimo_route_set(bed->route, &choice, NULL));
+    MPI_EXPECT_OK(mimo_dispatch_create(&bed.dispatch, mpi_test_comm(), &desc));
+    for (int i = 0; i < ROUTES; i++)
+        MPI_EXPECT_OK(mimo_route_create(&bed.routes[i], bed.dispatch));
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[0], &choice, NULL));
+    return bed;
 }
 
 static void end_bed(error_bed *bed)
 {
-    mimo_route_destroy(bed->route);
-    mimo_route_destroy(bed->unset);
+    for (int i = 0; i < ROUTES; i++)
+        mimo_route_destroy(bed->routes[i]);
     mimo_dispatch_destroy(bed->dispatch);
 }
 
-static void expect_not_set(const error_bed *bed, const mimo_route_desc *desc, mimo_status status,
-                           const char *words)
-{
-    mimo_route_desc good = good_choice();
-    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
-    MPI_FAILS(mimo_route_set(bed->route, wrong() ? desc : &good, NULL), status, words);
-    MPI_EXPECT_OK(mimo_route_read(&counts, bed->route));
-    MPI_EXPECT(counts.rows[0] == 8 && counts.rows[1] == 4, "the route did not stay");
-}
-
-#define NOT_SET_WITH(field, value, status, words)      \
-    do {                                               \
-        mimo_route_desc changed = good_choice();       \
-        changed.field = (value);                       \
-        expect_not_set(&bed, &changed, status, words); \
-    } while (0)
-
-MPI_TEST(dispatch_errors, of_routes)
-{
-    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
-    static const int32_t below[] = {0, -2, 2, 3, 1, 0};
-    static error_bed bed;
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    expect_not_set(&bed, NULL, MIMO_ERR_ARGUMENT,
-                   "rank 2: dispatch 'layer 3': route: desc is NULL");
-    NOT_SET_WITH(tokens, 4, MIMO_ERR_SHAPE,
-                 "rank 2: dispatch 'layer 3': route: 4 tokens, room for 3 (max_tokens)");
-    NOT_SET_WITH(ids, far, MIMO_ERR_SHAPE, "route: token 2, choice 0: expert 4 of 4");
-    NOT_SET_WITH(ids, below, MIMO_ERR_SHAPE, "route: token 0, choice 1: expert -2 of 4");
-    NOT_SET_WITH(ids, NULL, MIMO_ERR_ARGUMENT, "route: ids is NULL, for 3 tokens");
-    NOT_SET_WITH(id_dtype, MIMO_F64, MIMO_ERR_ARGUMENT, "route: ids of f64");
-    NOT_SET_WITH(capacity, -3, MIMO_ERR_ARGUMENT, "a capacity of -3 rows");
-    NOT_SET_WITH(memory, MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
-                 "route: the ids lie in memory of kind 1, and the communicator moves host memory");
-    mimo_route_desc old = good_choice(); /* of a program that knows no memory of the ids */
-    old.size = offsetof(mimo_route_desc, memory);
-    old.memory = MIMO_MEMORY_CUDA;
-    MPI_EXPECT_OK(mimo_route_set(bed.route, &old, NULL));
-    end_bed(&bed);
-}
-
-MPI_TEST(dispatch_errors, of_other_routes)
-{
-    static error_bed bed;
-    mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    MPI_FAILS(mimo_route_set(wrong() ? bed.unset : bed.route, &choice, NULL), MIMO_ERR_MISMATCH,
-              "dispatch 'layer 3' set of route 1", "dispatch 'layer 3' set of route 2");
-    MPI_EXPECT_OK(mimo_route_set(bed.unset, &choice, NULL));
-    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
-    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    MPI_FAILS(mimo_dispatch_rows(wrong() ? bed.unset : bed.route, &to, &from, 1, NULL),
-              MIMO_ERR_MISMATCH, "dispatch 'layer 3' rows of 1 by route 1",
-              "dispatch 'layer 3' rows of 1 by route 2");
-    MPI_FAILS(wrong() ? mimo_dispatch_combine(bed.route, &from, &to, 1, NULL)
-                      : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL),
-              MIMO_ERR_MISMATCH, "dispatch 'layer 3' rows of 1 by route 1",
-              "dispatch 'layer 3' combine of 1 by route 1");
-    MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
-    end_bed(&bed);
-}
-
-/* A call meets whatever the other ranks call on the communicator. */
-MPI_TEST(dispatch_errors, of_other_objects)
-{
-    static error_bed bed, other;
-    mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    begin_bed(&other, MIMO_TRANSPORT_AUTO);
-    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH);
-    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    MPI_FAILS(mimo_dispatch_rows(wrong() ? other.route : bed.route, &to, &from, 1, NULL),
-              MIMO_ERR_MISMATCH,
-              "rank 2 called dispatch 'layer 3' rows of 1 by route 1: f32 th[12,4]");
-    mimo_status status = wrong() ? mimo_route_set(bed.route, &choice, NULL)
-                                 : mimo_dispatch_rows(bed.route, &to, &from, 1, NULL);
-    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
-    MPI_EXPECT_SENTENCE("set of route 1");
-    status = wrong() ? mimo_comm_barrier(mpi_test_comm())
-                     : mimo_dispatch_combine(bed.route, &from, &to, 1, NULL);
-    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s", mimo_status_name(status));
-    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called dispatch 'layer 3' combine of 1");
-    MPI_EXPECT_OK(mimo_dispatch_rows(bed.route, &to, &from, 1, NULL));
-    end_bed(&other);
-    end_bed(&bed);
-}
-
-/* A rank makes no route, as it calls something else. Those of the others leave no trace. */
-MPI_TEST(dispatch_errors, of_routes_that_one_rank_lacks)
-{
-    static error_bed bed;
-    mimo_route *route = NULL;
-    mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    if (!wrong())
-        MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
-    MPI_FAILS(wrong() ? mimo_comm_barrier(mpi_test_comm()) : mimo_route_set(route, &choice, NULL),
-              MIMO_ERR_MISMATCH,
-              "rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 3");
-    mimo_route_destroy(route);
-    MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
-    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
-    mimo_route_destroy(route);
-    end_bed(&bed);
-}
-
-/* Begin rows of both objects and one combine, set a route, and wait in the reverse order. Rank 2
- * is wrong in all but the first call, each in its own way. Each call has its own error on all
- * ranks. */
-MPI_TEST(dispatch_errors, of_calls_in_flight)
-{
-    static error_bed bed, other;
-    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
-    mimo_op *first, *second, *third;
-    mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    begin_bed(&other, MIMO_TRANSPORT_AUTO);
-    mimo_tensor to = mimo_tensor_2d(bed.tile, MIMO_F32, "th", TILE, WIDTH), short_to = to;
-    mimo_tensor from = mimo_tensor_2d(bed.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    mimo_tensor other_to = mimo_tensor_2d(other.tile, MIMO_F32, "th", TILE, WIDTH);
-    mimo_tensor other_from = mimo_tensor_2d(other.tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    short_to.shape[0] = TILE - 1;
-    choice.ids = wrong() ? far : choice.ids;
-    MPI_EXPECT_OK(mimo_dispatch_rows_start(&first, bed.route, &to, &from, 1, NULL));
-    MPI_EXPECT_OK(
-        mimo_dispatch_rows_start(&second, bed.route, wrong() ? &short_to : &to, &from, 1, NULL));
-    if (wrong())
-        MPI_EXPECT_OK(
-            mimo_dispatch_combine_start(&third, bed.route, &other_from, &other_to, 1, NULL));
-    else
-        MPI_EXPECT_OK(
-            mimo_dispatch_rows_start(&third, other.route, &other_to, &other_from, 1, NULL));
-    MPI_FAILS(mimo_route_set(other.unset, &choice, NULL), MIMO_ERR_SHAPE,
-              "rank 2: dispatch 'layer 3': route: token 2, choice 0: expert 4 of 4");
-    MPI_FAILS(mimo_op_wait(&third), MIMO_ERR_MISMATCH,
-              "rank 2 called dispatch 'layer 3' combine of 1 by route 1");
-    MPI_FAILS(mimo_op_wait(&second), MIMO_ERR_SHAPE,
-              "rank 2: dispatch 'layer 3': the expert side is f32 th[11,4]");
-    MPI_EXPECT_OK(mimo_op_wait(&first));
-    MPI_EXPECT_OK(mimo_dispatch_rows(other.route, &other_to, &other_from, 1, NULL));
-    end_bed(&other);
-    end_bed(&bed);
-}
-
-/* ------------------------------------------ moves ------------------------------------------- */
-
-/* Views of a call; the wrong rank changes one. */
+/* Views of a call. */
 typedef struct move_views {
     mimo_tensor tokens, tile;
     int n;
@@ -402,9 +260,138 @@ static move_views pair_views(error_bed *bed)
 static mimo_status move(error_bed *bed, bool combines, const move_views *views)
 {
     return combines
-               ? mimo_dispatch_combine(bed->route, &views->tokens, &views->tile, views->n, NULL)
-               : mimo_dispatch_rows(bed->route, &views->tile, &views->tokens, views->n, NULL);
+               ? mimo_dispatch_combine(bed->routes[0], &views->tokens, &views->tile, views->n, NULL)
+               : mimo_dispatch_rows(bed->routes[0], &views->tile, &views->tokens, views->n, NULL);
 }
+
+static void expect_not_set(const error_bed *bed, const mimo_route_desc *desc, mimo_status status,
+                           const char *words)
+{
+    mimo_route_desc good = good_choice();
+    mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
+    MPI_FAILS(mimo_route_set(bed->routes[0], wrong() ? desc : &good, NULL), status, words);
+    MPI_EXPECT_OK(mimo_route_read(&counts, bed->routes[0]));
+    MPI_EXPECT(counts.rows[0] == 8 && counts.rows[1] == 4, "the route did not stay");
+}
+
+#define NOT_SET_WITH(field, value, status, words)      \
+    do {                                               \
+        mimo_route_desc changed = good_choice();       \
+        changed.field = (value);                       \
+        expect_not_set(&bed, &changed, status, words); \
+    } while (0)
+
+MPI_TEST(dispatch_errors, of_routes)
+{
+    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
+    static const int32_t below[] = {0, -2, 2, 3, 1, 0};
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    expect_not_set(&bed, NULL, MIMO_ERR_ARGUMENT,
+                   "rank 2: dispatch 'layer 3': route: desc is NULL");
+    NOT_SET_WITH(tokens, 4, MIMO_ERR_SHAPE,
+                 "rank 2: dispatch 'layer 3': route: 4 tokens, room for 3 (max_tokens)");
+    NOT_SET_WITH(ids, far, MIMO_ERR_SHAPE, "route: token 2, choice 0: expert 4 of 4");
+    NOT_SET_WITH(ids, below, MIMO_ERR_SHAPE, "route: token 0, choice 1: expert -2 of 4");
+    NOT_SET_WITH(ids, NULL, MIMO_ERR_ARGUMENT, "route: ids is NULL, for 3 tokens");
+    NOT_SET_WITH(id_dtype, MIMO_F64, MIMO_ERR_ARGUMENT, "route: ids of f64");
+    NOT_SET_WITH(capacity, -3, MIMO_ERR_ARGUMENT, "a capacity of -3 rows");
+    NOT_SET_WITH(memory, MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
+                 "route: the ids lie in memory of kind 1, and the communicator moves host memory");
+    mimo_route_desc old = good_choice(); /* of a program that knows no memory of the ids */
+    old.size = offsetof(mimo_route_desc, memory);
+    old.memory = MIMO_MEMORY_CUDA;
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[0], &old, NULL));
+    end_bed(&bed);
+}
+
+MPI_TEST(dispatch_errors, of_other_routes)
+{
+    mimo_route_desc choice = good_choice();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    MPI_FAILS(mimo_route_set(bed.routes[wrong()], &choice, NULL), MIMO_ERR_MISMATCH,
+              "dispatch 'layer 3' set of route 1", "dispatch 'layer 3' set of route 2");
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[1], &choice, NULL));
+    move_views it = row_views(&bed);
+    MPI_FAILS(mimo_dispatch_rows(bed.routes[wrong()], &it.tile, &it.tokens, 1, NULL),
+              MIMO_ERR_MISMATCH, "dispatch 'layer 3' rows of 1 by route 1",
+              "dispatch 'layer 3' rows of 1 by route 2");
+    MPI_FAILS(move(&bed, wrong(), &it), MIMO_ERR_MISMATCH,
+              "dispatch 'layer 3' rows of 1 by route 1",
+              "dispatch 'layer 3' combine of 1 by route 1");
+    MPI_EXPECT_OK(move(&bed, false, &it));
+    end_bed(&bed);
+}
+
+/* A call meets whatever the other ranks call on the communicator. */
+MPI_TEST(dispatch_errors, of_other_objects)
+{
+    mimo_route_desc choice = good_choice();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO), other = begin_bed(MIMO_TRANSPORT_AUTO);
+    move_views it = row_views(&bed);
+    MPI_FAILS(move(wrong() ? &other : &bed, false, &it), MIMO_ERR_MISMATCH,
+              "rank 2 called dispatch 'layer 3' rows of 1 by route 1: f32 th[12,4]");
+    MPI_FAILS(wrong() ? mimo_route_set(bed.routes[0], &choice, NULL) : move(&bed, false, &it),
+              MIMO_ERR_MISMATCH, "set of route 1");
+    MPI_FAILS(wrong() ? mimo_comm_barrier(mpi_test_comm()) : move(&bed, true, &it),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called barrier, rank 0 called dispatch 'layer 3' combine of 1");
+    MPI_EXPECT_OK(move(&bed, false, &it));
+    end_bed(&other);
+    end_bed(&bed);
+}
+
+/* A rank makes no route, as it calls something else. Those of the others leave no trace. */
+MPI_TEST(dispatch_errors, of_routes_that_one_rank_lacks)
+{
+    mimo_route *route = NULL;
+    mimo_route_desc choice = good_choice();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    if (!wrong())
+        MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+    MPI_FAILS(wrong() ? mimo_comm_barrier(mpi_test_comm()) : mimo_route_set(route, &choice, NULL),
+              MIMO_ERR_MISMATCH,
+              "rank 2 called barrier, rank 0 called dispatch 'layer 3' set of route 5");
+    mimo_route_destroy(route);
+    MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
+    MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
+    mimo_route_destroy(route);
+    end_bed(&bed);
+}
+
+/* Begin rows of both objects and one combine, set a route, and wait in the reverse order. Rank 2
+ * is wrong in all but the first call, each in its own way. Each call has its own error on all
+ * ranks. */
+MPI_TEST(dispatch_errors, of_calls_in_flight)
+{
+    static const int32_t far[] = {0, 1, 2, 3, 4, 0};
+    mimo_op *first, *second, *third;
+    mimo_route_desc choice = good_choice();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO), other = begin_bed(MIMO_TRANSPORT_AUTO);
+    move_views it = row_views(&bed), its = row_views(&other), bad = it;
+    bad.tile.shape[0] -= wrong();
+    choice.ids = wrong() ? far : choice.ids;
+    MPI_EXPECT_OK(mimo_dispatch_rows_start(&first, bed.routes[0], &it.tile, &it.tokens, 1, NULL));
+    MPI_EXPECT_OK(
+        mimo_dispatch_rows_start(&second, bed.routes[0], &bad.tile, &bad.tokens, 1, NULL));
+    if (wrong())
+        MPI_EXPECT_OK(
+            mimo_dispatch_combine_start(&third, bed.routes[0], &its.tokens, &its.tile, 1, NULL));
+    else
+        MPI_EXPECT_OK(
+            mimo_dispatch_rows_start(&third, other.routes[0], &its.tile, &its.tokens, 1, NULL));
+    MPI_FAILS(mimo_route_set(other.routes[1], &choice, NULL), MIMO_ERR_SHAPE,
+              "rank 2: dispatch 'layer 3': route: token 2, choice 0: expert 4 of 4");
+    MPI_FAILS(mimo_op_wait(&third), MIMO_ERR_MISMATCH,
+              "rank 2 called dispatch 'layer 3' combine of 1 by route 1");
+    MPI_FAILS(mimo_op_wait(&second), MIMO_ERR_SHAPE,
+              "rank 2: dispatch 'layer 3': the expert side is f32 th[11,4]");
+    MPI_EXPECT_OK(mimo_op_wait(&first));
+    MPI_EXPECT_OK(move(&other, false, &its));
+    end_bed(&other);
+    end_bed(&bed);
+}
+
+/* ------------------------------------------ moves ------------------------------------------- */
 
 /* Both moves refuse it, and the destinations stay as they are. */
 static void expect_not_moved(error_bed *bed, const move_views *good, const move_views *bad,
@@ -429,8 +416,7 @@ static void expect_not_moved(error_bed *bed, const move_views *good, const move_
 
 MPI_TEST(dispatch_errors, of_views)
 {
-    static error_bed bed;
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     NOT_MOVED_WITH(row_views, bad.n = 0, MIMO_ERR_ARGUMENT, ": 0 tensors");
     NOT_MOVED_WITH(row_views, bad.tokens.shape[0] = 2, MIMO_ERR_SHAPE,
                    "the token side is f32 th[2,4], and route 1 has 3 tokens of this rank");
@@ -457,15 +443,14 @@ MPI_TEST(dispatch_errors, of_views)
 
 MPI_TEST(dispatch_errors, of_moves)
 {
-    static error_bed bed;
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     move_views good = row_views(&bed), bad = good;
-    mimo_route *set = bed.route;
-    bed.route = bed.unset;
+    mimo_route *set = bed.routes[0];
+    bed.routes[0] = bed.routes[1];
     MPI_FAILS(move(&bed, false, &good), MIMO_ERR_STATE,
               "dispatch 'layer 3': route 2 was never set");
     MPI_EXPECT_STATUS(move(&bed, true, &good), MIMO_ERR_STATE);
-    bed.route = set;
+    bed.routes[0] = set;
     bad.tokens.dtype = bad.tile.dtype = MIMO_I32;
     MPI_FAILS(move(&bed, true, &bad), MIMO_ERR_UNSUPPORTED,
               "combine of i32 th[3,4]: i32 can be moved, not summed");
@@ -479,7 +464,7 @@ MPI_TEST(dispatch_errors, of_moves)
     MPI_FAILS(move(&bed, true, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT,
               "f32 numbers have to lie at a multiple of 4 bytes");
     MPI_EXPECT_OK(move(&bed, false, wrong() ? &bad : &good));
-    MPI_FAILS(mimo_dispatch_rows(bed.route, NULL, &good.tokens, 1, NULL), MIMO_ERR_ARGUMENT,
+    MPI_FAILS(mimo_dispatch_rows(bed.routes[0], NULL, &good.tokens, 1, NULL), MIMO_ERR_ARGUMENT,
               "to is NULL");
     end_bed(&bed);
 }
@@ -492,9 +477,8 @@ static mimo_status refusal(mimo_status local)
 /* A rank that can't make a call, or can't tell its ids, has its own sentence on all ranks. */
 MPI_TEST(dispatch_errors, refused)
 {
-    static error_bed bed;
     mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     move_views good = row_views(&bed);
     const mimo_status statuses[] = {MIMO_ERR_IO, MIMO_OK, (mimo_status)77};
     static const char *const words[] = {": no view of 7 tensors", ": MIMO_OK is no error",
@@ -504,7 +488,7 @@ MPI_TEST(dispatch_errors, refused)
         mimo_status local = statuses[i / 3], got;
         if (sets)
             got = wrong() ? mimo_dispatch_refuse_route(bed.dispatch, refusal(local))
-                          : mimo_route_set(bed.route, &choice, NULL);
+                          : mimo_route_set(bed.routes[0], &choice, NULL);
         else
             got = wrong() ? mimo_dispatch_refuse(bed.dispatch, combines, refusal(local))
                           : move(&bed, combines, &good);
@@ -524,39 +508,38 @@ MPI_TEST(dispatch_errors, refused)
 /* Errors of one rank alone: no other is asked. */
 MPI_TEST(dispatch_errors, of_null)
 {
-    static error_bed bed;
     const int32_t *ends;
     mimo_op *op;
     mimo_route_desc choice = good_choice();
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
     mimo_dispatch_counts report = MIMO_DISPATCH_COUNTS_INIT;
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     move_views it = row_views(&bed);
 #define REFUSES(call, words) MPI_FAILS(call, MIMO_ERR_ARGUMENT, words)
     REFUSES(mimo_route_create(NULL, bed.dispatch), "mimo_route_create: out is NULL");
-    REFUSES(mimo_route_create(&bed.route, NULL), "mimo_route_create: dispatch is NULL");
+    REFUSES(mimo_route_create(&bed.routes[0], NULL), "mimo_route_create: dispatch is NULL");
     REFUSES(mimo_route_set(NULL, &choice, NULL), "mimo_route_set: route is NULL");
-    REFUSES(mimo_route_set_start(NULL, bed.route, &choice, NULL),
+    REFUSES(mimo_route_set_start(NULL, bed.routes[0], &choice, NULL),
             "mimo_route_set_start: out is NULL");
     REFUSES(mimo_route_set_start(&op, NULL, &choice, NULL), "mimo_route_set_start: route is NULL");
-    REFUSES(mimo_route_ends(NULL, bed.route), "mimo_route_ends: out is NULL");
+    REFUSES(mimo_route_ends(NULL, bed.routes[0]), "mimo_route_ends: out is NULL");
     REFUSES(mimo_route_ends(&ends, NULL), "mimo_route_ends: route is NULL");
-    REFUSES(mimo_route_read(NULL, bed.route), "mimo_route_read: out is NULL");
+    REFUSES(mimo_route_read(NULL, bed.routes[0]), "mimo_route_read: out is NULL");
     REFUSES(mimo_route_read(&counts, NULL), "mimo_route_read: route is NULL");
     REFUSES(mimo_dispatch_report(NULL, bed.dispatch), "mimo_dispatch_report: out is NULL");
     REFUSES(mimo_dispatch_report(&report, NULL), "mimo_dispatch_report: dispatch is NULL");
     REFUSES(mimo_dispatch_rows(NULL, &it.tile, &it.tokens, 1, NULL), "rows: route is NULL");
     REFUSES(mimo_dispatch_combine(NULL, &it.tokens, &it.tile, 1, NULL), "combine: route is NULL");
-    REFUSES(mimo_dispatch_rows_start(NULL, bed.route, &it.tile, &it.tokens, 1, NULL),
+    REFUSES(mimo_dispatch_rows_start(NULL, bed.routes[0], &it.tile, &it.tokens, 1, NULL),
             "rows: out is NULL");
     REFUSES(mimo_dispatch_combine_start(&op, NULL, &it.tokens, &it.tile, 1, NULL),
             "combine: route is NULL");
     counts.size = 0;
-    REFUSES(mimo_route_read(&counts, bed.route), "route counts: the size of the struct");
+    REFUSES(mimo_route_read(&counts, bed.routes[0]), "route counts: the size of the struct");
     report.size = 4;
     REFUSES(mimo_dispatch_report(&report, bed.dispatch), "dispatch counts: the size of the struct");
-    MPI_EXPECT_STATUS(mimo_route_ends(&ends, bed.unset), MIMO_ERR_STATE);
-    MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.unset), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_route_ends(&ends, bed.routes[1]), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
     mimo_route_destroy(NULL);
     mimo_dispatch_destroy(NULL);
     end_bed(&bed);
@@ -567,8 +550,7 @@ MPI_TEST(dispatch_errors, of_null)
 /* Tiles lie at one offset of one buffer on all ranks, or in none. */
 MPI_TEST(dispatch_errors, of_buffers)
 {
-    static error_bed bed;
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     test_tile shared = test_shared_tile_new("th", MIMO_F32, 2 * TILE, WIDTH, 1);
     move_views good = row_views(&bed), bad = good;
     good.tile.data = shared.view.data;
@@ -578,21 +560,19 @@ MPI_TEST(dispatch_errors, of_buffers)
     MPI_EXPECT_OK(move(&bed, false, &good));
     MPI_EXPECT_OK(move(&bed, true, wrong() ? &bad : &good)); /* it only reads the tile */
     end_bed(&bed);
-    begin_bed(&bed, MIMO_TRANSPORT_ZERO_COPY);
+    bed = begin_bed(MIMO_TRANSPORT_ZERO_COPY);
     bad.tile.data = bed.tile;
     MPI_FAILS(move(&bed, false, wrong() ? &bad : &good), MIMO_ERR_ARGUMENT,
               "zero-copy: tensor 0, f32 th[12,4], is to be written at ");
     MPI_EXPECT_OK(move(&bed, false, &good));
     end_bed(&bed);
-    test_tile_free(&shared);
 }
 
 /* What ranks find out when rows are to be written: the sentence names the dispatch. */
 MPI_TEST(dispatch_errors, of_buffers_without_agreement)
 {
-    static error_bed bed;
     setenv("MIMO_AGREE", "0", 1);
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     test_tile shared = test_shared_tile_new("th", MIMO_F32, 2 * TILE, WIDTH, 1);
     move_views views = row_views(&bed);
     views.tile.data = (float *)shared.view.data + (wrong() ? WIDTH : 0);
@@ -602,7 +582,6 @@ MPI_TEST(dispatch_errors, of_buffers_without_agreement)
                "'%s'", mimo_last_error());
     MPI_EXPECT_SENTENCE(wrong() ? "no rows were written to rank " : "rank 2");
     unsetenv("MIMO_AGREE");
-    test_tile_free(&shared);
     end_bed(&bed);
 }
 
@@ -626,71 +605,56 @@ static void expect_twice(float tokens[TOKENS][WIDTH], int call)
 
 enum { CALLS = 6 };
 
+/* Rows that move out and back, two operations. */
+typedef struct round_trip {
+    float tokens[TOKENS][WIDTH], tile[TILE][WIDTH], sums[TOKENS][WIDTH];
+    mimo_op *rows, *combine;
+} round_trip;
+
+static void start_rows(round_trip *it, mimo_route *route, int call)
+{
+    mimo_tensor from = mimo_tensor_2d(it->tokens, MIMO_F32, "th", TOKENS, WIDTH);
+    mimo_tensor tile = mimo_tensor_2d(it->tile, MIMO_F32, "th", TILE, WIDTH);
+    fill_tokens(it->tokens, call);
+    MPI_EXPECT_OK(mimo_dispatch_rows_start(&it->rows, route, &tile, &from, 1, NULL));
+}
+
+static void start_combine(round_trip *it, mimo_route *route)
+{
+    mimo_tensor tile = mimo_tensor_2d(it->tile, MIMO_F32, "th", TILE, WIDTH);
+    mimo_tensor sums = mimo_tensor_2d(it->sums, MIMO_F32, "th", TOKENS, WIDTH);
+    MPI_EXPECT_OK(mimo_dispatch_combine_start(&it->combine, route, &sums, &tile, 1, NULL));
+}
+
 /* Many moves at once, of two routes, with all waits in the reverse order. Then one route is set
  * anew while moves of it are in flight, and all handles are destroyed while others are. */
 MPI_TEST(dispatch_errors, operations_outlive_their_routes)
 {
-    static error_bed bed;
-    static float tokens[CALLS][TOKENS][WIDTH], tiles[CALLS][TILE][WIDTH];
-    static float sums[CALLS][TOKENS][WIDTH];
-    mimo_op *rows[CALLS], *combines[CALLS];
+    static round_trip trips[CALLS];
     mimo_route_desc choice = good_choice();
-    begin_bed(&bed, MIMO_TRANSPORT_AUTO);
-    MPI_EXPECT_OK(mimo_route_set(bed.unset, &choice, NULL));
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[1], &choice, NULL));
     for (int i = 0; i < CALLS; i++) {
-        mimo_route *route = i % 2 == 0 ? bed.route : bed.unset;
-        fill_tokens(tokens[i], i);
-        mimo_tensor from = mimo_tensor_2d(tokens[i], MIMO_F32, "th", TOKENS, WIDTH);
-        mimo_tensor tile = mimo_tensor_2d(tiles[i], MIMO_F32, "th", TILE, WIDTH);
-        mimo_tensor sum = mimo_tensor_2d(sums[i], MIMO_F32, "th", TOKENS, WIDTH);
-        MPI_EXPECT_OK(mimo_dispatch_rows_start(&rows[i], route, &tile, &from, 1, NULL));
-        MPI_EXPECT_OK(mimo_dispatch_combine_start(&combines[i], route, &sum, &tile, 1, NULL));
+        mimo_route *route = bed.routes[i % 2];
+        start_rows(&trips[i], route, i);
+        start_combine(&trips[i], route);
     }
-    MPI_EXPECT_OK(mimo_route_set(bed.route, &choice, NULL));
+    MPI_EXPECT_OK(mimo_route_set(bed.routes[0], &choice, NULL));
     end_bed(&bed);
     for (int i = CALLS; i-- > 0;) {
         bool done = false;
         while (!done)
-            MPI_EXPECT_OK(mimo_op_test(&done, combines[i]));
-        MPI_EXPECT_OK(mimo_op_wait(&combines[i]));
-        MPI_EXPECT_OK(mimo_op_wait(&rows[i]));
-        expect_twice(sums[i], i);
+            MPI_EXPECT_OK(mimo_op_test(&done, trips[i].combine));
+        MPI_EXPECT_OK(mimo_op_wait(&trips[i].combine));
+        MPI_EXPECT_OK(mimo_op_wait(&trips[i].rows));
+        expect_twice(trips[i].sums, i);
     }
 }
 
 /* ------------------------------------- routes in flight ------------------------------------- */
 
-enum { SETS = 4 };
-
-/* A dispatch with this number of routes. The first one is set. */
-typedef struct set_bed {
-    mimo_dispatch *dispatch;
-    mimo_route *routes[SETS];
-    mimo_op *ops[SETS];
-} set_bed;
-
-static set_bed begin_sets(void)
-{
-    set_bed bed = {.dispatch = NULL};
-    mimo_dispatch_desc desc = good_desc();
-    mimo_route_desc choice = good_choice();
-    desc.name = "layer 3";
-    MPI_EXPECT_OK(mimo_dispatch_create(&bed.dispatch, mpi_test_comm(), &desc));
-    for (int i = 0; i < SETS; i++)
-        MPI_EXPECT_OK(mimo_route_create(&bed.routes[i], bed.dispatch));
-    MPI_EXPECT_OK(mimo_route_set(bed.routes[0], &choice, NULL));
-    return bed;
-}
-
-static void end_sets(set_bed *bed)
-{
-    for (int i = 0; i < SETS; i++)
-        mimo_route_destroy(bed->routes[i]);
-    mimo_dispatch_destroy(bed->dispatch);
-}
-
 /* Begin to set a route, by which each token has one pair: with expert i, which is rank i's. */
-static void start_set(set_bed *bed, int i, int64_t capacity, int32_t last)
+static void start_set(error_bed *bed, int i, int64_t capacity, int32_t last)
 {
     int32_t chosen[TOKENS][CHOICES];
     mimo_route_desc choice = good_choice();
@@ -700,11 +664,11 @@ static void start_set(set_bed *bed, int i, int64_t capacity, int32_t last)
     }
     choice.ids = chosen;
     choice.capacity = capacity;
-    MPI_EXPECT_OK(mimo_route_set_start(&bed->ops[i], bed->routes[i], &choice, NULL));
+    MPI_EXPECT_OK(mimo_route_set_start(&bed->sets[i], bed->routes[i], &choice, NULL));
     memset(chosen, 0, sizeof chosen); /* they were read */
 }
 
-static void expect_set(const set_bed *bed, int i)
+static void expect_set(const error_bed *bed, int i)
 {
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
     MPI_EXPECT_OK(mimo_route_read(&counts, bed->routes[i]));
@@ -716,30 +680,24 @@ static void expect_set(const set_bed *bed, int i)
 /* Three routes are set while rows move by a fourth one. All waits come in the reverse order. */
 static void set_beside_moves(void)
 {
-    static float tokens[SETS][TOKENS][WIDTH], tiles[SETS][TILE][WIDTH], sums[SETS][TOKENS][WIDTH];
-    mimo_op *rows[SETS], *combines[SETS];
+    static round_trip trips[ROUTES];
     bool done = false;
-    set_bed bed = begin_sets();
-    for (int i = 1; i < SETS; i++) {
-        fill_tokens(tokens[i], i);
-        mimo_tensor from = mimo_tensor_2d(tokens[i], MIMO_F32, "th", TOKENS, WIDTH);
-        mimo_tensor tile = mimo_tensor_2d(tiles[i], MIMO_F32, "th", TILE, WIDTH);
-        mimo_tensor sum = mimo_tensor_2d(sums[i], MIMO_F32, "th", TOKENS, WIDTH);
-        MPI_EXPECT_OK(mimo_dispatch_rows_start(&rows[i], bed.routes[0], &tile, &from, 1, NULL));
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    for (int i = 1; i < ROUTES; i++) {
+        start_rows(&trips[i], bed.routes[0], i);
         start_set(&bed, i, TILE, -1);
-        MPI_EXPECT_OK(
-            mimo_dispatch_combine_start(&combines[i], bed.routes[0], &sum, &tile, 1, NULL));
+        start_combine(&trips[i], bed.routes[0]);
     }
     while (!done)
-        MPI_EXPECT_OK(mimo_op_test(&done, bed.ops[2]));
-    for (int i = SETS; i-- > 1;) {
-        MPI_EXPECT_OK(mimo_op_wait(&combines[i]));
-        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
-        MPI_EXPECT_OK(mimo_op_wait(&rows[i]));
-        expect_twice(sums[i], i);
+        MPI_EXPECT_OK(mimo_op_test(&done, bed.sets[2]));
+    for (int i = ROUTES; i-- > 1;) {
+        MPI_EXPECT_OK(mimo_op_wait(&trips[i].combine));
+        MPI_EXPECT_OK(mimo_op_wait(&bed.sets[i]));
+        MPI_EXPECT_OK(mimo_op_wait(&trips[i].rows));
+        expect_twice(trips[i].sums, i);
         expect_set(&bed, i);
     }
-    end_sets(&bed);
+    end_bed(&bed);
 }
 
 MPI_TEST(dispatch_errors, routes_set_in_flight)
@@ -757,32 +715,31 @@ MPI_TEST(dispatch_errors, of_routes_set_in_flight)
 {
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
     mimo_route_desc choice = good_choice();
-    set_bed bed = begin_sets();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     start_set(&bed, 1, TILE, wrong() ? RANKS : -1);
     start_set(&bed, 2, wrong() ? 5 : TILE, -1);
-    MPI_EXPECT_OK(mimo_route_set_start(&bed.ops[3], bed.routes[wrong() ? 0 : 3], &choice, NULL));
-    MPI_FAILS(mimo_op_wait(&bed.ops[3]), MIMO_ERR_MISMATCH,
+    MPI_EXPECT_OK(mimo_route_set_start(&bed.sets[3], bed.routes[wrong() ? 0 : 3], &choice, NULL));
+    MPI_FAILS(mimo_op_wait(&bed.sets[3]), MIMO_ERR_MISMATCH,
               "rank 2 called dispatch 'layer 3' set of route 1, rank 0 called dispatch "
               "'layer 3' set of route 4");
-    MPI_FAILS(mimo_op_wait(&bed.ops[2]), MIMO_ERR_SHAPE,
+    MPI_FAILS(mimo_op_wait(&bed.sets[2]), MIMO_ERR_SHAPE,
               "dispatch 'layer 3': rank 2 needs 12 rows for its experts, its tile has 5");
-    MPI_FAILS(mimo_op_wait(&bed.ops[1]), MIMO_ERR_SHAPE,
+    MPI_FAILS(mimo_op_wait(&bed.sets[1]), MIMO_ERR_SHAPE,
               "rank 2: dispatch 'layer 3': route: token 2, choice 1: expert 4 of 4");
     MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
     expect_set(&bed, 2);
-    for (int i = 1; i < SETS; i++)
+    for (int i = 1; i < ROUTES; i++)
         start_set(&bed, i, TILE, -1);
-    for (int i = 1; i < SETS; i++) {
-        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
+    for (int i = 1; i < ROUTES; i++) {
+        MPI_EXPECT_OK(mimo_op_wait(&bed.sets[i]));
         expect_set(&bed, i);
     }
-    end_sets(&bed);
+    end_bed(&bed);
 }
 
 /* Whether a set has ended differs between ranks, and until the wait nothing depends on it. */
 MPI_TEST(dispatch_errors, of_routes_before_their_wait)
 {
-    static float tokens[TOKENS][WIDTH], tile[TILE][WIDTH];
     static const char words[] =
         "dispatch 'layer 3': the operation that sets route 2 was not waited";
     const int32_t *ends;
@@ -790,21 +747,21 @@ MPI_TEST(dispatch_errors, of_routes_before_their_wait)
     bool done = false;
     mimo_route_desc choice = good_choice();
     mimo_route_counts counts = MIMO_ROUTE_COUNTS_INIT;
-    mimo_tensor from = mimo_tensor_2d(tokens, MIMO_F32, "th", TOKENS, WIDTH);
-    mimo_tensor to = mimo_tensor_2d(tile, MIMO_F32, "th", TILE, WIDTH);
-    set_bed bed = begin_sets();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
+    move_views it = row_views(&bed);
     start_set(&bed, 1, TILE, -1);
     while (!done && mpi_test_rank() % 2 == 0)
-        MPI_EXPECT_OK(mimo_op_test(&done, bed.ops[1]));
-    MPI_FAILS(mimo_dispatch_rows(bed.routes[1], &to, &from, 1, NULL), MIMO_ERR_STATE, words);
+        MPI_EXPECT_OK(mimo_op_test(&done, bed.sets[1]));
+    MPI_FAILS(mimo_dispatch_rows(bed.routes[1], &it.tile, &it.tokens, 1, NULL), MIMO_ERR_STATE,
+              words);
     MPI_FAILS(mimo_route_set(bed.routes[1], &choice, NULL), MIMO_ERR_STATE, words);
     MPI_EXPECT_OK(mimo_route_set_start(&again, bed.routes[1], &choice, NULL));
     MPI_FAILS(mimo_op_wait(&again), MIMO_ERR_STATE, words);
     MPI_FAILS(mimo_route_ends(&ends, bed.routes[1]), MIMO_ERR_STATE, words);
     MPI_EXPECT_STATUS(mimo_route_read(&counts, bed.routes[1]), MIMO_ERR_STATE);
-    MPI_EXPECT_OK(mimo_op_wait(&bed.ops[1]));
+    MPI_EXPECT_OK(mimo_op_wait(&bed.sets[1]));
     expect_set(&bed, 1);
-    end_sets(&bed);
+    end_bed(&bed);
 }
 
 /* A route ends before the operation that sets it, and its dispatch as well. One whose set failed
@@ -814,7 +771,7 @@ MPI_TEST(dispatch_errors, sets_outlive_their_routes)
     mimo_route *route = NULL;
     mimo_op *op = NULL;
     mimo_route_desc choice = good_choice();
-    set_bed bed = begin_sets();
+    error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
     mimo_status status;
     if (wrong()) {
         status = mimo_comm_barrier(mpi_test_comm());
@@ -829,11 +786,11 @@ MPI_TEST(dispatch_errors, sets_outlive_their_routes)
     MPI_EXPECT_OK(mimo_route_create(&route, bed.dispatch));
     MPI_EXPECT_OK(mimo_route_set(route, &choice, NULL));
     mimo_route_destroy(route);
-    for (int i = 1; i < SETS; i++)
+    for (int i = 1; i < ROUTES; i++)
         start_set(&bed, i, TILE, -1);
-    end_sets(&bed);
-    for (int i = 1; i < SETS; i++)
-        MPI_EXPECT_OK(mimo_op_wait(&bed.ops[i]));
+    end_bed(&bed);
+    for (int i = 1; i < ROUTES; i++)
+        MPI_EXPECT_OK(mimo_op_wait(&bed.sets[i]));
 }
 
 /* --------------------------------------- the end -------------------------------------------- */
@@ -843,17 +800,17 @@ MPI_TEST(dispatch_errors, sets_outlive_their_routes)
 MPI_TEST(dispatch_errors, lives_in_any_order)
 {
     for (int order = 0; order < 3; order++) {
-        static error_bed bed;
-        begin_bed(&bed, MIMO_TRANSPORT_AUTO);
+        error_bed bed = begin_bed(MIMO_TRANSPORT_AUTO);
         move_views it = row_views(&bed);
         if (order == 0)
             mimo_dispatch_destroy(bed.dispatch);
         MPI_EXPECT_OK(move(&bed, false, &it));
-        mimo_route_destroy(bed.unset);
+        for (int i = 1; i < ROUTES; i++)
+            mimo_route_destroy(bed.routes[i]);
         if (order == 1)
             mimo_dispatch_destroy(bed.dispatch);
         MPI_EXPECT_OK(move(&bed, true, &it));
-        mimo_route_destroy(bed.route);
+        mimo_route_destroy(bed.routes[0]);
         if (order == 2)
             mimo_dispatch_destroy(bed.dispatch);
     }
@@ -874,12 +831,12 @@ MPI_TEST(dispatch_errors, a_thousand_steps)
 {
     static const dispatch_case its = {2,     4, 3, 4, 16, MIMO_BF16, false, MIMO_TRANSPORT_AUTO,
                                       false, -1};
-    enum { ROUTES = 100, TURNS = 10, LEAST = 96 };
+    enum { STEPS = 100, TURNS = 10, LEAST = 96 };
     int64_t before = 0, least = INT64_MAX;
     dispatch_bed bed = dispatch_bed_new(mpi_test_comm(), &its);
     for (int turn = 0; turn < TURNS; turn++) {
-        for (uint64_t step = 1; step <= ROUTES; step++) {
-            dispatch_bed_set(&bed, step % ROUTES);
+        for (uint64_t step = 1; step <= STEPS; step++) {
+            dispatch_bed_set(&bed, step % STEPS);
             dispatch_bed_move_rows(&bed, step);
             dispatch_bed_combine(&bed, step);
         }
@@ -888,7 +845,7 @@ MPI_TEST(dispatch_errors, a_thousand_steps)
             least = used - before;
         before = used;
     }
-    MPI_EXPECT(least < (int64_t)ROUTES * LEAST, "each %d steps took %" PRId64 " bytes or more",
-               (int)ROUTES, least);
+    MPI_EXPECT(least < (int64_t)STEPS * LEAST, "each %d steps took %" PRId64 " bytes or more",
+               (int)STEPS, least);
     dispatch_bed_free(&bed);
 }

@@ -64,8 +64,6 @@ MPI_TEST(enqueuing, counts_that_change)
                       wrong ? MIMO_ERR_ARGUMENT : MIMO_OK);
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
     mimo_gradient_destroy(gradient);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
     mimo_comm_destroy(comm);
 }
 
@@ -95,8 +93,6 @@ MPI_TEST(enqueuing, flat_rows_of_one_side)
         MPI_EXPECT(to[i] == (float)i, "row %d is %g", i, (double)to[i]);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
 }
 
 /* Agreements of this rank. */
@@ -169,8 +165,6 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     MPI_EXPECT(votes == 0, "a call whose batch is given votes %d times", votes);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
     mimo_comm_destroy(comm);
 }
 
@@ -204,8 +198,6 @@ MPI_TEST(enqueuing, checks_wait_for_their_stream)
     MPI_EXPECT(looks >= 9 || mpi_test_rank() < 2, "the checks of 3 calls looked %d times", looks);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
     mimo_comm_destroy(comm);
 }
 
@@ -259,8 +251,6 @@ MPI_TEST(enqueuing, rows_that_are_told)
     MPI_EXPECT(votes == 0, "calls whose rows are given vote %d times", votes);
     bridge->mover.comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
     mimo_comm_destroy(comm);
 }
 
@@ -290,7 +280,5 @@ MPI_TEST(enqueuing, replicas_in_a_trial)
     setenv("MIMO_CHECK", "replicas", 1);
     MPI_EXPECT_OK(mimo_bridge_create_fastest(&bridge, comm, &desc, &sizes));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(dst);
-    mimo_grid_destroy(src);
     mimo_comm_destroy(comm);
 }

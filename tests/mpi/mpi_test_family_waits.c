@@ -7,7 +7,6 @@ enum { ROWS = 3, H = 4 };
 
 typedef struct hop {
     mimo_comm *world, *pair;
-    mimo_grid *first, *second, *all;
     mimo_bridge *hop, *whole; /* from the first rank of a pair to the second; of all ranks */
     float sent[ROWS][H], got[ROWS][H];
 } hop;
@@ -28,16 +27,12 @@ static mimo_bridge *bridge_of(mimo_comm *comm, const mimo_grid *src, const mimo_
 static void begin(hop *it)
 {
     enum { LONG = 20000 }; /* milliseconds: a hang becomes a timeout */
-    char text[32];
-    snprintf(text, sizeof text, "dp=%d", mpi_test_size());
+    mimo_grid *all = mpi_test_grid_of("dp=%d", mpi_test_size());
     it->world = mpi_test_comm_new();
     MPI_EXPECT_OK(mimo_comm_set_deadline(it->world, LONG));
     MPI_EXPECT_OK(mimo_comm_split(&it->pair, it->world, mpi_test_rank() / 2, mpi_test_rank()));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it->first, "dp=1", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it->second, "dp=1", 1));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it->all, text, 0));
-    it->hop = bridge_of(it->pair, it->first, it->second);
-    it->whole = bridge_of(it->world, it->all, it->all);
+    it->hop = bridge_of(it->pair, mpi_test_grid("dp=1", 0), mpi_test_grid("dp=1", 1));
+    it->whole = bridge_of(it->world, all, all);
     for (int i = 0; i < ROWS * H; i++)
         it->sent[i / H][i % H] = (float)(100 * (mpi_test_rank() / 2) + i + 1);
 }
@@ -46,9 +41,6 @@ static void end(hop *it)
 {
     mimo_bridge_destroy(it->hop);
     mimo_bridge_destroy(it->whole);
-    mimo_grid_destroy(it->first);
-    mimo_grid_destroy(it->second);
-    mimo_grid_destroy(it->all);
     mimo_comm_destroy(it->pair);
     mimo_comm_destroy(it->world);
 }

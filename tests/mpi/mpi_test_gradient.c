@@ -40,11 +40,9 @@ enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 static mimo_grid *grid_of(const sizes *s)
 {
     char spec[128];
-    mimo_grid *grid = NULL;
     snprintf(spec, sizeof spec, "tp=%" PRId64 ",remat=1,cp=%" PRId64 ",pp=%" PRId64 ",dp=%" PRId64,
              s->tp, s->cp, s->pp, s->dp);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, s->offset));
-    return grid;
+    return mpi_test_grid(spec, s->offset);
 }
 
 /* A place in a grid; `inside` is false where the rank is outside. */
@@ -219,11 +217,6 @@ static step_buckets new_buckets(void)
     return buckets;
 }
 
-static void free_buckets(step_buckets *buckets)
-{
-    test_room_free(&buckets->room);
-}
-
 static void fill_buckets(step_buckets *buckets, const grid_pair *pair, uint64_t seed)
 {
     memset(buckets->room.host, GUARD_POISON, (size_t)buckets->room.bytes);
@@ -288,24 +281,23 @@ static double expected_norm(const grid_pair *pair, uint64_t seed, int64_t n)
 
 /* -------------------------------------------- tests ----------------------------------------- */
 
-typedef struct fixture {
-    mimo_grid *grid[2];
-    mimo_gradient *gradient;
-} fixture;
-
-static fixture fixture_of(const grid_pair *pair)
+static mimo_gradient *gradient_of(const grid_pair *pair)
 {
-    fixture it = {{grid_of(&pair->side[0]), grid_of(&pair->side[1])}, NULL};
-    MPI_EXPECT_OK(
-        mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[MIMO_SRC], it.grid[MIMO_DST]));
-    return it;
+    mimo_gradient *gradient = NULL;
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid_of(&pair->side[0]),
+                                       grid_of(&pair->side[1])));
+    return gradient;
 }
 
-static void release(fixture *it)
+static mimo_gradient_bucket bucket_of(const char *name, mimo_side module, float *grad,
+                                      int64_t count)
 {
-    mimo_gradient_destroy(it->gradient);
-    mimo_grid_destroy(it->grid[0]);
-    mimo_grid_destroy(it->grid[1]);
+    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT;
+    bucket.name = name;
+    bucket.module = module;
+    bucket.grad = grad;
+    bucket.count = count;
+    return bucket;
 }
 
 static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
@@ -325,7 +317,6 @@ static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t 
     wanted = expected_norm(pair, seed, n);
     MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
     mimo_gradient_reset(gradient);
-    free_buckets(&buckets);
 }
 
 /* Several steps on one object: counts are reset, groups are kept. */
@@ -335,10 +326,10 @@ MPI_TEST(gradient, steps)
     for (int p = 0; p < PAIRS; p++) {
         if (pairs[p].ranks != mpi_test_size())
             continue;
-        fixture it = fixture_of(&pairs[p]);
+        mimo_gradient *gradient = gradient_of(&pairs[p]);
         for (uint64_t seed = 1; seed <= 4; seed++)
-            check_step(it.gradient, &pairs[p], seed * 1000);
-        release(&it);
+            check_step(gradient, &pairs[p], seed * 1000);
+        mimo_gradient_destroy(gradient);
         found++;
     }
     MPI_EXPECT(found > 0, "no pair of grids on %d ranks", mpi_test_size());
@@ -354,22 +345,21 @@ static const grid_pair *first_pair(void)
 
 MPI_TEST(gradient, no_tokens_at_all)
 {
-    fixture it = fixture_of(first_pair());
+    mimo_gradient *gradient = gradient_of(first_pair());
     step_buckets buckets = new_buckets();
     int64_t tokens = -1;
     double loss = -1;
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 0));
-    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 0, 0));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, gradient));
     MPI_EXPECT(tokens == 0 && loss == 0, "N %" PRId64 ", loss %g", tokens, loss);
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     fill_buckets(&buckets, first_pair(), 9);
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, buckets.list, BUCKETS, test_stream()));
     expect_final(&buckets, first_pair(), 9, 0);
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()));
-    mimo_gradient_reset(it.gradient); /* the next step must be counted anew */
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()), MIMO_ERR_STATE);
-    free_buckets(&buckets);
-    release(&it);
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, NULL, 0, test_stream()));
+    mimo_gradient_reset(gradient); /* the next step must be counted anew */
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(gradient, NULL, 0, test_stream()), MIMO_ERR_STATE);
+    mimo_gradient_destroy(gradient);
 }
 
 /* Ones in 16 bits sum to the number of ranks, a small whole number: exact in f16 and bf16. */
@@ -378,7 +368,7 @@ MPI_TEST(gradient, buckets_of_16_bits)
     const grid_pair *pair = first_pair();
     static const uint16_t one[] = {0x3c00, 0x3f80}, half_exponent[] = {0x0400, 0x0080};
     static const mimo_dtype dtypes[] = {MIMO_F16, MIMO_BF16};
-    fixture it = fixture_of(pair);
+    mimo_gradient *gradient = gradient_of(pair);
     test_room room = test_room_new(6 * sizeof(uint16_t));
     uint16_t *here = room.host, *place = room.place;
     mimo_gradient_bucket buckets[2];
@@ -398,8 +388,8 @@ MPI_TEST(gradient, buckets_of_16_bits)
                                             NULL};
     }
     test_push(&room);
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, buckets, 2, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, buckets, 2, test_stream()));
     test_pull(&room);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 3; i++) {
@@ -409,8 +399,7 @@ MPI_TEST(gradient, buckets_of_16_bits)
             uint16_t wanted = (uint16_t)(one[k] + doublings * half_exponent[k]);
             MPI_EXPECT(here[3 * k + i] == wanted, "%04x, not %04x", here[3 * k + i], wanted);
         }
-    test_room_free(&room);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* Sums in fixed point: summed exactly, beyond 2^53, where f64 would round; not scaled. Only a norm
@@ -418,7 +407,7 @@ MPI_TEST(gradient, buckets_of_16_bits)
 MPI_TEST(gradient, buckets_of_whole_numbers)
 {
     const grid_pair *pair = first_pair();
-    fixture it = fixture_of(pair);
+    mimo_gradient *gradient = gradient_of(pair);
     test_room room = test_room_new(3 * sizeof(int64_t));
     int64_t *here = room.host, big = (INT64_C(1) << 58) + 1;
     coords at = coords_of(&pair->side[MIMO_SRC], mpi_test_rank());
@@ -428,17 +417,16 @@ MPI_TEST(gradient, buckets_of_whole_numbers)
     mimo_gradient_bucket bucket = {
         sizeof(mimo_gradient_bucket), "fixed", room.place, 3, MIMO_I64, MIMO_SRC, "", "", NULL};
     double norm = -1;
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 7)); /* a scale of a float would show */
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 0, 7)); /* a scale of a float would show */
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, &bucket, 1, test_stream()));
     test_pull(&room);
     int64_t places = pair->side[MIMO_SRC].dp, sum = places * big + places * (places - 1) / 2;
     for (int64_t i = 0; i < 3; i++)
         MPI_EXPECT(here[i] == (i - 1) * sum, "%" PRId64 ", not %" PRId64, here[i], (i - 1) * sum);
-    MPI_FAILS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
-              MIMO_ERR_UNSUPPORTED, "gradient bucket 'fixed': no norm of whole numbers");
-    test_room_free(&room);
-    release(&it);
+    MPI_FAILS(mimo_gradient_norm(&norm, gradient, &bucket, 1, test_stream()), MIMO_ERR_UNSUPPORTED,
+              "gradient bucket 'fixed': no norm of whole numbers");
+    mimo_gradient_destroy(gradient);
 }
 
 /* -------------------------------------------- errors ---------------------------------------- */
@@ -455,35 +443,33 @@ static void expect_unchanged(const step_buckets *buckets, const step_buckets *go
 /* One rank's gradients are at an address that is no multiple of the dtype's size. */
 MPI_TEST(gradient, odd_addresses)
 {
-    fixture it = fixture_of(first_pair());
+    mimo_gradient *gradient = gradient_of(first_pair());
     step_buckets good = new_buckets(), buckets = new_buckets();
     bool last = mpi_test_rank() == mpi_test_size() - 1;
     double norm = -5;
     fill_buckets(&good, first_pair(), 3);
     fill_buckets(&buckets, first_pair(), 3);
     buckets.list[5].grad = (char *)buckets.list[5].grad + (last ? 4 : 0);
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_FAILS(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()),
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_FAILS(mimo_gradient_finalize(gradient, buckets.list, BUCKETS, test_stream()),
               MIMO_ERR_ARGUMENT, "rank 3: gradient bucket 'llm.replicated': grad lies at 0x",
               "f64 numbers have to lie at a multiple of 8 bytes");
     expect_unchanged(&buckets, &good, "a gradient was touched");
-    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
-    free_buckets(&buckets);
-    free_buckets(&good);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* Finalize must fail for bucket k, of which these ranks have one element fewer. */
-static void expect_count_noticed(fixture *it, const grid_pair *pair, step_buckets *buckets, int k,
-                                 bool less)
+static void expect_count_noticed(mimo_gradient *gradient, const grid_pair *pair,
+                                 step_buckets *buckets, int k, bool less)
 {
     char words[64];
     const bucket_case *bucket = &bucket_cases[k];
     fill_buckets(buckets, pair, 3);
     buckets->list[k].count -= less;
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it->gradient, buckets->list, BUCKETS, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(gradient, buckets->list, BUCKETS, test_stream()),
                       MIMO_ERR_MISMATCH);
     snprintf(words, sizeof words, "gradient bucket '%s' has %d elements on rank ", bucket->name,
              (int)bucket->count - 1);
@@ -495,21 +481,21 @@ static void expect_count_noticed(fixture *it, const grid_pair *pair, step_bucket
 
 /* Counts are compared between the ranks of a sum, and between copies where every sum has equal
  * counts. Sentences number the ranks in the communicator. */
-static void expect_counts_compared(fixture *it, const grid_pair *pair, step_buckets *buckets,
-                                   const step_buckets *good)
+static void expect_counts_compared(mimo_gradient *gradient, const grid_pair *pair,
+                                   step_buckets *buckets, const step_buckets *good)
 {
     char words[64];
     int last = mpi_test_size() - 1;
     const sizes *encoder = &pair->side[MIMO_SRC];
     coords at = coords_of(encoder, mpi_test_rank());
     if (last > 0) {
-        expect_count_noticed(it, pair, buckets, 0, mpi_test_rank() == last);
+        expect_count_noticed(gradient, pair, buckets, 0, mpi_test_rank() == last);
         snprintf(words, sizeof words, " has 6 elements on rank %d and 7 on rank ", last);
         MPI_EXPECT_SENTENCE(words);
-        expect_count_noticed(it, pair, buckets, 5, mpi_test_rank() == last);
+        expect_count_noticed(gradient, pair, buckets, 5, mpi_test_rank() == last);
     }
     if (encoder->tp > 1) {
-        expect_count_noticed(it, pair, buckets, 1, at.inside && at.t == 1);
+        expect_count_noticed(gradient, pair, buckets, 1, at.inside && at.t == 1);
         MPI_EXPECT_SENTENCE(", and along tp");
     }
     expect_unchanged(buckets, good, "gradients of counts that differ");
@@ -520,7 +506,7 @@ static void expect_counts_compared(fixture *it, const grid_pair *pair, step_buck
 MPI_TEST(gradient, mistakes_of_one_rank)
 {
     const grid_pair *pair = first_pair();
-    fixture it = fixture_of(pair);
+    mimo_gradient *gradient = gradient_of(pair);
     step_buckets good = new_buckets(), buckets = new_buckets();
     double norm = -5;
     bool last = mpi_test_rank() == mpi_test_size() - 1;
@@ -528,7 +514,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     if (mpi_test_size() > 1)
         snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
     fill_buckets(&good, pair, 3);
-#define FINALIZE() mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream())
+#define FINALIZE() mimo_gradient_finalize(gradient, buckets.list, BUCKETS, test_stream())
 #define FAILS_EVERYWHERE(change, status, words)        \
     do {                                               \
         fill_buckets(&buckets, pair, 3);               \
@@ -540,15 +526,15 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     } while (0)
 
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "mimo_gradient_count was not called");
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     if (last)
-        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 13));
+        MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 13));
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "13 tokens");
     MPI_EXPECT_SENTENCE(rank_text);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_STATE);
-    MPI_EXPECT_OK(last ? MIMO_OK : mimo_gradient_add(it.gradient, 1, 13));
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(last ? MIMO_OK : mimo_gradient_add(gradient, 1, 13));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
 
     mimo_gradient_bucket *bucket = &buckets.list[5];
     FAILS_EVERYWHERE(bucket->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
@@ -579,49 +565,42 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         FAILS_EVERYWHERE(buckets.list[1].partial = "tp", MIMO_ERR_MISMATCH,
                          "'vision.replicated' encoder f32 partial 'tp' shard ''");
     }
-    expect_counts_compared(&it, pair, &buckets, &good);
+    expect_counts_compared(gradient, pair, &buckets, &good);
     fill_buckets(&buckets, pair, 3);
-    MPI_FAILS(mimo_gradient_finalize(it.gradient, buckets.list, last ? -1 : BUCKETS, test_stream()),
+    MPI_FAILS(mimo_gradient_finalize(gradient, buckets.list, last ? -1 : BUCKETS, test_stream()),
               MIMO_ERR_ARGUMENT, "-1 buckets");
     MPI_EXPECT_STATUS(
-        mimo_gradient_norm(last ? NULL : &norm, it.gradient, buckets.list, BUCKETS, test_stream()),
+        mimo_gradient_norm(last ? NULL : &norm, gradient, buckets.list, BUCKETS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
-    MPI_FAILS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT, "-2 tokens");
-    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX), MIMO_ERR_OVERFLOW);
-    free_buckets(&buckets);
-    free_buckets(&good);
-    release(&it);
+    MPI_FAILS(mimo_gradient_add(gradient, 1, -2), MIMO_ERR_ARGUMENT, "-2 tokens");
+    MPI_EXPECT_STATUS(mimo_gradient_add(gradient, 1, INT64_MAX), MIMO_ERR_OVERFLOW);
+    mimo_gradient_destroy(gradient);
 }
 
 /* On 4 ranks: the encoder is on two of them, and a third rank has an element. */
 MPI_TEST(gradient, elements_outside_the_grid)
 {
     const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
-    fixture it = fixture_of(&pair);
+    mimo_gradient *gradient = gradient_of(&pair);
     step_buckets buckets = new_buckets(), good = new_buckets();
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     fill_buckets(&good, &pair, 3);
     fill_buckets(&buckets, &pair, 3);
     if (mpi_test_rank() == 3)
         buckets.list[0].count = 2;
     MPI_FAILS(FINALIZE(), MIMO_ERR_GRID, "rank 3 is outside the encoder grid and has 2 elements");
     expect_unchanged(&buckets, &good, "a gradient changed");
-    free_buckets(&buckets);
-    free_buckets(&good);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 static void expect_creation(const char *src, const char *dst, mimo_status status, const char *words)
 {
-    mimo_grid *grid[2] = {NULL, NULL};
     mimo_gradient *gradient = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
-    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status, words);
+    MPI_FAILS(mimo_gradient_create(&gradient, mpi_test_comm(), mpi_test_grid(src, 0),
+                                   mpi_test_grid(dst, 0)),
+              status, words);
     MPI_EXPECT(!gradient, "a failed call made an object");
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 MPI_TEST(gradient, wrong_creation)
@@ -756,16 +735,16 @@ MPI_TEST(gradient, mistakes_of_counts)
     for (int p = 0; p < PAIRS; p++) {
         if (pairs[p].ranks != mpi_test_size())
             continue;
-        fixture it = fixture_of(&pairs[p]);
+        mimo_gradient *gradient = gradient_of(&pairs[p]);
         mimo_log_set(note_line, NULL);
         for (int wrong = 0; wrong < mpi_test_size(); wrong++)
             for (int k = 0; k < COUNT_MISTAKES; k++) {
                 setenv("MIMO_AGREE", (wrong + k) % 2 ? "1" : "0", 1);
-                check_mistake(it.gradient, &pairs[p].side[MIMO_DST], wrong, &count_mistakes[k]);
+                check_mistake(gradient, &pairs[p].side[MIMO_DST], wrong, &count_mistakes[k]);
             }
         setenv("MIMO_AGREE", "1", 1);
         mimo_log_set(NULL, NULL);
-        release(&it);
+        mimo_gradient_destroy(gradient);
     }
 }
 
@@ -776,34 +755,32 @@ MPI_TEST(gradient, forgotten_reset)
 {
     const grid_pair pair = {mpi_test_size(), {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}};
     bool adds = mpi_test_rank() == 0;
-    fixture it = fixture_of(&pair);
-    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT;
+    mimo_gradient *gradient = gradient_of(&pair);
+    mimo_gradient_bucket bucket = bucket_of("llm", MIMO_DST, NULL, 0);
     int64_t n = -1;
-    bucket.name = "llm";
-    bucket.module = MIMO_DST;
     for (int step = 0; step < 2; step++) {
         for (int micro = 0; micro < 2 && adds; micro++)
-            MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 8));
-        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient));
+            MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 8));
+        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, gradient));
         MPI_EXPECT(n == 16, "N is %" PRId64, n);
-        MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, NULL));
-        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient)); /* without new adds */
+        MPI_EXPECT_OK(mimo_gradient_finalize(gradient, &bucket, 1, NULL));
+        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, gradient)); /* without new adds */
         MPI_EXPECT(n == 16, "N is %" PRId64 " at a second count", n);
         if (step == 0)
-            mimo_gradient_reset(it.gradient);
+            mimo_gradient_reset(gradient);
     }
     n = -1;
     for (int micro = 0; micro < 2 && adds; micro++)
-        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 8));
+        MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 8));
     for (int again = 0; again < 2; again++) {
-        MPI_FAILS(mimo_gradient_count(&n, NULL, it.gradient), MIMO_ERR_STATE,
+        MPI_FAILS(mimo_gradient_count(&n, NULL, gradient), MIMO_ERR_STATE,
                   "of the 32 tokens of this rank, 16 are of a step that was finalized");
     }
     MPI_EXPECT(n == -1, "a failed call wrote its output");
-    mimo_gradient_reset(it.gradient);
-    MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient));
+    mimo_gradient_reset(gradient);
+    MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, gradient));
     MPI_EXPECT(n == 0, "N is %" PRId64 " after the reset", n);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* Two buckets in two calls are right. A second finalize of one would sum sums. */
@@ -811,30 +788,25 @@ MPI_TEST(gradient, finalized_twice)
 {
     const grid_pair pair = {mpi_test_size(),
                             {{1, 1, 1, mpi_test_size(), 0}, {1, 1, 1, mpi_test_size(), 0}}};
-    fixture it = fixture_of(&pair);
+    mimo_gradient *gradient = gradient_of(&pair);
     float grad[3] = {1, 1, 1};
-    mimo_gradient_bucket list[3] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT,
-                                    MIMO_GRADIENT_BUCKET_INIT};
-    for (int i = 0; i < 3; i++) {
-        list[i].name = i == 1 ? "other" : "llm";
-        list[i].module = i == 2 ? MIMO_SRC : MIMO_DST;
-        list[i].grad = &grad[i];
-        list[i].count = 1;
-    }
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    const mimo_gradient_bucket list[3] = {bucket_of("llm", MIMO_DST, &grad[0], 1),
+                                          bucket_of("other", MIMO_DST, &grad[1], 1),
+                                          bucket_of("llm", MIMO_SRC, &grad[2], 1)};
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 0, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     for (int i = 0; i < 3; i++) /* the last one has an equal name, in the other module */
-        MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &list[i], 1, NULL));
+        MPI_EXPECT_OK(mimo_gradient_finalize(gradient, &list[i], 1, NULL));
     for (int again = 0; again < 2; again++) {
-        MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE,
+        MPI_FAILS(mimo_gradient_finalize(gradient, list, 2, NULL), MIMO_ERR_STATE,
                   "gradient bucket 'llm' was finalized twice since the count");
     }
     MPI_EXPECT(grad[0] == 0.5f && grad[1] == 0.5f && grad[2] == 0.5f, "gradients %g %g %g", grad[0],
                grad[1], grad[2]);
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 1, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, list, 1, NULL));
     MPI_EXPECT(grad[0] == 0.25f, "gradient %g of a second count", grad[0]);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* ------------------------------------------ prepared ------------------------------------------ */
@@ -849,54 +821,49 @@ static mimo_status refuse_split(mimo_comm **out, mimo_comm *parent, int color, i
 MPI_TEST(gradient, prepared)
 {
     const grid_pair pair = {4, {{2, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
-    fixture it = fixture_of(&pair);
-    mimo_comm *comm = it.gradient->comm;
+    mimo_gradient *gradient = gradient_of(&pair);
+    mimo_comm *comm = gradient->comm;
     const mimo_comm_backend *backend = comm->backend;
     mimo_comm_backend refusing = *backend;
     refusing.split = refuse_split;
     float grad[2] = {1, 1};
-    mimo_gradient_bucket list[2] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
-    for (int i = 0; i < 2; i++) {
-        list[i].name = i == 0 ? "encoder" : "llm";
-        list[i].module = i == 0 ? MIMO_SRC : MIMO_DST;
-        list[i].partial = i == 0 ? "tp" : "";
-        list[i].grad = &grad[i];
-        list[i].count = 1;
-    }
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 1));
-    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 1));
+    mimo_gradient_bucket list[2] = {bucket_of("encoder", MIMO_SRC, &grad[0], 1),
+                                    bucket_of("llm", MIMO_DST, &grad[1], 1)};
+    list[0].partial = "tp";
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 0, 1));
+    MPI_EXPECT_OK(mimo_gradient_prepare(gradient, list, 1));
     comm->backend = &refusing;
-    MPI_EXPECT_STATUS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_INTERNAL);
+    MPI_EXPECT_STATUS(mimo_gradient_prepare(gradient, list, 2), MIMO_ERR_INTERNAL);
     comm->backend = backend;
-    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 2));
+    MPI_EXPECT_OK(mimo_gradient_prepare(gradient, list, 2));
     comm->backend = &refusing;
-    MPI_EXPECT_OK(mimo_gradient_prepare(it.gradient, list, 2));
+    MPI_EXPECT_OK(mimo_gradient_prepare(gradient, list, 2));
     MPI_EXPECT(grad[0] == 1 && grad[1] == 1, "prepare wrote a gradient");
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 2, NULL));
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(gradient, list, 2, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, list, 2, NULL));
     MPI_EXPECT(grad[0] == 1 && grad[1] == 1, "gradients %g and %g of 4 ranks with 1 token each",
                grad[0], grad[1]);
     comm->backend = backend;
     if (mpi_test_rank() == 1)
         list[1].name = NULL;
-    MPI_FAILS(mimo_gradient_prepare(it.gradient, list, 2), MIMO_ERR_ARGUMENT,
+    MPI_FAILS(mimo_gradient_prepare(gradient, list, 2), MIMO_ERR_ARGUMENT,
               "rank 1: gradient bucket 1 has no name");
     MPI_FAILS(mimo_gradient_prepare(NULL, list, 2), MIMO_ERR_ARGUMENT,
               "mimo_gradient_prepare: gradient is NULL");
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* ------------------------------------------- copies ------------------------------------------- */
 
 /* The explanation contains each of these sentences. */
-static void expect_explained(const fixture *it, const mimo_gradient_bucket *list, int n,
+static void expect_explained(const mimo_gradient *gradient, const mimo_gradient_bucket *list, int n,
                              const char *const *sentences, size_t count)
 {
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(stream, it->gradient, list, n));
+    MPI_EXPECT_OK(mimo_gradient_explain(stream, gradient, list, n));
     fclose(stream);
     for (size_t i = 0; i < count; i++)
         MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
@@ -917,42 +884,37 @@ MPI_TEST(gradient, copies)
     double d = mpi_test_rank() / 2, norm = 0, loss = 0;
     float encoder[3] = {(float)d + 1, 0, 0}, llm[3] = {(float)d + 1, 2 * (float)d + 2, 0};
     int64_t n = 0;
-    fixture it = {{NULL, NULL}, NULL};
-    mimo_gradient_bucket list[2] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
-    for (int side = 0; side < 2; side++) {
-        list[side].name = side > 0 ? "llm" : "encoder";
-        list[side].module = (mimo_side)side;
-        list[side].grad = side > 0 ? llm : encoder;
-        list[side].count = 1 + side;
-        MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[side], "x=2:copies,dp=2", 0));
-    }
-    MPI_EXPECT_OK(mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[0], it.grid[1]));
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
-    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
+    mimo_grid *grid = mpi_test_grid("x=2:copies,dp=2", 0);
+    mimo_gradient *gradient = NULL;
+    mimo_gradient_bucket list[2] = {bucket_of("encoder", MIMO_SRC, encoder, 1),
+                                    bucket_of("llm", MIMO_DST, llm, 2)};
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid, grid));
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 10 * (d + 1), (int64_t)d + 1));
+    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, gradient));
     MPI_EXPECT(n == 3 && loss == 10, "N is %" PRId64 ", the loss %g", n, loss);
     if (mpi_test_rank() == 1)
-        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 1));
-    MPI_FAILS(mimo_gradient_count(&n, &loss, it.gradient), MIMO_ERR_MISMATCH,
+        MPI_EXPECT_OK(mimo_gradient_add(gradient, 0, 1));
+    MPI_FAILS(mimo_gradient_count(&n, &loss, gradient), MIMO_ERR_MISMATCH,
               "rank 1 added 2 tokens with a loss sum of 10, and rank 0 1 with 10. They "
               "differ along x alone");
-    mimo_gradient_reset(it.gradient);
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
-    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
+    mimo_gradient_reset(gradient);
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 10 * (d + 1), (int64_t)d + 1));
+    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, gradient));
     list[1].count += mpi_test_rank() == 1;
-    MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_MISMATCH,
+    MPI_FAILS(mimo_gradient_finalize(gradient, list, 2, NULL), MIMO_ERR_MISMATCH,
               "3 elements on rank 1 and 2 on rank 0, and along x,dp ranks hold the same");
     list[1].count = 2;
     list[1].shard = "x";
-    MPI_FAILS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_GRID,
+    MPI_FAILS(mimo_gradient_finalize(gradient, list, 2, NULL), MIMO_ERR_GRID,
               "'llm': ranks along 'x' of the LLM grid x=2:copies,dp=2 hold copies");
     list[1].shard = "";
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 2, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, list, 2, NULL));
     MPI_EXPECT(encoder[0] == 1 && llm[0] == 1 && llm[1] == 2, "gradients %g, %g %g", encoder[0],
                llm[0], llm[1]);
-    MPI_EXPECT_OK(mimo_gradient_norm(&norm, it.gradient, list, 2, NULL));
+    MPI_EXPECT_OK(mimo_gradient_norm(&norm, gradient, list, 2, NULL));
     MPI_EXPECT(norm == sqrt(6), "norm %g", norm);
-    expect_explained(&it, list, 2, sentences, sizeof sentences / sizeof sentences[0]);
-    release(&it);
+    expect_explained(gradient, list, 2, sentences, sizeof sentences / sizeof sentences[0]);
+    mimo_gradient_destroy(gradient);
 }
 
 /* ------------------------------------------- stages ----------------------------------------- */
@@ -963,19 +925,15 @@ static mimo_status norm_of_stages(double *norm, const char *shard, const char *c
     const grid_pair pair = {4, {{2, 1, 1, 2, 0}, {2, 1, 2, 1, 0}}};
     coords at = coords_of(&pair.side[MIMO_DST], mpi_test_rank());
     float grad = at.t > 0 ? 0 : (float)(3 + at.p);
-    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT;
-    bucket.name = "stage";
-    bucket.module = MIMO_DST;
-    bucket.grad = &grad;
-    bucket.count = 1;
+    mimo_gradient_bucket bucket = bucket_of("stage", MIMO_DST, &grad, 1);
     bucket.shard = shard;
     setenv("MIMO_CHECK", check, 1);
-    fixture it = fixture_of(&pair);
+    mimo_gradient *gradient = gradient_of(&pair);
     unsetenv("MIMO_CHECK");
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, NULL));
-    mimo_status status = mimo_gradient_norm(norm, it.gradient, &bucket, 1, NULL);
-    release(&it);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, &bucket, 1, NULL));
+    mimo_status status = mimo_gradient_norm(norm, gradient, &bucket, 1, NULL);
+    mimo_gradient_destroy(gradient);
     return status;
 }
 
@@ -1013,8 +971,6 @@ MPI_TEST(gradient, other_checks)
               "MIMO_CHECK");
     unsetenv("MIMO_CHECK");
     MPI_EXPECT(!gradient, "a failed call made an object");
-    mimo_grid_destroy(grid[0]);
-    mimo_grid_destroy(grid[1]);
 }
 
 /* ------------------------------------------- explain ---------------------------------------- */
@@ -1036,26 +992,26 @@ MPI_TEST(gradient, explain)
         "vision.sharded (encoder tp=2,remat=1,cp=1,pp=1,dp=4, 7 elements here, f64): SUM over 4",
     };
     const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
-    fixture it = fixture_of(&pair);
+    mimo_gradient *gradient = gradient_of(&pair);
     step_buckets buckets = new_buckets();
     fill_buckets(&buckets, &pair, 3);
-    expect_explained(&it, buckets.list, BUCKETS, &(const char *){"N is not known yet"}, 1);
-    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    expect_explained(&it, buckets.list, BUCKETS, sentences, sizeof sentences / sizeof sentences[0]);
+    expect_explained(gradient, buckets.list, BUCKETS, &(const char *){"N is not known yet"}, 1);
+    MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
+    expect_explained(gradient, buckets.list, BUCKETS, sentences,
+                     sizeof sentences / sizeof sentences[0]);
     FILE *stream = fopen("/dev/full", "w");
     if (stream) {
-        MPI_EXPECT_STATUS(mimo_gradient_explain(stream, it.gradient, buckets.list, BUCKETS),
+        MPI_EXPECT_STATUS(mimo_gradient_explain(stream, gradient, buckets.list, BUCKETS),
                           MIMO_ERR_IO);
         fclose(stream);
     }
     buckets.list[2].shard = "wide";
-    MPI_EXPECT_STATUS(mimo_gradient_explain(stderr, it.gradient, buckets.list, BUCKETS),
+    MPI_EXPECT_STATUS(mimo_gradient_explain(stderr, gradient, buckets.list, BUCKETS),
                       MIMO_ERR_GRID);
-    MPI_EXPECT_STATUS(mimo_gradient_explain(test_stream(), it.gradient, buckets.list, BUCKETS),
+    MPI_EXPECT_STATUS(mimo_gradient_explain(test_stream(), gradient, buckets.list, BUCKETS),
                       MIMO_ERR_ARGUMENT);
-    free_buckets(&buckets);
-    release(&it);
+    mimo_gradient_destroy(gradient);
 }
 
 /* Explained before the count, with stages of which one has the loss, and where nothing is
@@ -1070,10 +1026,10 @@ MPI_TEST(gradient, explain_stages)
         "no sum: one rank holds all of the gradient",
     };
     const grid_pair pair = {8, {{8, 1, 1, 1, 0}, {2, 1, 2, 2, 0}}};
-    fixture it = fixture_of(&pair);
+    mimo_gradient *gradient = gradient_of(&pair);
     step_buckets buckets = new_buckets();
     fill_buckets(&buckets, &pair, 3);
-    expect_explained(&it, buckets.list, BUCKETS, sentences, sizeof sentences / sizeof sentences[0]);
-    free_buckets(&buckets);
-    release(&it);
+    expect_explained(gradient, buckets.list, BUCKETS, sentences,
+                     sizeof sentences / sizeof sentences[0]);
+    mimo_gradient_destroy(gradient);
 }

@@ -7,10 +7,17 @@
 #include "core/hash.h"
 #include "mpi_test.h"
 
-/* NULL after a noted failure, which mimo_grid_destroy accepts. */
+/* The test destroys it. NULL after a noted failure, which mimo_grid_destroy accepts. */
+static mimo_grid *made(const char *spec, int64_t offset)
+{
+    mimo_grid *grid = NULL;
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
+    return grid;
+}
+
 static mimo_grid *connected(const char *spec, int64_t offset)
 {
-    mimo_grid *grid = mpi_test_grid(spec, offset);
+    mimo_grid *grid = made(spec, offset);
     MPI_EXPECT_OK(mimo_grid_connect(grid, mpi_test_comm()));
     MPI_EXPECT(mimo_grid_comm(grid) == mpi_test_comm(), "not the communicator of connect");
     return grid;
@@ -130,7 +137,7 @@ MPI_TEST(grid, states)
     int size = mpi_test_size();
     char spec[64], words[64];
     snprintf(spec, sizeof spec, "dp=%d", size);
-    mimo_grid *grid = mpi_test_grid(spec, 0), *large = mpi_test_grid(spec, 3);
+    mimo_grid *grid = made(spec, 0), *large = made(spec, 3);
     MPI_FAILS(mimo_grid_create_group(grid, "dp"), MIMO_ERR_STATE, spec);
     MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, "dp"), MIMO_ERR_STATE);
     MPI_EXPECT_STATUS(mimo_grid_connect(grid, NULL), MIMO_ERR_ARGUMENT);
@@ -160,9 +167,8 @@ MPI_TEST(grid, ranks_that_disagree)
     int rank = mpi_test_rank(), size = mpi_test_size(), last = size - 1;
     char spec[64], words[192];
     snprintf(spec, sizeof spec, "tp=1,dp=%d", size);
-    mimo_grid *grid = mpi_test_grid(spec, 0),
-              *other = mpi_test_grid(rank == last ? "tp=1,dp=1" : spec, 0);
-    mimo_grid *shifted = mpi_test_grid("tp=1,dp=1", rank == last);
+    mimo_grid *grid = made(spec, 0), *other = made(rank == last ? "tp=1,dp=1" : spec, 0);
+    mimo_grid *shifted = made("tp=1,dp=1", rank == last);
 
     MPI_EXPECT_STATUS(mimo_grid_connect(other, comm), MIMO_ERR_MISMATCH);
     snprintf(words, sizeof words,
@@ -195,7 +201,7 @@ MPI_TEST(grid, ranks_that_disagree)
 /* What dimensions mean is part of what ranks compare, and is fixed from then on. */
 MPI_TEST(grid, copies)
 {
-    mimo_grid *grid = mpi_test_grid("x=2,dp=1", 0);
+    mimo_grid *grid = made("x=2,dp=1", 0);
     if (mpi_test_rank() == 1)
         MPI_EXPECT_OK(mimo_grid_set_copies(grid, "x"));
     MPI_FAILS(mimo_grid_connect(grid, mpi_test_comm()), MIMO_ERR_MISMATCH,
@@ -214,7 +220,7 @@ MPI_TEST(grid, views)
     char spec[64];
     snprintf(spec, sizeof spec, "tp=2,cp=1,dp=%d", half);
     mimo_dim dims[] = {{"ep", 2}, {"edp", 1}, {"dp", half}}, flat[] = {{"ep", 2 * half}};
-    mimo_grid *base = mpi_test_grid(spec, 0), *view = NULL, *late = NULL, *odd = NULL;
+    mimo_grid *base = made(spec, 0), *view = NULL, *late = NULL, *odd = NULL;
     MPI_EXPECT_OK(mimo_grid_create_view(&view, base, "experts", dims, 3));
     MPI_EXPECT_STATUS(mimo_grid_create_group(view, "dp"), MIMO_ERR_STATE);
     MPI_FAILS(mimo_grid_connect(view, comm), MIMO_ERR_STATE, "'experts'");

@@ -90,10 +90,9 @@ BED_TEST(items, on_any_lane)
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         uint64_t random = seed * 7000 + (uint64_t)mpi_test_size();
         item_case it = {.c = {.executor = EXECUTOR_ROUTED, .buffer = buffer}};
-        bridge_bed bed;
         draw_case(&it, &random, (mimo_ragged)(1 + seed % 3));
         setenv("MIMO_CHECK", seed % 4 == 0 ? "samples" : "", 1);
-        bed_create(&bed, &it.c);
+        bridge_bed bed = bed_create(&it.c);
         setenv("MIMO_CHECK", "", 1);
         for (uint64_t round = 0; bed.bridge && round < 3; round++) {
             bed.c.sums = round > 0;
@@ -147,7 +146,7 @@ BED_TEST(items, beside_other_micro_batches)
     bed_given given[COUNT];
     mimo_batch_desc descs[COUNT];
     set_small_case(&all[0], &random, MIMO_RAGGED_PLACED, buffer);
-    bed_create(&bed, &all[0].c);
+    bed = bed_create(&all[0].c);
     for (int i = 0; i < COUNT; i++) {
         set_small_case(&all[i], &random, (mimo_ragged)(1 + i % 3), buffer);
         if (i == 4) {
@@ -178,10 +177,9 @@ BED_TEST(items, two_tensors)
 {
     uint64_t random = 5;
     item_case it;
-    bridge_bed bed;
     set_small_case(&it, &random, MIMO_RAGGED_PLACED, buffer);
     it.c.sums = false;
-    bed_create(&bed, &it.c);
+    bridge_bed bed = bed_create(&it.c);
     for (int backward = 0; bed.bridge && backward < 2; backward++) {
         test_tile from[2], to[2];
         mimo_tensor sources[2], targets[2];
@@ -335,15 +333,14 @@ BED_TEST(items, that_are_wrong)
     bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "cp=2,dp=2", "th", "sbh");
     c.dst.partition = true;
     c.buffer = buffer;
-    bridge_bed bed;
     test_agree_on_data();
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     wrong_everywhere(&bed);
     different_on_one_rank(&bed);
     wrong_tiles(&bed);
     bed_destroy(&bed);
     c.dst.partition = false;
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     wrong_on_the_other_side(&bed);
     bed_destroy(&bed);
 }

@@ -68,7 +68,7 @@ static void begin(micro_batches *out, bool buffer)
     uint64_t random = 11;
     bed_case c = case_of(2 * EVEN, &random, NULL, buffer);
     c.given = false;
-    bed_create(&out->bed, &c);
+    out->bed = bed_create(&c);
     for (int i = 0; i < COUNT; i++) {
         bridge_bed *at = &out->at[i];
         *at = out->bed;
@@ -126,11 +126,10 @@ static void shuffle(uint64_t *random, int order[COUNT])
 BED_TEST(micro_batches, told_at_once)
 {
     micro_batches it;
-    bridge_bed other;
     uint64_t random = 3;
     int order[COUNT], made = 0;
     begin(&it, buffer);
-    bed_create(&other, &it.bed.c);
+    bridge_bed other = bed_create(&it.bed.c);
     MPI_EXPECT_OK(mimo_bridge_update(it.bed.bridge, it.descs, COUNT));
     count_exchanges(it.bed.bridge->mover.comm);
     setenv("MIMO_AGREE", "0", 1);
@@ -283,10 +282,9 @@ MPI_TEST(micro_batches, older_descriptors)
     bed_case c = bed_case_of(EXECUTOR_ROUTED, "dp=2", "cp=2", "sbh", "sbh");
     c.batch = 4;
     c.seq = 2;
-    bridge_bed bed;
     mimo_tensor tile;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int i = 0; i < 2; i++) {
         mimo_batch_desc desc;
         mimo_batch_desc_init(&desc, OLD);

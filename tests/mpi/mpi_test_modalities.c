@@ -61,7 +61,7 @@ static void create(scene *out, const scene_case *it, uint64_t seed)
         c.dst.kind = MIMO_RAGGED_PLACED;
         c.src.spans = c.dst.spans = out->spans[m];
         c.src.span_count = c.dst.span_count = out->count[m];
-        bed_create(&out->bed[m], &c);
+        out->bed[m] = bed_create(&c);
     }
 }
 

@@ -110,9 +110,8 @@ static void each_way(const char *checks)
                                             EXECUTOR_STAGED};
     for (int i = 0; i < 8; i++) {
         bed_case c = case_of(executors[i / 2], i % 2 ? 3 : 1);
-        bridge_bed bed;
         setenv("MIMO_CHECK", checks, 1);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         unsetenv("MIMO_CHECK");
         count_exchanges(bed.bridge->mover.comm);
         prepare_and_call(&bed, false, !*checks);
@@ -209,9 +208,8 @@ MPI_TEST(prepare, more_than_are_kept)
 {
     enum { SHAPES = 140 };
     bed_case c = case_of(EXECUTOR_P2P, 1);
-    bridge_bed bed;
     c.hidden = SHAPES;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     count_exchanges(bed.bridge->mover.comm);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     mimo_move_desc move = describe(&bed, &to, &from);
@@ -225,8 +223,6 @@ MPI_TEST(prepare, more_than_are_kept)
     }
     MPI_EXPECT(exchange_counter.created == 0, "%d calls were prepared in vain",
                exchange_counter.created);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -235,8 +231,7 @@ MPI_TEST(prepare, more_than_are_kept)
 MPI_TEST(prepare, mistakes)
 {
     bed_case c = case_of(EXECUTOR_P2P, 1);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     const mimo_move_desc right = describe(&bed, &to, &from);
     bool here = mpi_test_rank() == mpi_test_size() - 1;
@@ -260,8 +255,6 @@ MPI_TEST(prepare, mistakes)
     bed_fill(&bed, &from, false, 3);
     MPI_EXPECT_OK(call(&bed, false, &right));
     bed_check_target(&bed, &to, false, 3);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -281,10 +274,9 @@ static mimo_status refuse_update(bridge_bed *bed, mimo_status local)
 MPI_TEST(prepare, refused_update)
 {
     bed_case c = case_of(EXECUTOR_P2P, 1);
-    bridge_bed bed;
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     bool here = mpi_test_rank() == 1;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     batch.batch = 2 * mpi_test_size();
     const mimo_status wrong[] = {MIMO_ERR_IO, MIMO_OK, (mimo_status)77};
     static const char *const words[] = {": no spans", "refuse update: MIMO_OK is no error",
@@ -302,8 +294,7 @@ MPI_TEST(prepare, refused_update)
 MPI_TEST(prepare, refused)
 {
     bed_case c = case_of(EXECUTOR_P2P, 1);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     const mimo_move_desc move = describe(&bed, &to, &from), back = describe(&bed, &from, &to);
     bool here = mpi_test_rank() == 1;
@@ -323,8 +314,6 @@ MPI_TEST(prepare, refused)
     bed_fill(&bed, &from, false, 3);
     MPI_EXPECT_OK(call(&bed, false, &move));
     bed_check_target(&bed, &to, false, 3);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -332,16 +321,13 @@ MPI_TEST(prepare, refused)
 MPI_TEST(prepare, beside_a_call)
 {
     bed_case c = case_of(EXECUTOR_P2P, 1);
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
     const mimo_move_desc move = describe(&bed, &to, &from);
     mimo_status status = mpi_test_rank() == 1 ? mimo_bridge_prepare(bed.bridge, false, &move)
                                               : call(&bed, false, &move);
     MPI_FAILS(status, MIMO_ERR_MISMATCH, "prepare of forward");
     expect_poison(&to);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -387,9 +373,8 @@ MPI_TEST(prepare, where_calls_enqueue)
     static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P};
     for (int i = 0; i < 2; i++) {
         bed_case c = case_of(executors[i], 1);
-        bridge_bed bed;
         mimo_device device = enqueuing();
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         bed.bridge->mover.comm->device = &device;
         count_exchanges(bed.bridge->mover.comm);
         test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
@@ -406,8 +391,6 @@ MPI_TEST(prepare, where_calls_enqueue)
             bed.bridge, true, &(mimo_move_desc){sizeof right, right.from, right.to, 1, 1, NULL}));
         expect_poison(&to);
         expect_poison(&from);
-        test_tile_free(&from);
-        test_tile_free(&to);
         bed_destroy(&bed);
     }
 }

@@ -105,11 +105,10 @@ MPI_TEST(recorded, limit_of_thread_blocks)
     } cases[] = {{0, NULL, 0}, {5, NULL, 5}, {0, "7", 7}, {5, "7", 5}, {0, "0", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed_case c = bed_fan_in;
-        bridge_bed bed;
         mimo_comm_backend table;
         c.ctas = cases[i].ctas;
         set_environment(cases[i].environment);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         set_environment("3");
         record_bridge(bed.bridge, &table);
         move_all_ways(&bed, i);
@@ -149,14 +148,12 @@ static void give_back(mimo_comm *comm, mimo_lane *lane)
 
 static mimo_status create_reserving(mimo_bridge **out, executor_id executor, int ctas)
 {
-    mimo_grid *grid;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "tp=1,dp=4", 0));
+    mimo_grid *grid = mpi_test_grid("tp=1,dp=4", 0);
     desc.src = desc.dst = grid;
     desc.executor = executor_of(executor);
     desc.ctas = ctas;
     mimo_status status = mimo_bridge_create(out, mpi_test_comm(), &desc);
-    mimo_grid_destroy(grid);
     return status;
 }
 
@@ -219,10 +216,9 @@ MPI_TEST(recorded, exchanges_learn_what_is_reserved)
     begin_reserving(MOST_OF_LANE);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed_case c = bed_fan_in;
-        bridge_bed bed;
         mimo_comm_backend table;
         c.ctas = cases[i].ctas;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         record_bridge(bed.bridge, &table);
         move_all_ways(&bed, i);
         expect_ctas(cases[i].ctas);
@@ -325,9 +321,8 @@ BED_TEST(recorded, rounds_of_backward)
     for (size_t i = 0; i < sizeof phases_cases / sizeof *phases_cases; i++) {
         const phases_case *it = &phases_cases[i];
         bed_case c = bed_of(it, buffer);
-        bridge_bed bed;
         mimo_comm_backend table;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         record_bridge(bed.bridge, &table);
         bed_move(&bed, false, i);
         MPI_EXPECT(record.count == 1, "%s: forward in %d phases", bed_text(&c), record.count);
@@ -399,9 +394,8 @@ static void check_sums(const bridge_bed *bed, const test_tile *tile)
 /* Backward of terms, in `phases` phases. */
 static void sum_in_phases(const bed_case *c, int phases)
 {
-    bridge_bed bed;
     mimo_comm_backend table;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     if (phases == 1) /* as where no shards can be made of a tile */
         mimo_routed_of(bed.bridge)->shards = 1;
     record_bridge(bed.bridge, &table);
@@ -410,8 +404,6 @@ static void sum_in_phases(const bed_case *c, int phases)
     MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
     MPI_EXPECT(record.count == phases, "%s: %d phases, not %d", bed_text(c), record.count, phases);
     check_sums(&bed, &to);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 

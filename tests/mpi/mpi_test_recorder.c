@@ -77,13 +77,10 @@ MPI_TEST(recorder, operations_are_recorded)
 {
     enum { SEQ = 4, HIDDEN = 8 };
     mimo_comm *comm = comm_with(MIMO_RING_MEMORY, NULL);
-    mimo_grid *grid = NULL;
+    mimo_grid *grid = mpi_test_grid_of("tp=1,dp=%d", mpi_test_size());
     mimo_bridge *bridge = NULL;
-    char spec[32];
     float from[SEQ * HIDDEN] = {0}, to[SEQ * HIDDEN];
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(spec, sizeof spec, "tp=1,dp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, 0));
     desc.src = desc.dst = grid;
     desc.name = "image";
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
@@ -102,7 +99,6 @@ MPI_TEST(recorder, operations_are_recorded)
     mimo_ring_sample_release(before);
     mimo_ring_sample_release(after);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(grid);
     mimo_comm_destroy(comm);
 }
 
@@ -347,8 +343,6 @@ MPI_TEST(recorder, messages_that_have_arrived_are_counted)
     }
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &dst, &src, 1, NULL));
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src_grid);
-    mimo_grid_destroy(dst_grid);
     mimo_comm_destroy(comm);
 }
 
@@ -358,18 +352,13 @@ MPI_TEST(recorder, copied_rows_are_counted)
     enum { SEQ = 4, HIDDEN = 8 };
     mimo_comm *comm = comm_with(MIMO_RING_MEMORY, NULL);
     mimo_buffer *buffer = NULL;
-    mimo_grid *src_grid = NULL, *dst_grid = NULL;
     mimo_bridge *bridge = NULL;
     const int size = mpi_test_size();
     float from[SEQ * HIDDEN] = {0};
-    char spec[32];
     const int64_t tile = (int64_t)size * (int64_t)sizeof from;
-    snprintf(spec, sizeof spec, "tp=1,dp=%d", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&src_grid, spec, 0));
-    snprintf(spec, sizeof spec, "tp=%d,dp=1", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst_grid, spec, 0));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, tile));
-    mimo_bridge_desc desc = mpi_test_bridge_desc(src_grid, dst_grid);
+    mimo_bridge_desc desc = mpi_test_bridge_desc(mpi_test_grid_of("tp=1,dp=%d", size),
+                                                 mpi_test_grid_of("tp=%d,dp=1", size));
     desc.executor = (mimo_executor){MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_ZERO_COPY};
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     const mimo_tensor src = mimo_tensor_3d(from, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
@@ -385,8 +374,6 @@ MPI_TEST(recorder, copied_rows_are_counted)
     mimo_ring_sample_release(sample);
     mimo_bridge_destroy(bridge);
     mimo_buffer_destroy(buffer);
-    mimo_grid_destroy(src_grid);
-    mimo_grid_destroy(dst_grid);
     mimo_comm_destroy(comm);
 }
 

@@ -70,10 +70,10 @@ static void compare_pair(const grids *pair, int cut, bool buffer)
     bed_case c = paired_case(pair, cut);
     bridge_bed collective, routed;
     c.executor = EXECUTOR_COLLECTIVE;
-    bed_create(&collective, &c);
+    collective = bed_create(&c);
     c.executor = EXECUTOR_ROUTED;
     c.buffer = buffer;
-    bed_create(&routed, &c);
+    routed = bed_create(&c);
     for (int way = 0; collective.bridge && routed.bridge && way < 16; way++) {
         c.src_letters = letters[way % 4];
         c.dst_letters = letters[way / 4];
@@ -105,12 +105,11 @@ BED_TEST(routed, sums_of_classes)
     if (ref_size(bridge_pairs[p].dst, "cp") > 1)
         for (int dtype = MIMO_F32; dtype < MIMO_F8; dtype++) {
             bed_case c = paired_case(&bridge_pairs[p], 0);
-            bridge_bed bed;
             c.executor = EXECUTOR_P2P;
             c.buffer = buffer;
             c.dtype = (mimo_dtype)dtype;
             c.sums = true;
-            bed_create(&bed, &c);
+            bridge_bed bed = bed_create(&c);
             for (uint64_t seed = 1; bed.bridge && seed < 3; seed++)
                 bed_move(&bed, true, seed);
             bed_destroy(&bed);
@@ -123,7 +122,6 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
 {
     enum { FLIGHTS = 5 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
-    bridge_bed bed;
     test_tile from[FLIGHTS], to[FLIGHTS];
     mimo_op *ops[FLIGHTS];
     int rank = mpi_test_rank();
@@ -131,7 +129,7 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
     c.backward_executor = backward;
     c.buffer = buffer;
     c.sums = true;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int i = 0; i < FLIGHTS; i++) {
         from[i] = bed_tile_new(&bed, i % 2 ? MIMO_DST : MIMO_SRC);
         to[i] = bed_target_new(&bed, i % 2 ? MIMO_SRC : MIMO_DST);
@@ -153,10 +151,6 @@ static void fly(executor_id forward, executor_id backward, bool buffer)
         }
         for (int i = 0; i < FLIGHTS; i++)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
-    }
-    for (int i = 0; i < FLIGHTS; i++) {
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
 }
@@ -196,7 +190,7 @@ static void move_many(executor_id executor, bool buffer, bool backward, int cut)
         c.src_letters = letters[i][0];
         c.dst_letters = letters[i][1];
         c.sums = i > 1;
-        bed_create(&beds[i], &c);
+        beds[i] = bed_create(&c);
         from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
         to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
         bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
@@ -209,8 +203,6 @@ static void move_many(executor_id executor, bool buffer, bool backward, int cut)
     for (int i = 0; i < TENSORS; i++) {
         if (i != 2)
             bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
-        test_tile_free(&from[i]);
-        test_tile_free(&to[i]);
         bed_destroy(&beds[i]);
     }
 }
@@ -236,12 +228,11 @@ BED_TEST(routed, calls_that_look_alike)
     } calls[] = {{MIMO_F32, ROW},     {MIMO_I32, ROW},     {MIMO_F64, ROW / 2},
                  {MIMO_F32, ROW - 1}, {MIMO_F32, 2 * ROW}, {MIMO_F32, ROW}};
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
-    bridge_bed bed;
     c.executor = EXECUTOR_ROUTED;
     c.buffer = buffer;
     c.sums = true;
     c.hidden = 2 * ROW;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
     for (size_t i = 0; bed.bridge && i < sizeof calls / sizeof *calls; i++) {
         bed.c.dtype = from.view.dtype = to.view.dtype = calls[i].dtype;
@@ -250,7 +241,5 @@ BED_TEST(routed, calls_that_look_alike)
         MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
         bed_check_target(&bed, &to, true, i);
     }
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }

@@ -24,8 +24,7 @@ static int64_t divisor(const layout_case *layout)
 /* Forward and backward three times with different data, then in chunks. */
 static void check_case(const bed_case *c)
 {
-    bridge_bed bed;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     for (uint64_t round = 0; bed.bridge && round < 3; round++) {
         bed.c.sums = round > 0;
         bed.c.chunks = round < 2 ? 0 : 1 + (int)(c->batch + c->seq) % 5;
@@ -248,7 +247,6 @@ BED_TEST(routed_general, flat_beside_shaped)
     for (uint64_t seed = 1; seed <= 60; seed++) {
         uint64_t random = seed * 500 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
-        bridge_bed bed;
         bed_case c = {.executor = EXECUTOR_P2P, .src_letters = "sbh", .dst_letters = "sbh"};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
@@ -259,7 +257,7 @@ BED_TEST(routed_general, flat_beside_shaped)
         c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
         c.buffer = buffer;
         set_checks(seed % 2);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         for (int way = 0; bed.bridge && way < 4; way++)
             move_mixed(&random, &bed, way % 2);
         bed_destroy(&bed);
@@ -317,10 +315,9 @@ static void add_in_order(const char *src, const char *dst)
     c.dst.all_stages = true;
     c.batch = ORDER_BATCH;
     c.seq = ORDER_SEQ;
-    bridge_bed bed;
     int64_t first = 0, rank = mpi_test_rank(), held = 0;
     int64_t samples = reference_samples(&c.src, ORDER_BATCH, ref_coord(src, "dp", rank), &first);
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_tile_new(&bed, MIMO_SRC);
     if (rank < ref_ranks(dst))
         (void)reference_samples(&c.dst, ORDER_BATCH, ref_coord(dst, "dp", rank), &held);
@@ -331,8 +328,6 @@ static void add_in_order(const char *src, const char *dst)
     test_push(&from.room);
     MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
     check_sums(dst, &to, first, samples);
-    test_tile_free(&from);
-    test_tile_free(&to);
     bed_destroy(&bed);
 }
 
@@ -441,14 +436,13 @@ BED_TEST(routed_general, odd_addresses)
     test_agree_on_data();
     for (int way = 0; way < 4; way++) {
         bed_case c = bed_fan_in;
-        bridge_bed bed;
         c.src.grid = "tp=1,dp=4"; /* collective requires tp */
         c.dst.grid = "tp=1,cp=2,dp=2";
         c.dst.partition = way % 2;
         c.executor = way / 2 && !buffer ? EXECUTOR_COLLECTIVE : EXECUTOR_P2P;
         c.buffer = buffer;
         bool adds = !c.dst.partition || c.executor == EXECUTOR_COLLECTIVE;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         if (bed.bridge)
             move_oddly(&bed, false);
         if (bed.bridge && !adds)
@@ -522,9 +516,8 @@ BED_TEST(routed_general, updates_in_turn)
                   .buffer = buffer,
                   .batch = 4,
                   .seq = 8};
-    bridge_bed bed;
     c.dst.spans = spans;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (uint64_t i = 0; bed.bridge && i < 6; i++) {
         bridge_bed now = bed;
         now.c.src.span_count = now.c.dst.span_count = draw_spans(&random, c.batch, c.seq, spans);
@@ -593,7 +586,7 @@ BED_TEST(routed_general, wrong_updates)
     const mimo_span one[] = {{1, 0, 2, 3}}, other[] = {{1, 0, 2, 2}}, none[] = {{4, 0, 0, 1}},
                     late[] = {{1, 0, 6, 3}};
     test_agree_on_data();
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends once enqueued */
         update_in_flight(&bed);
     MPI_FAILS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH,
@@ -613,7 +606,7 @@ BED_TEST(routed_general, wrong_updates)
     c.buffer = false;
     c.src.grid = "tp=1,dp=4";
     c.dst.grid = "tp=1,cp=2,dp=2";
-    bed_create(&seed, &c);
+    seed = bed_create(&c);
     MPI_EXPECT_STATUS(update(seed.bridge, 4, one, 1), MIMO_ERR_UNSUPPORTED);
     bed_destroy(&bed);
     bed_destroy(&seed);
@@ -653,8 +646,7 @@ BED_TEST(routed_general, batch_that_is_told)
     c.buffer = buffer;
     c.batch = 7;
     c.seq = 8;
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     setenv("MIMO_AGREE", "0", 1);
     MPI_FAILS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE,
               "MIMO_AGREE=0 forbids it: give the batch by mimo_bridge_update");
@@ -674,7 +666,7 @@ BED_TEST(routed_general, batch_that_is_told)
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
     c.given = true;
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     bed_move(&bed, false, 4);
     MPI_FAILS(forward_halves(&bed, 2, 4), MIMO_ERR_SHAPE, "of a batch of 7 this rank holds");
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
@@ -697,8 +689,7 @@ BED_TEST(routed_general, batches_that_change)
     c.buffer = buffer;
     c.batch = 4;
     c.seq = 8;
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (size_t i = 0; bed.bridge && i < sizeof batches / sizeof batches[0]; i++) {
         int64_t first, count, expected_first;
         bridge_bed now = bed;
@@ -727,8 +718,7 @@ BED_TEST(routed_general, cuts_that_change)
     c.buffer = buffer;
     c.batch = 8;
     c.seq = 2;
-    bridge_bed bed;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (uint64_t i = 0; bed.bridge && i < 12; i++) {
         bridge_bed now = bed;
         now.c.dst.ragged = i % 6;
@@ -763,10 +753,9 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
     bed_case c = bed_case_of(EXECUTOR_ROUTED, "tp=2,dp=2", "dp=2", "sbh", "sbh");
     c.dst.offset = 2;
     c.buffer = buffer;
-    bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t dst = rank < 2 ? 0 : 2;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT_OK(forward(&bed, 2, dst));
     MPI_FAILS(forward(&bed, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE,
               "rank 1 holds 3 samples and rank 0, at the same dp coordinate 0, holds 2");
@@ -790,10 +779,9 @@ MPI_TEST(routed_general, accessors_outside)
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
                   .executor = EXECUTOR_ROUTED};
-    bridge_bed bed;
     int64_t ranks[2], slot, start = -1, length = -1, rank = mpi_test_rank();
     mimo_status wanted = rank == 1 || rank == 2 ? MIMO_OK : MIMO_ERR_GRID;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT_STATUS(mimo_bridge_gather_group(ranks, &slot, bed.bridge), wanted);
     MPI_EXPECT_STATUS(mimo_bridge_slot_samples(&start, &length, bed.bridge, 4), wanted);
     if (wanted == MIMO_OK)

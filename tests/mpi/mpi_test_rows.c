@@ -65,11 +65,10 @@ BED_TEST(rows, told_by_every_rank)
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         uint64_t random = seed * 300 + (uint64_t)mpi_test_size();
         char src[64], dst[64];
-        bridge_bed bed;
         bed_case c = draw_case(&random, src, dst);
         c.buffer = buffer;
         setenv("MIMO_CHECK", seed % 5 == 0 ? "samples" : "", 1);
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         if (bed.bridge && seed % 3 == 0)
             prepare(&bed, seed % 2);
         setenv("MIMO_AGREE", seed % 2 ? "0" : "1", 1);
@@ -115,7 +114,7 @@ BED_TEST(rows, beside_samples)
     bed_case c = thirteen_rows(buffer);
     bridge_bed bed, shaped;
     bed_given given;
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     c.rows = false;
     c.given = true;
     c.src.ragged = c.dst.ragged = 0;
@@ -147,9 +146,8 @@ BED_TEST(rows, after_many_splits)
 {
     enum { SPLITS = 12 };
     bed_case c = thirteen_rows(buffer);
-    bridge_bed bed;
     test_agree_on_data();
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     c.rows = false;
     c.src.ragged = c.dst.ragged = 0;
     c.src_letters = "sbh";
@@ -222,12 +220,11 @@ MPI_TEST(rows, what_the_bridge_says)
                   .src_letters = "th",
                   .dst_letters = "th",
                   .executor = EXECUTOR_ROUTED};
-    bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t dst = rank < 2 ? 34 : 2, bytes = -1, first = -7, count = -7;
     mimo_tensor tile;
     mimo_bridge_sizes sizes = flat_sizes(-1, 0);
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bed.bridge, MIMO_SRC, -1),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(give(bed.bridge, src[rank], dst));
@@ -294,10 +291,9 @@ static mimo_status forward_flat(const bridge_bed *bed, int64_t src, int64_t dst)
 static void refuse_kinds(void)
 {
     bed_case c = bed_fan_in;
-    bridge_bed bed;
     mimo_batch_desc ragged = MIMO_BATCH_DESC_INIT;
     c.buffer = false;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_FAILS(give(bed.bridge, 1, 2), MIMO_ERR_UNSUPPORTED, "a bridge with a partition has none");
     ragged.batch = 4;
     ragged.ragged = true;
@@ -305,7 +301,7 @@ static void refuse_kinds(void)
     MPI_EXPECT_STATUS(mimo_bridge_update(bed.bridge, &ragged, 1), MIMO_ERR_UNSUPPORTED);
     bed_destroy(&bed);
     c.dst.partition = false;
-    bed_create(&bed, &c);
+    bed = bed_create(&c);
     MPI_FAILS(mimo_bridge_update(bed.bridge, &ragged, 1), MIMO_ERR_ARGUMENT,
               "1 src rows are given, and the spans of a ragged batch say these");
     bed_destroy(&bed);
@@ -319,11 +315,10 @@ MPI_TEST(rows, mistakes)
                   .src_letters = "th",
                   .dst_letters = "th",
                   .executor = EXECUTOR_ROUTED};
-    bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t src = rank < 2 ? 3 : 5, dst = rank == 3 ? 8 : 0;
     test_agree_on_data();
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_EXPECT_OK(give(bed.bridge, src, dst));
     refuse_numbers(bed.bridge, src, dst);
     MPI_FAILS(forward_flat(&bed, 4, dst), MIMO_ERR_SHAPE,

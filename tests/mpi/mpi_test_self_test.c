@@ -35,7 +35,6 @@ static const self_case cases[] = {
 
 static void check_case(const self_case *it, executor_id executor)
 {
-    bridge_bed bed;
     bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
                   .dst = {.grid = it->dst, .offset = it->dst_offset},
                   .executor = executor,
@@ -46,7 +45,7 @@ static void check_case(const self_case *it, executor_id executor)
     c.dst.sp = it->cut & 2;
     c.dst.all_stages = it->all_stages;
     c.batch = c.seq = 48;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (uint64_t seed = 0; bed.bridge && seed < 3; seed++)
         MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, seed));
     bed_destroy(&bed);
@@ -80,7 +79,6 @@ MPI_TEST(self_test, packed_bridges)
 {
     static const int32_t lengths[] = {0, 8, 8, 24}, none[] = {0, 0, 0, 0};
     for (int way = 0; way < 3; way++) {
-        bridge_bed bed;
         bool both = way > 0;
         const int32_t *cu = way < 2 ? lengths : none;
         bed_case c = {
@@ -95,7 +93,7 @@ MPI_TEST(self_test, packed_bridges)
             c.src.cu = cu;
             c.src.sequences = 3;
         }
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         if (bed.bridge)
             MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 3));
         bed_destroy(&bed);
@@ -104,14 +102,13 @@ MPI_TEST(self_test, packed_bridges)
 
 MPI_TEST(self_test, seeds_that_differ)
 {
-    bridge_bed bed;
     bed_case c = {.src = {.grid = "tp=1,dp=4"},
                   .dst = {.grid = "tp=1,cp=2,dp=2"},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
                   .batch = 4,
                   .seq = 4};
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     MPI_FAILS(mimo_bridge_self_test(bed.bridge, mpi_test_rank() == 2 ? 8 : 7), MIMO_ERR_MISMATCH,
               "rank 2", "seed 8");
     MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 9));
@@ -150,9 +147,8 @@ MPI_TEST(self_test, operation_in_flight)
                   .seq = 4};
     test_agree_on_data();
     for (int way = 0; way < 2; way++) {
-        bridge_bed bed;
         c.executor = way > 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_P2P;
-        bed_create(&bed, &c);
+        bridge_bed bed = bed_create(&c);
         for (uint64_t round = 0; bed.bridge && round < 20; round++) {
             bridge_bed now = bed;
             now.c.src.ragged = way > 0 ? 0 : round;

@@ -56,10 +56,9 @@ static void count_staging(mimo_comm *comm)
 /* Returns whether the case takes staging. */
 static bool check(const bed_case *c)
 {
-    bridge_bed bed;
     int64_t bytes = -1;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    bed_create(&bed, c);
+    bridge_bed bed = bed_create(c);
     sizes.batch = c->batch;
     sizes.seq = c->seq;
     sizes.hidden = bed_hidden(c);
@@ -104,9 +103,8 @@ MPI_TEST(staging, as_announced)
 MPI_TEST(staging, wrong_questions)
 {
     int64_t bytes = 5;
-    bridge_bed bed;
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    bed_create(&bed, &bed_fan_in);
+    bridge_bed bed = bed_create(&bed_fan_in);
     MPI_FAILS(mimo_bridge_staging(NULL, bed.bridge, &sizes), MIMO_ERR_ARGUMENT, "bytes is NULL");
     MPI_FAILS(mimo_bridge_staging(&bytes, NULL, &sizes), MIMO_ERR_ARGUMENT, "bridge is NULL");
     MPI_FAILS(mimo_bridge_staging(&bytes, bed.bridge, NULL), MIMO_ERR_ARGUMENT, "sizes is NULL");

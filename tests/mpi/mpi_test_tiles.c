@@ -6,7 +6,6 @@
 
 /* A bridge between four samples and two cp halves of two samples. */
 typedef struct tiles_bed {
-    mimo_grid *src, *dst;
     mimo_bridge *bridge;
     mimo_bridge_sizes sizes;
 } tiles_bed;
@@ -14,9 +13,8 @@ typedef struct tiles_bed {
 static tiles_bed begin(executor_id executor, const mimo_partition_rule *rule, int64_t batch)
 {
     tiles_bed it = {.sizes = MIMO_BRIDGE_SIZES_INIT};
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.src, "tp=1,dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, "tp=1,cp=2,dp=2", 0));
-    mimo_bridge_desc desc = mpi_test_bridge_desc(it.src, it.dst);
+    mimo_bridge_desc desc =
+        mpi_test_bridge_desc(mpi_test_grid("tp=1,dp=4", 0), mpi_test_grid("tp=1,cp=2,dp=2", 0));
     desc.partition = rule;
     desc.executor = executor_of(executor);
     desc.batch = batch;
@@ -32,8 +30,6 @@ static tiles_bed begin(executor_id executor, const mimo_partition_rule *rule, in
 static void end(tiles_bed *it)
 {
     mimo_bridge_destroy(it->bridge);
-    mimo_grid_destroy(it->src);
-    mimo_grid_destroy(it->dst);
 }
 
 /* "f32 sbh[4,2,3]" */

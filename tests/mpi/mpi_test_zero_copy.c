@@ -88,9 +88,8 @@ static void use_other_buffer(const bridge_bed *bed, const test_tile *to, const t
 
 MPI_TEST(zero_copy, places_that_do_not_fit)
 {
-    bridge_bed bed;
     test_agree_on_data();
-    bed_create(&bed, &bed_fan_in);
+    bridge_bed bed = bed_create(&bed_fan_in);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST),
               elsewhere = bed_tile_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
@@ -105,9 +104,6 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 2 << 20), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
     bed_check_target(&bed, &to, false, 1);
-    test_tile_free(&from);
-    test_tile_free(&to);
-    test_tile_free(&elsewhere);
     bed_destroy(&bed);
 }
 
@@ -116,12 +112,11 @@ MPI_TEST(zero_copy, some_destinations)
 {
     enum { TENSORS = 3 };
     bed_case c = bed_fan_in;
-    bridge_bed bed;
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];
     c.buffer = false;
     c.executor = EXECUTOR_ROUTED;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     for (int first = 0; first < 2; first++) {
         for (int i = 0; i < TENSORS; i++) {
             bed.c.buffer = (first + i) % 2;
@@ -146,9 +141,8 @@ MPI_TEST(zero_copy, some_destinations)
 MPI_TEST(zero_copy, idle_destinations)
 {
     bed_case c = bed_fan_in;
-    bridge_bed bed;
     c.idle = true;
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile src = bed_tile_new(&bed, MIMO_SRC), dst = bed_tile_new(&bed, MIMO_DST);
     test_tile src_to = bed_target_new(&bed, MIMO_SRC), dst_to = bed_target_new(&bed, MIMO_DST);
     for (uint64_t seed = 0; bed.bridge && seed < 20; seed++) {
@@ -159,10 +153,6 @@ MPI_TEST(zero_copy, idle_destinations)
         bed_check_target(&bed, to, backward, seed);
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    test_tile_free(&src);
-    test_tile_free(&dst);
-    test_tile_free(&src_to);
-    test_tile_free(&dst_to);
     bed_destroy(&bed);
 }
 
@@ -226,13 +216,14 @@ static mimo_status call_and_wait(const bridge_bed *bed, const mimo_tensor *to,
 }
 
 /* On a device and without the agreement, a call with a given batch compares nothing. */
-static void create_told(bridge_bed *out, int64_t hidden)
+static bridge_bed create_told(int64_t hidden)
 {
     bed_case c = across_all_ranks(hidden);
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = c.batch;
-    bed_create(out, &c);
-    MPI_EXPECT_OK(mimo_bridge_update(out->bridge, &batch, 1));
+    bridge_bed made = bed_create(&c);
+    MPI_EXPECT_OK(mimo_bridge_update(made.bridge, &batch, 1));
+    return made;
 }
 
 /* On a device a call ends before its rows have moved, so the wait returns the result. */
@@ -260,12 +251,11 @@ MPI_TEST(zero_copy, ranks_that_disagree)
     test_needs_reach(mpi_test_size()); /* messages of other sizes wait for ever */
     setenv("MIMO_AGREE", "0", 1);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        bridge_bed bed;
-        create_told(&bed, WORDS + (mpi_test_rank() == ODD ? odd[i].more_words : 0));
+        bridge_bed bed = create_told(WORDS + (mpi_test_rank() == ODD ? odd[i].more_words : 0));
         disagree(&bed, &odd[i]);
         bed_destroy(&bed);
         test_shared_end(); /* can't be used any more; a later call makes another one */
-        create_told(&bed, WORDS);
+        bed = create_told(WORDS);
         bed_move(&bed, false, i);
         bed_destroy(&bed);
     }
@@ -282,10 +272,9 @@ MPI_TEST(zero_copy, receivers_that_disagree)
                   .given = true,
                   .batch = 2,
                   .seq = 4};
-    bridge_bed bed;
     int rank = mpi_test_rank();
     setenv("MIMO_AGREE", "0", 1);
-    bed_create(&bed, &c);
+    bridge_bed bed = bed_create(&c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC);
     test_room to = test_shared_room_new(256);
     mimo_tensor view = test_view(&to, MIMO_F32, "sbh", 4, rank < 2 ? 0 : 1, 3);
@@ -299,7 +288,5 @@ MPI_TEST(zero_copy, receivers_that_disagree)
         test_pull(&to);
         MPI_EXPECT_BITS(bits_of_poison(to.host, 0, to.bytes), "rows that rank 1 did not write");
     }
-    test_tile_free(&from);
-    test_room_free(&to);
     bed_destroy(&bed);
 }

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "mpi_test.h"
-#include "train/nn/nn.h"
 #include "train/nn/params/nn_initial.h"
 #include "train/nn/params/nn_whole.h"
-#include "nn_test_memory.h"
+#include "block_model.h"
 #include "same_bits.h"
 #include "test_memory.h"
 
@@ -24,18 +23,6 @@ typedef struct team {
     int64_t sample;       /* the first of this rank's samples */
     int64_t positions[S]; /* zigzag */
 } team;
-
-typedef struct model {
-    nn_params *params;
-    nn_sequence sequence;
-    nn_block block;
-    nn_linear head;
-    nn_loss loss;
-    nn_block_saved block_saved;
-    nn_linear_saved head_saved;
-    nn_loss_saved loss_saved;
-    nn_room room; /* of the three */
-} model;
 
 /* The results of one micro-batch: this rank's rows; of logits and d_logits, this rank's columns. */
 typedef struct results {
@@ -151,14 +138,6 @@ static void set_parameters(nn_params *params)
     }
 }
 
-static mimo_status place(model *m)
-{
-    mimo_status status = nn_block_saved_take(&m->block_saved, &m->block, &m->room);
-    if (status == MIMO_OK)
-        status = nn_linear_saved_take(&m->head_saved, &m->head, &m->room);
-    return status == MIMO_OK ? nn_loss_saved_take(&m->loss_saved, &m->loss, &m->room) : status;
-}
-
 /* A model, with adapters on every linear layer where there are some to choose. */
 static void make_model(model *m, const team *t, bool causal, const nn_lora_selection *adapters)
 {
@@ -168,45 +147,30 @@ static void make_model(model *m, const team *t, bool causal, const nn_lora_selec
                             .tp_size = t->tp_size,
                             .seed = 11,
                             .runtime = nn_test_runtime()};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime(),
-                                 0};
-    nn_block_desc block = {.name = "block",
-                           .hidden = HIDDEN,
-                           .heads = HEADS,
-                           .inner = INNER,
-                           .max_rows = t->rows,
-                           .max_batch = t->batch,
-                           .max_parts = t->cp_size,
-                           .std = 0.1,
-                           .out_std = 0.1,
-                           .adapters = adapters};
-    nn_linear_desc head = {.name = "head",
-                           .in = HIDDEN,
-                           .out = V,
-                           .split = NN_SPLIT_COLUMNS,
-                           .bias = true,
-                           .std = 0.1,
-                           .max_rows = t->rows * t->batch,
-                           .lora = nn_lora_for(adapters, "head")};
-    memset(m, 0, sizeof *m);
-    MPI_EXPECT_OK(nn_params_create(&m->params, &store));
-    MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
-    MPI_EXPECT_OK(nn_block_init(&m->block, m->params, t->tp, &block));
-    MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
-    MPI_EXPECT_OK(nn_loss_init(&m->loss, nn_test_runtime(), t->tp, V, t->rows * t->batch));
-    MPI_EXPECT_OK(nn_params_seal(m->params));
-    NN_TEST_PLACE(m->room, place(m));
+    model_parts parts = {
+        .tp = t->tp,
+        .sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime(), 0},
+        .block = {.name = "block",
+                  .hidden = HIDDEN,
+                  .heads = HEADS,
+                  .inner = INNER,
+                  .max_rows = t->rows,
+                  .max_batch = t->batch,
+                  .max_parts = t->cp_size,
+                  .std = 0.1,
+                  .out_std = 0.1,
+                  .adapters = adapters},
+        .head = {.name = "head",
+                 .in = HIDDEN,
+                 .out = V,
+                 .split = NN_SPLIT_COLUMNS,
+                 .bias = true,
+                 .std = 0.1,
+                 .max_rows = t->rows * t->batch,
+                 .lora = nn_lora_for(adapters, "head")}};
+    MPI_EXPECT_OK(nn_params_create(&parts.params, &store));
+    model_make(m, &parts);
     set_parameters(m->params);
-}
-
-static void discard(model *m)
-{
-    nn_sequence_release(&m->sequence);
-    nn_block_release(&m->block);
-    nn_linear_release(&m->head);
-    nn_loss_release(&m->loss);
-    nn_room_release(&m->room);
-    nn_params_destroy(m->params);
 }
 
 /* Micro-batch `micro`: forward, loss, backward. */
@@ -345,10 +309,10 @@ MPI_TEST(nn, every_split_equals_one_rank)
             run(&split, &t, mine, 1);
             compare_results(&t, mine, whole);
             compare_gradients(&t, split.params, one.params);
-            discard(&split);
+            model_release(&split);
             discard_team(&t);
         }
-        discard(&one);
+        model_release(&one);
         MPI_EXPECT(splits > 0, "no split of %d ranks was tried", mimo_comm_size(comm));
     }
     free(mine), free(whole);
@@ -410,15 +374,12 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
     return p;
 }
 
-static mimo_gradient *make_gradient(mimo_comm *comm, const team *t, mimo_grid **grids)
+static mimo_gradient *make_gradient(mimo_comm *comm, const team *t)
 {
-    char encoder[64], llm[64];
     mimo_gradient *gradient = NULL;
-    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mimo_comm_size(comm));
-    snprintf(llm, sizeof llm, "tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grids[0], encoder, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&grids[1], llm, 0));
-    MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, grids[0], grids[1]));
+    mimo_grid *encoder = mpi_test_grid_of("tp=1,dp=%d", mimo_comm_size(comm));
+    mimo_grid *llm = mpi_test_grid_of("tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, encoder, llm));
     return gradient;
 }
 
@@ -426,8 +387,7 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
                            const nn_params *trained)
 {
     model m;
-    mimo_grid *grids[2] = {NULL, NULL};
-    mimo_gradient *gradient = make_gradient(comm, t, grids);
+    mimo_gradient *gradient = make_gradient(comm, t);
     results *r = calloc(1, sizeof *r);
     make_model(&m, t, true, NULL);
     for (int step = 0; step < STEPS; step++) {
@@ -444,10 +404,8 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
         free(value), free(alone);
     }
     free(r);
-    discard(&m);
+    model_release(&m);
     mimo_gradient_destroy(gradient);
-    mimo_grid_destroy(grids[0]);
-    mimo_grid_destroy(grids[1]);
 }
 
 MPI_TEST(nn, every_split_trains_like_one_rank)
@@ -467,7 +425,7 @@ MPI_TEST(nn, every_split_trains_like_one_rank)
         discard_team(&t);
     }
     MPI_EXPECT(splits > 0, "no split of %d ranks was tried", mimo_comm_size(comm));
-    discard(&one);
+    model_release(&one);
     free(r);
 }
 
@@ -725,10 +683,7 @@ MPI_TEST(nn, distributed_values)
     mimo_comm *comm = mpi_test_comm();
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_real whole[ROWS * COLUMNS], got[ROWS * COLUMNS];
-    mimo_grid *grid;
-    char text[16];
-    snprintf(text, sizeof text, "tp=%d", size);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, text, 0));
+    mimo_grid *grid = mpi_test_grid_of("tp=%d", size);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         whole[i] = i + 1;
     for (int cut = -1; cut < 2; cut++)
@@ -765,7 +720,6 @@ MPI_TEST(nn, distributed_values)
             nn_owners_release(&owners);
             nn_params_destroy(who.params);
         }
-    mimo_grid_destroy(grid);
 }
 
 /* A mistake on one rank is an error on all ranks, and no rank waits. */

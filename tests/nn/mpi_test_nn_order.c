@@ -123,16 +123,15 @@ MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
 typedef struct step_bed {
     nn_runtime runtime;
     nn_params *params;
-    mimo_grid *grid[2];
     nn_gradients step;
     bool both; /* the last parameter gets the same gradient as the first */
 } step_bed;
 
 static void make_bed(step_bed *bed)
 {
-    char spec[32];
     int index;
     mimo_comm *comm = mpi_test_comm();
+    mimo_grid *grid = mpi_test_grid_of("tp=1,dp=%d", mimo_comm_size(comm));
     *bed = (step_bed){.runtime = make_runtime()};
     nn_params_desc store = {
         .name = "llm", .module = MIMO_DST, .tp_size = 1, .runtime = &bed->runtime, .shards = 8};
@@ -142,19 +141,13 @@ static void make_bed(step_bed *bed)
     MPI_EXPECT_OK(nn_params_add(bed->params, &bias, &index));
     MPI_EXPECT_OK(nn_params_add(bed->params, &last, &index));
     MPI_EXPECT_OK(nn_params_seal(bed->params));
-    snprintf(spec, sizeof spec, "tp=1,dp=%d", mimo_comm_size(comm));
-    for (int side = 0; side < 2; side++)
-        MPI_EXPECT_OK(mimo_grid_create_text(&bed->grid[side], spec, 0));
     bed->step = (nn_gradients){.world = comm, .n = 1, .stores = {bed->params}};
-    MPI_EXPECT_OK(
-        mimo_gradient_create(&bed->step.gradient, comm, bed->grid[MIMO_SRC], bed->grid[MIMO_DST]));
+    MPI_EXPECT_OK(mimo_gradient_create(&bed->step.gradient, comm, grid, grid));
 }
 
 static void release_bed(step_bed *bed)
 {
     mimo_gradient_destroy(bed->step.gradient);
-    mimo_grid_destroy(bed->grid[0]);
-    mimo_grid_destroy(bed->grid[1]);
     nn_params_destroy(bed->params);
     nn_runtime_release(&bed->runtime);
 }
@@ -222,15 +215,12 @@ MPI_TEST(nn_order, sums_are_not_gathered)
         .name = "llm.bias", .ndim = 1, .shape = {8, 1}, .rule = NN_SHARDED, .shard_dim = 0};
     nn_real slices[8], whole[8], *gathered;
     nn_owners owners = {0};
-    mimo_grid *grid;
-    char text[16];
+    mimo_grid *grid = mpi_test_grid_of("tp=%d", tp);
     MPI_EXPECT_OK(nn_params_create(&params, &store));
     MPI_EXPECT_OK(nn_params_add(params, &cut, &index));
     MPI_EXPECT_OK(nn_params_seal(params));
     MPI_EXPECT_OK(nn_params_zero_grad(params));
     MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &gathered, 8, sizeof *gathered));
-    snprintf(text, sizeof text, "tp=%d", tp);
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, text, 0));
     const nn_owners_desc who = {.params = params, .comm = mpi_test_comm(), .grid = grid};
     MPI_EXPECT_OK(nn_owners_init(&owners, &who));
     const nn_whole_rooms rooms = {.whole = whole, .slices = slices, .gathered = gathered};
@@ -240,7 +230,6 @@ MPI_TEST(nn_order, sums_are_not_gathered)
     MPI_EXPECT_OK(nn_whole_gather(&rooms, &part));
     MPI_EXPECT(whole[7] == 0, "%g", (double)whole[7]);
     nn_owners_release(&owners);
-    mimo_grid_destroy(grid);
     nn_runtime_free(&runtime, gathered);
     nn_params_destroy(params);
     nn_runtime_release(&runtime);
@@ -270,15 +259,14 @@ typedef struct staged {
     nn_runtime runtime;
     nn_params *params;
     nn_owners owners;
-    mimo_grid *grid[2];
     mimo_comm *world, *tp, *pp;
     int tp_rank, tp_size, pp_rank, pp_size, dp_rank, dp_size;
     nn_gradients step;
 } staged;
 
-static void make_staged_store(staged *own, const char *llm)
+static void make_staged_store(staged *own, const mimo_grid *llm)
 {
-    char src[32];
+    const mimo_grid *encoder = mpi_test_grid_of("tp=1,dp=%d", nn_comm_size(own->world));
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_rank = own->tp_rank,
@@ -300,22 +288,16 @@ static void make_staged_store(staged *own, const char *llm)
         MPI_EXPECT(index == i, "parameter %d is number %d", i, index);
     }
     MPI_EXPECT_OK(nn_params_seal(own->params));
-    snprintf(src, sizeof src, "tp=1,dp=%d", nn_comm_size(own->world));
-    MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_SRC], src, 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&own->grid[MIMO_DST], llm, 0));
-    const nn_owners_desc who = {
-        .params = own->params, .comm = own->world, .grid = own->grid[MIMO_DST]};
+    const nn_owners_desc who = {.params = own->params, .comm = own->world, .grid = llm};
     MPI_EXPECT_OK(nn_owners_init(&own->owners, &who));
     own->step = (nn_gradients){
         .world = own->world, .n = 1, .stores = {own->params}, .tp = {own->tp}, .pp = {own->pp}};
-    MPI_EXPECT_OK(mimo_gradient_create(&own->step.gradient, own->world, own->grid[MIMO_SRC],
-                                       own->grid[MIMO_DST]));
+    MPI_EXPECT_OK(mimo_gradient_create(&own->step.gradient, own->world, encoder, llm));
 }
 
 /* tp is the fastest dimension, dp the slowest. */
 static void make_staged(staged *own, nn_order order, int tp, int pp)
 {
-    char llm[48];
     int rank = mpi_test_rank();
     *own = (staged){.runtime = runtime_of(order), .tp_size = tp, .pp_size = pp};
     own->dp_size = mpi_test_size() / (tp * pp);
@@ -323,15 +305,14 @@ static void make_staged(staged *own, nn_order order, int tp, int pp)
     MPI_EXPECT_OK(mimo_comm_split(&own->world, mpi_test_comm(), 0, rank));
     MPI_EXPECT_OK(mimo_comm_split(&own->tp, own->world, rank / tp, rank));
     MPI_EXPECT_OK(mimo_comm_split(&own->pp, own->world, own->dp_rank * tp + own->tp_rank, rank));
-    snprintf(llm, sizeof llm, "tp=%d,pp=%d,dp=%d", tp, pp, own->dp_size);
-    make_staged_store(own, llm);
+    make_staged_store(own, mpi_test_grid_of("tp=%d,pp=%d,dp=%d", tp, pp, own->dp_size));
 }
 
 static void make_alone(staged *own, nn_order order)
 {
     *own = (staged){.runtime = runtime_of(order), .tp_size = 1, .pp_size = 1, .dp_size = 1};
     MPI_EXPECT_OK(mimo_comm_split(&own->world, mpi_test_comm(), mpi_test_rank(), 0));
-    make_staged_store(own, "tp=1,dp=1");
+    make_staged_store(own, mpi_test_grid("tp=1,dp=1", 0));
 }
 
 static void release_staged(staged *own)
@@ -340,8 +321,6 @@ static void release_staged(staged *own)
     nn_owners_release(&own->owners);
     nn_params_destroy(own->params);
     nn_runtime_release(&own->runtime);
-    mimo_grid_destroy(own->grid[0]);
-    mimo_grid_destroy(own->grid[1]);
     mimo_comm_destroy(own->tp);
     mimo_comm_destroy(own->pp);
     mimo_comm_destroy(own->world);
@@ -554,10 +533,9 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
 {
     enum { TOKENS = 4, HIDDEN = 4, EACH = TOKENS * HIDDEN };
     nn_runtime runtime = make_runtime();
-    mimo_grid *src = mpi_test_grid("tp=1,dp=2", 0), *dst = NULL;
+    mimo_grid *src = mpi_test_grid("tp=1,dp=2", 0), *dst = mpi_test_grid(llm, 0);
     mimo_bridge *bridge = NULL;
     nn_real rows[2 * EACH], got[EACH], *to = NULL, *from = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, llm, 0));
     mimo_bridge_desc desc = mpi_test_bridge_desc(src, dst);
     desc.executor.algorithm = algorithm;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
@@ -581,8 +559,6 @@ static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
     nn_runtime_free(&runtime, to);
     nn_runtime_free(&runtime, from);
     mimo_bridge_destroy(bridge);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
     nn_runtime_release(&runtime);
 }
 

@@ -32,7 +32,7 @@ static int coordinate(const mimo_grid *grid, const char *dim)
 static void open_grids(owners_bed *bed, const char *llm, int etp, int ep)
 {
     const mimo_dim dims[] = {{"etp", etp}, {"ep", ep}, {"edp", mpi_test_size() / (etp * ep)}};
-    MPI_EXPECT_OK(mimo_grid_create_text(&bed->llm, llm, 0));
+    bed->llm = mpi_test_grid(llm, 0);
     MPI_EXPECT_OK(mimo_grid_create_view(&bed->view, bed->llm, NN_EXPERT_GRID, dims, 3));
 }
 
@@ -97,7 +97,6 @@ static void close_bed(owners_bed *bed)
 {
     nn_owners_release(&bed->owners);
     nn_params_destroy(bed->params);
-    mimo_grid_destroy(bed->llm);
 }
 
 /* ------------------------------------------ who speaks ---------------------------------------- */

@@ -8,7 +8,10 @@
 static nn_runtime runtime;
 
 enum { MOST_ROOMS = 256 };
-static nn_real *rooms[MOST_ROOMS];
+static struct {
+    const nn_runtime *where;
+    void *room;
+} rooms[MOST_ROOMS];
 static int room_count;
 
 void nn_test_must(mimo_status status, const char *what)
@@ -27,15 +30,21 @@ const nn_runtime *nn_test_runtime(void)
     return &runtime;
 }
 
-nn_real *nn_test_room(int64_t n)
+void *nn_test_place(const nn_runtime *where, int64_t count, size_t size)
 {
-    nn_real *room = NULL;
+    void *room = NULL;
     if (room_count == MOST_ROOMS)
         nn_test_must(mimo_fail(MIMO_ERR_MEMORY, "more than %d rooms in a test", MOST_ROOMS),
                      "room");
-    nn_test_must(nn_runtime_reserve(nn_test_runtime(), &room, n, sizeof *room), "room");
-    rooms[room_count++] = room;
+    nn_test_must(nn_runtime_reserve(where, &room, count, size), "room");
+    rooms[room_count].where = where;
+    rooms[room_count++].room = room;
     return room;
+}
+
+nn_real *nn_test_room(int64_t n)
+{
+    return nn_test_place(nn_test_runtime(), n, sizeof(nn_real));
 }
 
 nn_real *nn_test_sent(const nn_real *x, int64_t n)
@@ -47,8 +56,9 @@ nn_real *nn_test_sent(const nn_real *x, int64_t n)
 
 void nn_test_free_rooms(void)
 {
-    while (room_count > 0)
-        nn_runtime_free(nn_test_runtime(), rooms[--room_count]);
+    while (room_count-- > 0)
+        nn_runtime_free(rooms[room_count].where, rooms[room_count].room);
+    room_count = 0;
 }
 
 void nn_test_write(nn_real *room, const nn_real *x, int64_t n)

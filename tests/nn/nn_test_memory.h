@@ -14,6 +14,8 @@ const nn_runtime *nn_test_runtime(void);
 /* Room for n numbers, zeroed; the second form holds a copy of x. */
 nn_real *nn_test_room(int64_t n);
 nn_real *nn_test_sent(const nn_real *x, int64_t n);
+/* Zeroed room for elements of any size, in the memory of another runtime as well. */
+void *nn_test_place(const nn_runtime *where, int64_t count, size_t size);
 /* Free all rooms. */
 void nn_test_free_rooms(void);
 

@@ -33,6 +33,13 @@ static void set_biases(nn_params *params)
     }
 }
 
+static void fill(nn_real x[ROWS * H], nn_real w[ROWS], nn_real dy[ROWS * H])
+{
+    nn_test_fill(x, ROWS * H, "x");
+    nn_test_fill(w, ROWS, "w");
+    nn_test_fill(dy, ROWS * H, "dy");
+}
+
 static void open_experts_on(experts_pair *p, const nn_runtime *runtime,
                             const nn_expert_coords *coords, const nn_lora_selection *adapters,
                             bool frozen)
@@ -204,9 +211,7 @@ static void check_parts(const nn_lora_selection *choice)
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
     results whole, part, sum = {0};
     experts_pair one = {0};
-    nn_test_fill(x, ROWS * H, "x");
-    nn_test_fill(w, ROWS, "w");
-    nn_test_fill(dy, ROWS * H, "dy");
+    fill(x, w, dy);
     open_experts(&one, &alone, ends, choice, false);
     run(&whole, &one, x, w, dy, ROWS);
     memset(sums, 0, sizeof sums);
@@ -248,9 +253,7 @@ static void check_numbers(const nn_lora_selection *choice)
     int expert;
     results whole, part;
     experts_pair one = {0}, half = {0};
-    nn_test_fill(x, ROWS * H, "x");
-    nn_test_fill(w, ROWS, "w");
-    nn_test_fill(dy, ROWS * H, "dy");
+    fill(x, w, dy);
     open_experts(&one, &alone, ends, choice, false);
     open_experts(&half, &(nn_expert_coords){.ep_rank = 1, .ep_size = 2}, own_ends, choice, false);
     cr_assert_eq(nn_params_count(half.params), nn_params_count(one.params));
@@ -298,9 +301,7 @@ Test(nn_experts, adapters_of_another_rank)
     some_adapters some;
     experts_pair p = {0};
     nn_adamw rule = NN_ADAMW_INIT;
-    nn_test_fill(x, ROWS * H, "x");
-    nn_test_fill(w, ROWS, "w");
-    nn_test_fill(dy, ROWS * H, "dy");
+    fill(x, w, dy);
     static const int32_t own_ends[] = {2, 5};
     open_experts(&p, &(nn_expert_coords){.ep_size = 2}, own_ends, choose(&some, 0x03), true);
     int64_t bytes = p.room.bytes;
@@ -352,9 +353,7 @@ Test(nn_experts, are_the_plain_sum)
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H];
     results got;
     experts_pair p = {0};
-    nn_test_fill(x, ROWS * H, "x");
-    nn_test_fill(w, ROWS, "w");
-    nn_test_fill(dy, ROWS * H, "dy");
+    fill(x, w, dy);
     open_experts(&p, &alone, ends, NULL, false);
     run(&got, &p, x, w, dy, ROWS);
     for (int64_t row = 0, e = 0; row < ROWS; row++) {
@@ -494,9 +493,7 @@ static void check_merged(const nn_lora_selection *choice, const char *refusal)
     nn_real x[ROWS * H], w[ROWS], dy[ROWS * H], *y = nn_test_room(ROWS * H), after[ROWS * H];
     results before;
     experts_pair p = {0};
-    nn_test_fill(x, ROWS * H, "x");
-    nn_test_fill(w, ROWS, "w");
-    nn_test_fill(dy, ROWS * H, "dy");
+    fill(x, w, dy);
     open_experts(&p, &alone, ends, choice, true);
     run(&before, &p, x, w, dy, ROWS);
     const nn_expert_rows rows = {nn_test_sent(x, ROWS * H), nn_test_sent(w, ROWS), p.ends};

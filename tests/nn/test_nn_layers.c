@@ -8,9 +8,10 @@
 
 enum { ROWS = 5, IN = 6, OUT = 9 };
 
-/* A layer with a saved state. */
+/* A layer with a saved state, and perhaps a store of its own. */
 #define SUBJECT(kind)            \
     typedef struct kind##_pair { \
+        nn_params *params;       \
         nn_##kind layer;         \
         nn_##kind##_saved saved; \
         nn_room room;            \
@@ -30,6 +31,19 @@ SUBJECT(embedding);
         nn_room_release(&(pair).room);      \
     } while (0)
 
+/* A pair alone in a store; behind the kind stand the further arguments of nn_KIND_init. */
+#define OPEN(pair, kind, ...)                                              \
+    kind##_pair pair = {.params = nn_test_store(0, 1)};                    \
+    SUCCEEDS(nn_##kind##_init(&(pair).layer, (pair).params, __VA_ARGS__)); \
+    SUCCEEDS(nn_params_seal((pair).params));                               \
+    PLACE(pair, kind)
+
+#define CLOSE(pair, kind)                 \
+    do {                                  \
+        RELEASE(pair, kind);              \
+        nn_params_destroy((pair).params); \
+    } while (0)
+
 static mimo_status linear_forward(void *layer, nn_real *y, const nn_real *x)
 {
     linear_pair *p = layer;
@@ -46,40 +60,31 @@ Test(nn_linear, gradients_of_every_split)
 {
     for (int split = NN_SPLIT_NONE; split <= NN_SPLIT_ROWS; split++)
         for (int bias = 0; bias < 2; bias++) {
-            nn_params *params = nn_test_store(0, 1);
-            linear_pair p = {0};
             nn_linear_desc desc = {.name = "linear",
                                    .in = IN,
                                    .out = OUT,
                                    .split = (nn_split)split,
                                    .bias = bias == 1,
                                    .std = 0.1};
-            SUCCEEDS(nn_linear_init(&p.layer, params, NULL, &desc));
-            SUCCEEDS(nn_params_seal(params));
-            PLACE(p, linear);
-            cr_assert_eq(nn_params_count(params), 1 + bias);
-            nn_case c = {"linear",       &p, params, ROWS * IN, ROWS * OUT, linear_forward,
+            OPEN(p, linear, NULL, &desc);
+            cr_assert_eq(nn_params_count(p.params), 1 + bias);
+            nn_case c = {"linear",       &p, p.params, ROWS * IN, ROWS * OUT, linear_forward,
                          linear_backward};
             nn_check_gradients(&c);
-            RELEASE(p, linear);
-            nn_params_destroy(params);
+            CLOSE(p, linear);
         }
 }
 
 Test(nn_linear, is_the_plain_sum)
 {
-    nn_params *params = nn_test_store(0, 1);
-    linear_pair p = {0};
     nn_linear_desc desc = {
         .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_NONE, .bias = true, .std = 0.1};
-    SUCCEEDS(nn_linear_init(&p.layer, params, NULL, &desc));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, linear);
+    OPEN(p, linear, NULL, &desc);
     nn_real w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT];
     nn_test_fill(x, ROWS * IN, "x");
     nn_test_fill(b, OUT, "b");
-    SUCCEEDS(nn_params_read(params, 0, NN_VALUE, w));
-    SUCCEEDS(nn_params_write(params, 1, NN_VALUE, b));
+    SUCCEEDS(nn_params_read(p.params, 0, NN_VALUE, w));
+    SUCCEEDS(nn_params_write(p.params, 1, NN_VALUE, b));
     nn_real *y_room = nn_test_room(ROWS * OUT);
     SUCCEEDS(nn_linear_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
     nn_test_read(y, y_room, ROWS * OUT);
@@ -91,8 +96,7 @@ Test(nn_linear, is_the_plain_sum)
             cr_assert_float_eq((double)y[i * OUT + o], sum, 1e-12, "y[%d][%d]", i, o);
         }
     nn_test_free_rooms();
-    RELEASE(p, linear);
-    nn_params_destroy(params);
+    CLOSE(p, linear);
 }
 
 /* A rank may have no rows. Then nothing is read, and gradients stay as they are. */
@@ -186,16 +190,11 @@ Test(nn_norm, gradients)
 {
     static const int64_t widths[] = {3, 8, 19};
     for (int w = 0; w < 3; w++) {
-        nn_params *params = nn_test_store(0, 1);
-        norm_pair p = {0};
-        SUCCEEDS(nn_norm_init(&p.layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
-        SUCCEEDS(nn_params_seal(params));
-        PLACE(p, norm);
-        nn_case c = {"norm",           &p,           params,       ROWS * widths[w],
+        OPEN(p, norm, "norm", widths[w], ROWS, NN_REPLICATED);
+        nn_case c = {"norm",           &p,           p.params,     ROWS * widths[w],
                      ROWS * widths[w], norm_forward, norm_backward};
         nn_check_gradients(&c);
-        RELEASE(p, norm);
-        nn_params_destroy(params);
+        CLOSE(p, norm);
     }
 }
 
@@ -203,11 +202,7 @@ Test(nn_norm, gradients)
 Test(nn_norm, normalises_and_adds_the_residual_in_place)
 {
     enum { W = 16 };
-    nn_params *params = nn_test_store(0, 1);
-    norm_pair p = {0};
-    SUCCEEDS(nn_norm_init(&p.layer, params, "norm", W, 1, NN_REPLICATED));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, norm);
+    OPEN(p, norm, "norm", W, 1, NN_REPLICATED);
     nn_real x[W], y[W], dy[W], apart[W], residual[W], together[W];
     nn_test_fill(x, W, "x");
     nn_test_fill(dy, W, "dy");
@@ -244,7 +239,7 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     RELEASE(p, norm);
     FAILS(nn_norm_backward_input(&p.layer, &p.saved, apart, dy, NULL), MIMO_ERR_STATE,
           "before forward");
-    nn_params_destroy(params);
+    nn_params_destroy(p.params);
 }
 
 static mimo_status mlp_forward(void *layer, nn_real *y, const nn_real *x)
@@ -262,32 +257,24 @@ static mimo_status mlp_backward(void *layer, nn_real *dx, nn_real *dy)
 
 Test(nn_mlp, gradients)
 {
-    nn_params *params = nn_test_store(0, 1);
-    mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    SUCCEEDS(nn_mlp_init(&p.layer, params, NULL, &desc));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, mlp);
-    nn_case c = {"mlp", &p, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
+    OPEN(p, mlp, NULL, &desc);
+    nn_case c = {"mlp", &p, p.params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
     nn_check_gradients(&c);
-    RELEASE(p, mlp);
-    nn_params_destroy(params);
+    CLOSE(p, mlp);
 }
 
 Test(nn_mlp, gelu_is_the_tanh_form)
 {
-    nn_params *params = nn_test_store(0, 1);
-    mlp_pair p = {0};
     nn_mlp_desc desc = {
         .name = "mlp", .hidden = 1, .inner = 1, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
-    SUCCEEDS(nn_mlp_init(&p.layer, params, NULL, &desc));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, mlp);
+    OPEN(p, mlp, NULL, &desc);
     const nn_real one = 1, x[ROWS] = {-40, -1.5, 0, 0.3, 40};
     nn_real y[ROWS], *y_room = nn_test_room(ROWS);
-    SUCCEEDS(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
-    SUCCEEDS(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
+    SUCCEEDS(nn_params_write(p.params, nn_params_find(p.params, "mlp.up.weight"), NN_VALUE, &one));
+    SUCCEEDS(
+        nn_params_write(p.params, nn_params_find(p.params, "mlp.down.weight"), NN_VALUE, &one));
     SUCCEEDS(nn_mlp_forward(&p.layer, &p.saved, y_room, nn_test_sent(x, ROWS), ROWS, 1));
     nn_test_read(y, y_room, ROWS);
     nn_test_free_rooms();
@@ -296,8 +283,7 @@ Test(nn_mlp, gelu_is_the_tanh_form)
         double expected = 0.5 * u * (1 + tanh(sqrt(2 / acos(-1.0)) * (u + 0.044715 * u * u * u)));
         cr_assert_float_eq((double)y[i], expected, 1e-12, "gelu(%g) is %g", u, (double)y[i]);
     }
-    RELEASE(p, mlp);
-    nn_params_destroy(params);
+    CLOSE(p, mlp);
 }
 
 /* Ids repeat: the gradient of an entry is the sum over its uses. */
@@ -340,36 +326,24 @@ static mimo_status positions_backward(void *layer, nn_real *dx, nn_real *dy)
 
 Test(nn_embedding, gradients)
 {
-    nn_params *params = nn_test_store(0, 1);
-    embedding_pair p = {0};
-    SUCCEEDS(nn_embedding_init(&p.layer, params,
-                               &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED, ROWS}));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, embedding);
-    nn_case tokens = {"tokens", &p, params, 0, ROWS * IN, embedding_forward, embedding_backward};
+    OPEN(p, embedding, &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED, ROWS});
+    nn_case tokens = {"tokens", &p, p.params, 0, ROWS * IN, embedding_forward, embedding_backward};
     nn_check_gradients(&tokens);
     nn_case positions = {
-        "positions",       &p, params, ROWS * 2 * IN, ROWS * 2 * IN, positions_forward,
+        "positions",       &p, p.params, ROWS * 2 * IN, ROWS * 2 * IN, positions_forward,
         positions_backward};
     nn_check_gradients(&positions);
-    RELEASE(p, embedding);
-    nn_params_destroy(params);
+    CLOSE(p, embedding);
 }
 
 Test(nn_embedding, refuses_an_id_outside_the_table)
 {
-    nn_params *params = nn_test_store(0, 1);
-    embedding_pair p = {0};
-    SUCCEEDS(nn_embedding_init(&p.layer, params,
-                               &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS}));
-    SUCCEEDS(nn_params_seal(params));
-    PLACE(p, embedding);
+    OPEN(p, embedding, &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED, ROWS});
     nn_real y[ROWS * IN];
     FAILS(nn_embedding_backward_params(&p.layer, &p.saved, y), MIMO_ERR_STATE, "before forward");
     FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS), MIMO_ERR_ARGUMENT,
           "ids[0] is 3, must be 0 to 2");
     FAILS(nn_embedding_forward(&p.layer, &p.saved, y, ids, ROWS + 1), MIMO_ERR_SHAPE,
           "6 rows, must be 0 to 5");
-    RELEASE(p, embedding);
-    nn_params_destroy(params);
+    CLOSE(p, embedding);
 }

@@ -141,15 +141,14 @@ Test(nn_ops, bf16)
 {
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
     pair x = make("x", MOST), back = make("back", MOST);
-    uint16_t *half = calloc(MOST, sizeof *half), *got = calloc(MOST, sizeof *got), *room;
-    SUCCEEDS(nn_runtime_reserve(here, &room, MOST, sizeof *room));
+    uint16_t *half = calloc(MOST, sizeof *half), *got = calloc(MOST, sizeof *got);
+    uint16_t *room = nn_test_place(here, MOST, sizeof *room);
     BOTH(to_bf16, (host, half, x.host, MOST), (here, room, x.room, MOST));
     BOTH(from_bf16, (host, back.host, half, MOST), (here, back.room, room, MOST));
     SUCCEEDS(nn_runtime_read(here, got, room, MOST * (int64_t)sizeof *got));
     EXPECT_BITS(bits_of(got, half, MOST * (int64_t)sizeof *got, sizeof *got, 0), "bf16");
     compare("from bf16", back, true);
     free(half), free(got);
-    nn_runtime_free(here, room);
     free_pairs();
 }
 
@@ -226,12 +225,12 @@ static void check_lookup(int64_t width, int64_t repeat)
 {
     enum { N = 60, ENTRIES = 40 };
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
-    int64_t ids[N], slot[ENTRIES], numbers[4 * N + 1], *room;
+    int64_t ids[N], slot[ENTRIES], numbers[4 * N + 1];
     for (int64_t i = 0; i < N; i++) /* one entry has half of the uses, many have none */
         ids[i] = i % 2 ? 7 : i * i % ENTRIES;
     memset(slot, 0xff, sizeof slot);
     int64_t used = nn_uses_fill(numbers, slot, ids, N);
-    SUCCEEDS(nn_runtime_reserve(here, &room, 4 * N + 1, sizeof *room));
+    int64_t *room = nn_test_place(here, 4 * N + 1, sizeof *room);
     SUCCEEDS(nn_runtime_write(here, room, numbers, sizeof numbers));
     nn_uses h_uses = nn_uses_at(numbers, N, used), r_uses = nn_uses_at(room, N, used);
     pair table = make("table", ENTRIES * width), grad = make("grad", ENTRIES * width);
@@ -244,7 +243,6 @@ static void check_lookup(int64_t width, int64_t repeat)
     compare("lookup backward", grad, false);
     compare("lookup", y, true);
     compare("lookup add", sum, true);
-    nn_runtime_free(here, room);
     free_pairs();
 }
 
@@ -264,25 +262,14 @@ typedef struct token_rooms {
 
 static token_rooms make_token_rooms(const nn_runtime *where, const int64_t *labels)
 {
-    token_rooms t;
-    SUCCEEDS(nn_runtime_reserve(where, &t.maxima, ROWS, sizeof(double)));
-    SUCCEEDS(nn_runtime_reserve(where, &t.sums, 2 * ROWS, sizeof(double)));
-    SUCCEEDS(nn_runtime_reserve(where, &t.losses, ROWS, sizeof(double)));
-    SUCCEEDS(nn_runtime_reserve(where, &t.choices, 2 * ROWS, sizeof(double)));
-    SUCCEEDS(nn_runtime_reserve(where, &t.total, 1, sizeof(double)));
-    SUCCEEDS(nn_runtime_reserve(where, &t.labels, ROWS, sizeof(int64_t)));
+    token_rooms t = {.maxima = nn_test_place(where, ROWS, sizeof(double)),
+                     .sums = nn_test_place(where, 2 * ROWS, sizeof(double)),
+                     .losses = nn_test_place(where, ROWS, sizeof(double)),
+                     .choices = nn_test_place(where, 2 * ROWS, sizeof(double)),
+                     .total = nn_test_place(where, 1, sizeof(double)),
+                     .labels = nn_test_place(where, ROWS, sizeof(int64_t))};
     SUCCEEDS(nn_runtime_write(where, t.labels, labels, ROWS * (int64_t)sizeof *labels));
     return t;
-}
-
-static void free_token_rooms(const nn_runtime *where, token_rooms t)
-{
-    nn_runtime_free(where, t.maxima);
-    nn_runtime_free(where, t.sums);
-    nn_runtime_free(where, t.losses);
-    nn_runtime_free(where, t.choices);
-    nn_runtime_free(where, t.total);
-    nn_runtime_free(where, t.labels);
 }
 
 /* This rank has the ids [width, 2 width) of 3 width, so a third of the labels is here. */
@@ -318,7 +305,6 @@ static void check_tokens(int64_t width)
     BOTH(row_argmax, (host, h.choices + ROWS, h.choices, &ht, 3 * width),
          (here, r.choices + ROWS, r.choices, &rt, 3 * width));
     compare_f64("choices", h.choices, r.choices, 2 * ROWS);
-    free_token_rooms(host, h), free_token_rooms(here, r);
     free_pairs();
 }
 

@@ -190,6 +190,13 @@ static void run_there(const shape *s, const nn_product *host)
     nn_test_free_rooms();
 }
 
+static void run_shape(const shape *s)
+{
+    nn_factors then;
+    nn_product p = product_of(s, &then);
+    run_there(s, &p);
+}
+
 static void run_kind(int kind, const shape *s, const nn_product *host)
 {
     nn_product p = *host;
@@ -410,10 +417,8 @@ static void check_random_shapes(uint64_t seed)
     int ran = 0, with[4] = {0};
     for (int i = 0; i < RANDOM_SHAPES; i++) {
         shape s = random_shape(&seed);
-        nn_factors then;
         if (s.m * s.n * s.count * (s.k + s.then * (s.parts + 1)) > 600000)
             continue;
-        (void)product_of(&s, &then);
         check_shape(&s, 1 << 20);
         ran++;
         with[0] += s.parts > 1, with[1] += s.folded, with[2] += s.then > 0, with[3] += s.sums;
@@ -447,6 +452,7 @@ Test(nn_ordered, strange_numbers)
 /* Long chains and trees, beyond what is packed at a time. */
 Test(nn_ordered, long_chains)
 {
+#define ONE_SUM .sums = true, .shared = true
     static const shape shapes[] = {
         {.m = 5, .n = 40, .k = 9000, .count = 1, .alpha = 1, .beta = 1},
         {.m = 13, .n = 35, .k = 9001, .count = 1, .ta = true, .tb = true, .alpha = 0.5f},
@@ -454,26 +460,12 @@ Test(nn_ordered, long_chains)
         {.m = 7, .n = 33, .k = 9216, .count = 1, .tb = true, .alpha = 1, .parts = 8},
         {.m = 7, .n = 33, .k = 9216, .count = 1, .ta = true, .alpha = 2, .parts = 2, .then = 5},
         {.m = 9, .n = 17, .k = 8192, .count = 2, .alpha = 1, .parts = 4, .folded = true},
-        {.m = 9, .n = 17, .k = 8200, .count = 2, .alpha = 1, .sums = true, .shared = true},
-        {.m = 9,
-         .n = 17,
-         .k = 700,
-         .count = 9,
-         .ta = true,
-         .alpha = 1,
-         .sums = true,
-         .shared = true},
+        {.m = 9, .n = 17, .k = 8200, .count = 2, .alpha = 1, ONE_SUM},
+        {.m = 9, .n = 17, .k = 700, .count = 9, .ta = true, .alpha = 1, ONE_SUM},
         {.m = 50, .n = 600, .k = 400, .count = 1, .tb = true, .alpha = 1},
         {.m = 50, .n = 600, .k = 400, .count = 1, .ta = true, .alpha = 1, .parts = 4},
-        {.m = 40, .n = 20, .k = 2, .count = 300, .alpha = 1, .sums = true, .shared = true},
-        {.m = 300,
-         .n = 200,
-         .k = 48,
-         .count = 4,
-         .ta = true,
-         .alpha = 1,
-         .sums = true,
-         .shared = true},
+        {.m = 40, .n = 20, .k = 2, .count = 300, .alpha = 1, ONE_SUM},
+        {.m = 300, .n = 200, .k = 48, .count = 4, .ta = true, .alpha = 1, ONE_SUM},
         {.m = 8, .n = 8, .k = 0, .count = 2, .alpha = 1, .parts = 4},
         {.m = 8, .n = 8, .k = 0, .count = 2, .alpha = 1, .beta = 1},
         {.m = 4, .n = 8, .k = 6, .count = 0, .alpha = 1},
@@ -490,9 +482,7 @@ Test(nn_ordered, cuts)
     static float whole[M * N];
     fill_all();
     shape s = {.m = M, .n = N, .k = K, .count = 1, .tb = true, .alpha = 1};
-    nn_factors then;
-    nn_product p = product_of(&s, &then);
-    run_there(&s, &p);
+    run_shape(&s);
     memcpy(whole, c_got, sizeof whole);
     uint64_t seed = 4;
     for (int cut = 0; cut < CUTS; cut++) {
@@ -500,8 +490,7 @@ Test(nn_ordered, cuts)
         shape part = s;
         part.m = 1 + below(&seed, M - i0), part.n = 1 + below(&seed, N - j0);
         part.a.first = i0 * K, part.b.first = j0 * K;
-        p = product_of(&part, &then);
-        run_there(&part, &p);
+        run_shape(&part);
         for (int64_t i = 0; i < part.m; i++)
             EXPECT_BITS(bits_of(c_got + i * part.n, whole + (i0 + i) * N + j0,
                                 part.n * (int64_t)sizeof *whole, sizeof *whole, 0),
@@ -524,17 +513,13 @@ Test(nn_ordered, goldens_of_chains)
     } goldens[] = {{1, 0x3fbfffff}, {8, 0x3fbfffff}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         shape s = {.m = 1, .n = 1, .k = 16, .count = 1, .alpha = 1, .parts = goldens[i].parts};
-        nn_factors then;
-        nn_product p = product_of(&s, &then);
-        run_there(&s, &p);
+        run_shape(&s);
         EXPECT_BITS(bits_of(c_got, &goldens[i].bits, 4, 4, 0), "%d parts", (int)s.parts);
     }
     shape s = {.m = 1, .n = 1, .k = 2, .count = 8, .alpha = 1};
     static const uint32_t leaves[] = {0xbe2aaaab, 0x3ebbbbbc, 0x3e888888, 0x3f199999,
                                       0xbe888889, 0xbf333333, 0x3f955555, 0x3e6eeef0};
-    nn_factors then;
-    nn_product p = product_of(&s, &then);
-    run_there(&s, &p);
+    run_shape(&s);
     EXPECT_BITS(bits_of(c_got, leaves, sizeof leaves, 4, 0), "leaves");
     /* Steps of half a unit in the last place: lost in a chain, not in a tree. */
     static const float halves[] = {1, 0x1p-24f, 0x1p-24f, 0x1p-24f}, ones[] = {1, 1, 1, 1};
@@ -542,8 +527,7 @@ Test(nn_ordered, goldens_of_chains)
     memcpy(b_data, ones, sizeof ones);
     for (int parts = 1; parts <= 4; parts *= 4) {
         s = (shape){.m = 1, .n = 1, .k = 4, .count = 1, .alpha = 1, .parts = parts};
-        p = product_of(&s, &then);
-        run_there(&s, &p);
+        run_shape(&s);
         uint32_t expected = parts == 1 ? 0x3f800000 : 0x3f800001;
         EXPECT_BITS(bits_of(c_got, &expected, 4, 4, 0), "%d halves in parts", parts);
     }
@@ -583,12 +567,11 @@ Test(nn_ordered, goldens_of_fixed_point)
     const nn_runtime *here = runtime();
     for (int f = 0; f < FIXES; f++) {
         float x[N];
-        int64_t expected[N], got[N], *sums;
+        int64_t expected[N], got[N], *sums = nn_test_place(here, N, sizeof *sums);
         for (int j = 0; j < N; j++) {
             x[j] = j == (5 * f) % N ? fixes[f].x : plain[j % 4];
             expected[j] = j == (5 * f) % N ? fixes[f].fixed : nn_fixed_sum(0, (double)x[j]);
         }
-        SUCCEEDS(nn_runtime_reserve(here, &sums, N, sizeof *sums));
         SUCCEEDS(here->ops->add_columns_fixed(here, sums, nn_test_sent(x, N), 1, N));
         SUCCEEDS(nn_runtime_read(here, got, sums, sizeof got));
         EXPECT_BITS(bits_of(got, expected, sizeof got, sizeof *got, 0), "columns, golden %d", f);
@@ -598,8 +581,6 @@ Test(nn_ordered, goldens_of_fixed_point)
         shape s = {.m = 1, .n = N, .k = 1, .count = 1, .alpha = 1, .sums = true};
         check_shape(&s, 1 << 20);
         EXPECT_BITS(bits_of(s_got, expected, sizeof got, sizeof *got, 0), "product, golden %d", f);
-        nn_runtime_free(here, sums);
-        nn_test_free_rooms();
     }
 }
 
@@ -609,13 +590,12 @@ Test(nn_ordered, range_of_fixed_point)
     enum { N = 24, ROWS = 40 };
     const nn_runtime *here = runtime();
     float x[ROWS * N];
-    int64_t sums[N], got[N], *room;
+    int64_t sums[N], got[N], *room = nn_test_place(here, N, sizeof *room);
     for (int j = 0; j < N; j++) {
         sums[j] = (j % 2 ? -1 : 1) * (((int64_t)1 << 62) - ((int64_t)(j + 1) << 42));
         for (int i = 0; i < ROWS; i++)
             x[i * N + j] = (float)(j % 2 ? -1 : 1) * (i < 30 ? 0.5f : 0);
     }
-    SUCCEEDS(nn_runtime_reserve(here, &room, N, sizeof *room));
     SUCCEEDS(nn_runtime_write(here, room, sums, sizeof sums));
     SUCCEEDS(here->ops->add_columns_fixed(here, room, nn_test_sent(x, ROWS * N), ROWS, N));
     int broken = 0;
@@ -634,16 +614,14 @@ Test(nn_ordered, range_of_fixed_point)
     for (int j = 0; j < N; j++)
         cr_assert((got[j] == NN_FIXED_BROKEN) == (sums[j] == NN_FIXED_BROKEN),
                   "sum %d is %lld, was %lld", j, (long long)got[j], (long long)sums[j]);
-    nn_runtime_free(here, room);
     nn_test_free_rooms();
 }
 
 /* ------------------------------------------------------------- the other sums */
 
-static void *sent_sums(const int64_t *sums, int64_t n)
+static int64_t *sent_sums(const int64_t *sums, int64_t n)
 {
-    int64_t *room;
-    SUCCEEDS(nn_runtime_reserve(runtime(), &room, n, sizeof *room));
+    int64_t *room = nn_test_place(runtime(), n > 0 ? n : 1, sizeof *room);
     SUCCEEDS(nn_runtime_write(runtime(), room, sums, n * (int64_t)sizeof *sums));
     return room;
 }
@@ -708,7 +686,6 @@ Test(nn_ordered, columns_in_fixed_point)
             SUCCEEDS(nn_runtime_read(runtime(), s_first, room, width * (int64_t)sizeof *s_first));
             EXPECT_BITS(bits_of(s_first, s_got, width * 8, 8, 0), "%d rows of %d", (int)rows,
                         (int)width);
-            nn_runtime_free(runtime(), room);
             nn_test_free_rooms();
         }
 }
@@ -716,7 +693,7 @@ Test(nn_ordered, columns_in_fixed_point)
 Test(nn_ordered, entries_in_fixed_point)
 {
     enum { ENTRIES = 11, N = 70, REPEAT = 3, WIDTH = 37 };
-    int64_t ids[N], slot[ENTRIES], numbers[4 * N + 1], *room;
+    int64_t ids[N], slot[ENTRIES], numbers[4 * N + 1];
     fill_all();
     memcpy(s_got, s_given, sizeof *s_got * ENTRIES * WIDTH);
     for (int i = 0; i < N; i++)
@@ -729,13 +706,11 @@ Test(nn_ordered, entries_in_fixed_point)
     int64_t count = nn_uses_fill(numbers, slot, ids, N), *there = sent_sums(numbers, 4 * N + 1);
     nn_uses uses = nn_uses_at(there, N, count);
     nn_lookup lookup = {.n = N, .repeat = REPEAT, .width = WIDTH};
-    room = sent_sums(s_given, ENTRIES * WIDTH);
+    int64_t *room = sent_sums(s_given, ENTRIES * WIDTH);
     SUCCEEDS(runtime()->ops->lookup_backward_fixed(
         runtime(), room, sent(a_data, N * REPEAT * WIDTH), &lookup, &uses));
     SUCCEEDS(nn_runtime_read(runtime(), s_first, room, (int64_t)sizeof *s_first * ENTRIES * WIDTH));
     EXPECT_BITS(bits_of(s_first, s_got, 8 * ENTRIES * WIDTH, 8, WIDTH), "entries");
-    nn_runtime_free(runtime(), room);
-    nn_runtime_free(runtime(), there);
     nn_test_free_rooms();
 }
 
@@ -747,45 +722,42 @@ Test(nn_ordered, settle)
     fill_all();
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = counts[i];
-        int64_t *room = sent_sums(s_given, n > 0 ? n : 1);
+        int64_t *room = sent_sums(s_given, n);
         SUCCEEDS(runtime()->ops->settle(runtime(), room, n, factor));
         for (int64_t j = 0; j < n; j++)
             c_first[j] = (float)((double)s_given[j] * factor);
         nn_test_read(c_got, (float *)(void *)room, n);
         EXPECT_BITS(bits_of(c_got, c_first, n * 4, 4, 0), "%d sums", (int)n);
-        nn_runtime_free(runtime(), room);
+        nn_test_free_rooms();
     }
 }
 
 Test(nn_ordered, largest_sum)
 {
     static const int64_t counts[] = {0, 1, 300, 100000};
-    double *most, got;
+    double got;
     fill_all();
     s_given[90000] = NN_FIXED_BROKEN;
     s_given[250] = -((int64_t)1 << 61) - 12345;
-    SUCCEEDS(nn_runtime_reserve(runtime(), &most, 1, sizeof *most));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = counts[i];
         double expected = 0;
         for (int64_t j = 0; j < n; j++)
             expected = fmax(expected, fabs((double)s_given[j]));
-        int64_t *room = sent_sums(s_given, n > 0 ? n : 1);
+        int64_t *room = sent_sums(s_given, n);
+        double *most = nn_test_place(runtime(), 1, sizeof *most);
         SUCCEEDS(runtime()->ops->fixed_largest(runtime(), most, room, n));
         SUCCEEDS(nn_runtime_read(runtime(), &got, most, sizeof got));
         cr_assert(got == expected, "of %d: %a, not %a", (int)n, got, expected);
-        nn_runtime_free(runtime(), room);
+        nn_test_free_rooms();
     }
-    nn_runtime_free(runtime(), most);
 }
 
 static double squares_of(const nn_matrix *x)
 {
-    double *sum, got;
-    SUCCEEDS(nn_runtime_reserve(runtime(), &sum, 1, sizeof *sum));
+    double *sum = nn_test_place(runtime(), 1, sizeof *sum), got;
     SUCCEEDS(runtime()->ops->block_squares(runtime(), sum, x, 1));
     SUCCEEDS(nn_runtime_read(runtime(), &got, sum, sizeof got));
-    nn_runtime_free(runtime(), sum);
     return got;
 }
 
@@ -847,7 +819,6 @@ Test(nn_ordered, gradients_of_a_norm)
         }
         cr_assert(got[j] == scale_sum && got[WIDTH + j] == shift_sum, "column %d", j);
     }
-    nn_runtime_free(runtime(), sums);
     nn_test_free_rooms();
 }
 
@@ -858,17 +829,13 @@ Test(nn_ordered, losses_of_tokens)
     enum { ROWS = 3, WIDTH = 290 };
     static float logits[ROWS * WIDTH];
     const int64_t labels[ROWS] = {7, NN_IGNORE, 289};
-    int64_t *label_room, *exps, got_exps[ROWS];
-    double *rooms, got[4 * ROWS + 1];
+    int64_t got_exps[ROWS], *exps = nn_test_place(runtime(), ROWS, sizeof *exps);
+    double got[4 * ROWS + 1], *rooms = nn_test_place(runtime(), 4 * ROWS + 1, sizeof *rooms);
     fill_all();
     for (int i = 0; i < ROWS * WIDTH; i++)
         logits[i] = 8 * a_data[i];
-    SUCCEEDS(nn_runtime_reserve(runtime(), &label_room, ROWS, sizeof *label_room));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + 1, sizeof *rooms));
-    SUCCEEDS(nn_runtime_write(runtime(), label_room, labels, sizeof labels));
     nn_token_rows tokens = {.logits = nn_test_sent(logits, ROWS * WIDTH),
-                            .labels = label_room,
+                            .labels = sent_sums(labels, ROWS),
                             .rows = ROWS,
                             .width = WIDTH,
                             .maxima = rooms,
@@ -891,41 +858,21 @@ Test(nn_ordered, losses_of_tokens)
         cr_assert(fabs(loss - wanted) < 1e-5, "loss %d is %g, not %g", i, loss, wanted);
     }
     cr_assert(got[4 * ROWS] == got[3 * ROWS] + got[3 * ROWS + 1] + got[3 * ROWS + 2]);
-    nn_runtime_free(runtime(), label_room);
-    nn_runtime_free(runtime(), exps);
-    nn_runtime_free(runtime(), rooms);
     nn_test_free_rooms();
 }
 
 /* Rooms for rows of logits with their maxima. No label is among the ids, so the gradients with
  * `sums` of 1 are the exponentials themselves, in f32. */
-typedef struct exp_rows {
-    nn_token_rows tokens;
-    double *rooms;
-    int64_t *labels;
-} exp_rows;
-
-static exp_rows send_rows(const float *logits, int64_t rows, int64_t width)
+static nn_token_rows send_rows(const float *logits, int64_t rows, int64_t width)
 {
-    exp_rows sent_rows = {0};
-    nn_token_rows *tokens = &sent_rows.tokens;
-    *tokens = (nn_token_rows){.rows = rows, .width = width, .first = 1};
-    SUCCEEDS(nn_runtime_reserve(runtime(), &sent_rows.labels, rows, sizeof *sent_rows.labels));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &tokens->exps, rows, sizeof *tokens->exps));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &sent_rows.rooms, 3 * rows, sizeof *sent_rows.rooms));
-    tokens->logits = sent(logits, rows * width);
-    tokens->labels = sent_rows.labels; /* 0: before the first id */
-    tokens->maxima = sent_rows.rooms, tokens->sums = sent_rows.rooms + rows;
-    SUCCEEDS(runtime()->ops->token_maxima(runtime(), tokens));
-    return sent_rows;
-}
-
-static void free_rows(exp_rows *rows)
-{
-    nn_runtime_free(runtime(), rows->labels);
-    nn_runtime_free(runtime(), rows->tokens.exps);
-    nn_runtime_free(runtime(), rows->rooms);
-    nn_test_free_rooms();
+    nn_token_rows tokens = {.rows = rows, .width = width, .first = 1};
+    tokens.logits = sent(logits, rows * width);
+    tokens.labels = nn_test_place(runtime(), rows, sizeof *tokens.labels); /* before the first id */
+    tokens.exps = nn_test_place(runtime(), rows, sizeof *tokens.exps);
+    tokens.maxima = nn_test_place(runtime(), rows, sizeof *tokens.maxima);
+    tokens.sums = nn_test_place(runtime(), 2 * rows, sizeof *tokens.sums);
+    SUCCEEDS(runtime()->ops->token_maxima(runtime(), &tokens));
+    return tokens;
 }
 
 static void read_exps(int64_t *exps, float *terms, const nn_token_rows *tokens)
@@ -953,8 +900,8 @@ Test(nn_ordered, exponentials_one_by_one)
     fill_all();
     for (int i = 0; i < ROWS * WIDTH; i++) /* spread over 1 to 34 */
         logits[i] = (float)(1 + 3 * (i / WIDTH)) * a_data[i] / 2;
-    exp_rows rows = send_rows(logits, ROWS, WIDTH);
-    read_exps(whole, terms, &rows.tokens);
+    nn_token_rows rows = send_rows(logits, ROWS, WIDTH);
+    read_exps(whole, terms, &rows);
     for (int i = 0; i < ROWS; i++) {
         int64_t expected = 0;
         double sum = 0;
@@ -969,20 +916,20 @@ Test(nn_ordered, exponentials_one_by_one)
     cr_assert(of_a_float_sum > ROWS / 2, "%d of %d rows tell the rules apart", of_a_float_sum,
               (int)ROWS);
     for (int i = 0; i < ROWS; i++) { /* as two ranks of tp */
-        exp_rows own = rows;
-        own.tokens.rows = 1, own.tokens.maxima += i;
+        nn_token_rows own = rows;
+        own.rows = 1, own.maxima += i;
         int64_t sum = 0;
         for (int side = 0; side < 2; side++) {
-            own.tokens.width = side ? WIDTH - CUT : CUT;
-            own.tokens.logits = rows.tokens.logits + i * WIDTH + side * CUT;
-            SUCCEEDS(runtime()->ops->token_sums(runtime(), &own.tokens));
-            SUCCEEDS(nn_runtime_read(runtime(), part, own.tokens.exps, sizeof *part));
+            own.width = side ? WIDTH - CUT : CUT;
+            own.logits = rows.logits + i * WIDTH + side * CUT;
+            SUCCEEDS(runtime()->ops->token_sums(runtime(), &own));
+            SUCCEEDS(nn_runtime_read(runtime(), part, own.exps, sizeof *part));
             sum += part[0];
         }
         cr_assert(sum == whole[i], "row %d: %lld in parts, %lld", i, (long long)sum,
                   (long long)whole[i]);
     }
-    free_rows(&rows);
+    nn_test_free_rooms();
 }
 
 /* exp(-36.75) is a little below 2^-53. */
@@ -1000,12 +947,12 @@ Test(nn_ordered, golden_of_exponentials)
     }
     cr_assert(forward == 1 && back == 1 + 0x1p-52, "f64: %a and %a", forward, back);
     cr_assert(fixed == (int64_t)1 << 40 && fixed_back == fixed);
-    exp_rows rows = send_rows(logits[0], 2, 3);
-    read_exps(got, terms, &rows.tokens);
+    nn_token_rows rows = send_rows(logits[0], 2, 3);
+    read_exps(got, terms, &rows);
     cr_assert(terms[1] > 0x1.8p-54f && terms[1] < 0x1p-53f, "%a", (double)terms[1]);
     cr_assert(got[0] == fixed && got[1] == fixed, "%lld and %lld", (long long)got[0],
               (long long)got[1]);
-    free_rows(&rows);
+    nn_test_free_rooms();
 }
 
 /* The losses of a large batch, 4 * 10^8 in all, have the same sum however it is cut into calls. */
@@ -1015,17 +962,15 @@ Test(nn_ordered, losses_add_exactly)
     static const int64_t cuts[CUTS][4] = {
         {0, ROWS, ROWS, ROWS}, {0, 7, 70001, ROWS}, {0, 123457, 199999, ROWS}};
     static float logits[WIDTH * ROWS];
-    int64_t *labels, *exps;
-    double *rooms, total[CUTS];
+    int64_t *labels = nn_test_place(runtime(), ROWS, sizeof *labels);
+    int64_t *exps = nn_test_place(runtime(), ROWS, sizeof *exps);
+    double *rooms = nn_test_place(runtime(), 4 * ROWS + CUTS, sizeof *rooms), total[CUTS];
     fill_all();
     for (int64_t i = 0; i < ROWS; i++) { /* the label, 0, is far less likely than the other ids */
         logits[WIDTH * i + 1] = 2000 + 5 * a_data[i];
         logits[WIDTH * i + 2] = 2000;
     }
     const float *sent_logits = nn_test_sent(logits, WIDTH * ROWS);
-    SUCCEEDS(nn_runtime_reserve(runtime(), &labels, ROWS, sizeof *labels));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + CUTS, sizeof *rooms));
     for (int c = 0; c < CUTS; c++) {
         for (int part = 0; part < 3; part++) {
             int64_t first = cuts[c][part];
@@ -1045,9 +990,6 @@ Test(nn_ordered, losses_add_exactly)
     SUCCEEDS(nn_runtime_read(runtime(), total, rooms + 4 * ROWS, sizeof total));
     cr_assert(total[0] > 0x1p28 && total[0] == total[1] && total[0] == total[2],
               "sums %a, %a and %a", total[0], total[1], total[2]);
-    nn_runtime_free(runtime(), labels);
-    nn_runtime_free(runtime(), exps);
-    nn_runtime_free(runtime(), rooms);
     nn_test_free_rooms();
 }
 
@@ -1058,13 +1000,10 @@ Test(nn_ordered, losses_that_are_no_number)
     enum { WIDTH = 4, RANKS = 2 };
     const float logits[RANKS * WIDTH] = {1, NAN, 2, 3, 4, 5, NAN, 6};
     const int64_t label = 2;
-    int64_t *labels, *exps, fixed = 0, each;
-    double *rooms, sums[2] = {0, 0}, got[2];
-    SUCCEEDS(nn_runtime_reserve(runtime(), &labels, 1, sizeof *labels));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &exps, 1, sizeof *exps));
-    SUCCEEDS(nn_runtime_reserve(runtime(), &rooms, 5, sizeof *rooms));
-    SUCCEEDS(nn_runtime_write(runtime(), labels, &label, sizeof label));
-    nn_token_rows tokens = {.labels = labels, .rows = 1, .width = WIDTH, .exps = exps};
+    int64_t *exps = nn_test_place(runtime(), 1, sizeof *exps), fixed = 0, each;
+    double *rooms = nn_test_place(runtime(), 5, sizeof *rooms), sums[2] = {0, 0}, got[2];
+    nn_token_rows tokens = {
+        .labels = sent_sums(&label, 1), .rows = 1, .width = WIDTH, .exps = exps};
     tokens.maxima = rooms, tokens.sums = rooms + 1;
     const double most = 6;
     SUCCEEDS(nn_runtime_write(runtime(), rooms, &most, sizeof most));
@@ -1085,9 +1024,6 @@ Test(nn_ordered, losses_that_are_no_number)
     cr_assert(isnan(got[0]) && isnan(got[1]), "sums %g and %g", got[0], got[1]);
     SUCCEEDS(nn_runtime_read(runtime(), got, rooms + 3, sizeof got));
     cr_assert(isnan(got[0]) && isnan(got[1]), "loss %g, of all %g", got[0], got[1]);
-    nn_runtime_free(runtime(), labels);
-    nn_runtime_free(runtime(), exps);
-    nn_runtime_free(runtime(), rooms);
     nn_test_free_rooms();
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/nn/host/nn_math.h"
+#include "block_model.h"
 #include "nn_gradient_check.h"
 
 enum { S = 12, B = 2, HIDDEN = 16, HEADS = 4, V = 24, N = S * B };
@@ -15,62 +16,25 @@ static const double tolerance = 1e-12;
 static const double tolerance = 2e-6;
 #endif
 
-typedef struct model {
-    nn_params *params;
-    nn_sequence sequence;
-    nn_block block;
-    nn_linear head;
-    nn_loss loss;
-    nn_block_saved block_saved;
-    nn_linear_saved head_saved;
-    nn_loss_saved loss_saved;
-    nn_room room; /* of the three */
-} model;
-
-static mimo_status place(model *m)
-{
-    mimo_status status = nn_block_saved_take(&m->block_saved, &m->block, &m->room);
-    if (status == MIMO_OK)
-        status = nn_linear_saved_take(&m->head_saved, &m->head, &m->room);
-    return status == MIMO_OK ? nn_loss_saved_take(&m->loss_saved, &m->loss, &m->room) : status;
-}
-
 static void make(model *m)
 {
-    memset(m, 0, sizeof *m);
-    m->params = nn_test_store(0, 1);
-    nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
-    nn_block_desc block = {.name = "block",
-                           .hidden = HIDDEN,
-                           .heads = HEADS,
-                           .inner = 64,
-                           .max_rows = S,
-                           .max_batch = B,
-                           .max_parts = 0,
-                           .std = 0.3,
-                           .out_std = 0.3};
-    nn_linear_desc head = {.name = "head",
-                           .in = HIDDEN,
-                           .out = V,
-                           .split = NN_SPLIT_COLUMNS,
-                           .bias = true,
-                           .std = 0.3};
-    SUCCEEDS(nn_sequence_init(&m->sequence, &sequence));
-    SUCCEEDS(nn_block_init(&m->block, m->params, NULL, &block));
-    SUCCEEDS(nn_linear_init(&m->head, m->params, NULL, &head));
-    SUCCEEDS(nn_loss_init(&m->loss, nn_test_runtime(), NULL, V, N));
-    SUCCEEDS(nn_params_seal(m->params));
-    NN_TEST_PLACE(m->room, place(m));
-}
-
-static void discard(model *m)
-{
-    nn_sequence_release(&m->sequence);
-    nn_block_release(&m->block);
-    nn_linear_release(&m->head);
-    nn_loss_release(&m->loss);
-    nn_room_release(&m->room);
-    nn_params_destroy(m->params);
+    const model_parts parts = {.params = nn_test_store(0, 1),
+                               .sequence = {NULL, true, S, B, NULL, nn_test_runtime(), 0},
+                               .block = {.name = "block",
+                                         .hidden = HIDDEN,
+                                         .heads = HEADS,
+                                         .inner = 64,
+                                         .max_rows = S,
+                                         .max_batch = B,
+                                         .std = 0.3,
+                                         .out_std = 0.3},
+                               .head = {.name = "head",
+                                        .in = HIDDEN,
+                                        .out = V,
+                                        .split = NN_SPLIT_COLUMNS,
+                                        .bias = true,
+                                        .std = 0.3}};
+    model_make(m, &parts);
 }
 
 /* The norm of the gradient over all parameters. */
@@ -124,7 +88,7 @@ Test(nn_precision, both_builds_train_alike)
         cr_assert(fabs(norm - norms[t]) <= 10 * tolerance * norms[t],
                   "step %d: norm %.17g, not %.17g", t, norm, norms[t]);
     }
-    discard(&m);
+    model_release(&m);
 }
 
 Test(nn_precision, exp_is_within_its_bound)

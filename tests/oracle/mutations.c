@@ -287,6 +287,7 @@ static const char *const unit_table[] = {
     "norm-misses-stages",      /* the norm in the fixed order is one stage's */
     "layers-for-items",        /* names of a pattern with groups count layers */
     "key-twice",               /* two tensors may get one name in a checkpoint */
+    "backward-right-away",     /* gradients are to go back before stage 0 has them */
     "calls-by-group",          /* a schedule's calls of the bridge stand in the order of groups */
     "group-back-early",        /* a group's gradients go back before the last of them is there */
     "limit-plus-one",          /* a stage holds one encoder group too many */

@@ -146,21 +146,20 @@ void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset)
     *offset = random_below(random, limit - ranks + 1);
 }
 
-void bed_create(bridge_bed *out, const bed_case *c)
+bridge_bed bed_create(const bed_case *c)
 {
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule src_rule = rule_of(&c->src), dst_rule = rule_of(&c->dst);
-    memset(out, 0, sizeof *out);
-    out->c = *c;
-    out->c.src.order = order_of(c->src_letters);
-    out->c.dst.order = order_of(c->dst_letters);
-    out->c.dst.partial = true;
-    out->src = reference_of(&out->c.src, c->batch, c->seq);
-    out->dst = reference_of(&out->c.dst, c->batch, c->seq);
-    MPI_EXPECT_OK(mimo_grid_create_text(&out->src_grid, c->src.grid, c->src.offset));
-    MPI_EXPECT_OK(mimo_grid_create_text(&out->dst_grid, c->dst.grid, c->dst.offset));
-    desc.src = out->src_grid;
-    desc.dst = out->dst_grid;
+    bridge_bed made = {.c = *c};
+    made.c.src.order = order_of(c->src_letters);
+    made.c.dst.order = order_of(c->dst_letters);
+    made.c.dst.partial = true;
+    made.src = reference_of(&made.c.src, c->batch, c->seq);
+    made.dst = reference_of(&made.c.dst, c->batch, c->seq);
+    MPI_EXPECT_OK(mimo_grid_create_text(&made.src_grid, c->src.grid, c->src.offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&made.dst_grid, c->dst.grid, c->dst.offset));
+    desc.src = made.src_grid;
+    desc.dst = made.dst_grid;
     desc.src_partition = c->src.partition ? &src_rule : NULL;
     desc.partition = c->dst.partition ? &dst_rule : NULL;
     desc.all_stages = c->dst.all_stages;
@@ -169,14 +168,17 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.batch = c->given ? c->batch : -1;
     desc.executor = executor_of(c->buffer ? EXECUTOR_ZERO_COPY : c->executor);
     desc.backward_executor = executor_of(c->backward_executor);
-    mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
+    mimo_status status = mimo_bridge_create(&made.bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
-    if (out->bridge && (c->src.kind || c->rows))
-        bed_update(out);
+    if (made.bridge && (c->src.kind || c->rows))
+        bed_update(&made);
+    return made;
 }
 
 void bed_destroy(bridge_bed *bed)
 {
+    if (bed->bridge)
+        test_rooms_free(bed->bridge);
     mimo_bridge_destroy(bed->bridge);
     mimo_grid_destroy(bed->src_grid);
     mimo_grid_destroy(bed->dst_grid);
@@ -268,6 +270,7 @@ static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
         expect_tile(bed, side, &made.view);
     if (bed->bridge && side == MIMO_DST && bed->c.dst.kind == MIMO_RAGGED_PLACED)
         expect_spans(bed);
+    test_room_own(&made.room, bed->bridge);
     return made;
 }
 

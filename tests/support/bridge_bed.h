@@ -47,7 +47,7 @@ typedef struct bridge_bed {
 } bridge_bed;
 
 /* Collective. */
-void bed_create(bridge_bed *out, const bed_case *c);
+bridge_bed bed_create(const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
 /* The update of a ragged case, or of one with rows, which bed_create does as well. Collective. */
@@ -65,8 +65,8 @@ mimo_batch_desc bed_describe(const bridge_bed *bed, bed_given *given);
 /* Some dimensions in some order over a part of this launch's ranks. */
 void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset);
 
-/* Poisoned tiles of this rank: one on a side, and one to be a target. Making a target is
- * collective. */
+/* Poisoned tiles of this rank: one on a side, and one to be a target. They go with the bed. Making
+ * a target is collective. */
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
 test_tile bed_target_new(const bridge_bed *bed, mimo_side side);
 

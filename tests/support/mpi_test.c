@@ -10,6 +10,8 @@
 
 static const mpi_test *running;
 static mimo_comm *comm;
+static mimo_grid **grids; /* of mpi_test_grid */
+static int grid_count, grid_capacity;
 static int failures;
 static bool looked;
 
@@ -114,6 +116,9 @@ static void say(const char *what)
 /* Agree first. A rank that failed alone would leave the others waiting in their next call. */
 static bool verdict(void)
 {
+    test_rooms_free(NULL);
+    while (grid_count > 0)
+        mimo_grid_destroy(grids[--grid_count]);
     int all[] = {failures, looked};
     test_shared_end();
     mimo_comm_destroy(comm);
@@ -148,9 +153,23 @@ bool mpi_test_run(const mpi_test *test)
 
 mimo_grid *mpi_test_grid(const char *spec, int64_t offset)
 {
-    mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
-    return grid;
+    if (grid_count == grid_capacity) {
+        grid_capacity = 2 * grid_capacity + 16;
+        grids = realloc(grids, (size_t)grid_capacity * sizeof(mimo_grid *));
+    }
+    grids[grid_count] = NULL;
+    MPI_EXPECT_OK(mimo_grid_create_text(&grids[grid_count], spec, offset));
+    return grids[grid_count++];
+}
+
+mimo_grid *mpi_test_grid_of(const char *format, ...)
+{
+    char spec[128];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(spec, sizeof spec, format, values);
+    va_end(values);
+    return mpi_test_grid(spec, 0);
 }
 
 mimo_bridge_desc mpi_test_bridge_desc(const mimo_grid *src, const mimo_grid *dst)

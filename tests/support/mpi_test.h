@@ -55,8 +55,10 @@ mimo_comm *mpi_test_comm_new(void); /* a new one; the caller owns it */
 void mpi_test_guard(mimo_comm *on, bool guarded);
 int mpi_test_rank(void);
 int mpi_test_size(void);
-/* A grid by its text; the caller owns it. */
+/* A grid by its text; destroyed at the end of the test. */
 mimo_grid *mpi_test_grid(const char *spec, int64_t offset);
+/* The same from rank 0 on, by a text with numbers. */
+mimo_grid *mpi_test_grid_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What a bridge between two grids is made of, with defaults for the rest. */
 mimo_bridge_desc mpi_test_bridge_desc(const mimo_grid *src, const mimo_grid *dst);
 /* Skip, agreed by all ranks: every rank calls it with the same reason. Does not return. */

@@ -39,7 +39,7 @@ static inline mimo_nodes *step_of_layers(int64_t forward, int64_t back, uint32_t
 static inline mimo_nodes_report nodes_report_of(const mimo_nodes *nodes)
 {
     mimo_nodes_report report = MIMO_NODES_REPORT_INIT;
-    cr_assert_eq(mimo_nodes_report_of(&report, nodes), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_nodes_report_of(&report, nodes));
     return report;
 }
 
@@ -67,7 +67,7 @@ static inline void move_node(mimo_nodes *nodes, int64_t stage, int64_t from, int
     for (int64_t i = from; i > to; i--)
         all[i] = all[i - 1];
     all[to] = moved;
-    cr_assert_eq(mimo_nodes_find_waits(nodes), MIMO_OK);
+    SUCCEEDS(mimo_nodes_find_waits(nodes));
 }
 
 #endif

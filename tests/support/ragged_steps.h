@@ -37,7 +37,7 @@ static inline ragged_steps *ragged_begin(executor_id executor, bool buffer)
                         .batch = 2 * mpi_test_size(),
                         .seq = RAGGED_IMAGES * RAGGED_POSITIONS,
                         .sums = true};
-    bed_create(&it->bed, &c);
+    it->bed = bed_create(&c);
     return it;
 }
 

@@ -13,13 +13,41 @@ static void *with_guards(void *data)
     return (char *)data - GUARD_BYTES;
 }
 
+/* Rooms that have not been released. */
+typedef struct owned_room {
+    test_room room;
+    const void *owner; /* NULL: the test's */
+} owned_room;
+
+static owned_room *rooms;
+static int room_count, room_capacity;
+
+static test_room *keep(const test_room *room)
+{
+    if (room_count == room_capacity) {
+        room_capacity = 2 * room_capacity + 16;
+        rooms = realloc(rooms, (size_t)room_capacity * sizeof *rooms);
+    }
+    rooms[room_count] = (owned_room){*room, NULL};
+    return &rooms[room_count++].room;
+}
+
+static owned_room *find(const test_room *room)
+{
+    for (int i = room_count - 1; i >= 0; i--)
+        if (rooms[i].room.host == room->host)
+            return &rooms[i];
+    fprintf(stderr, "a room that is no longer there\n");
+    abort();
+}
+
 test_room test_room_new(int64_t bytes)
 {
     test_room room = {.host = guarded_new(bytes), .bytes = bytes};
     void *place = test_place_new(with_guards(room.host), bytes + 2 * GUARD_BYTES);
     room.place = (char *)place + GUARD_BYTES;
     test_push(&room);
-    return room;
+    return *keep(&room);
 }
 
 /* ------------------------------------- shared rooms --------------------------------------- */
@@ -76,7 +104,7 @@ test_room test_shared_room_new(int64_t bytes)
     memset(host, GUARD_POISON, (size_t)all);
     test_room room = {host + GUARD_BYTES, place + GUARD_BYTES, bytes, true};
     test_push(&room);
-    return room;
+    return *keep(&room);
 }
 
 void test_needs_reach(int ranks)
@@ -93,7 +121,7 @@ void test_needs_reach(int ranks)
 
 /* ----------------------------------------- rooms ------------------------------------------ */
 
-void test_room_free(test_room *room)
+static void release(const test_room *room)
 {
     test_pull(room);
     MPI_EXPECT_BITS(bits_of_guards(room->host, room->bytes), "a guard band of %d bytes",
@@ -105,6 +133,26 @@ void test_room_free(test_room *room)
     }
     test_place_free(with_guards(room->place));
     guarded_free(room->host);
+}
+
+void test_room_free(const test_room *room)
+{
+    owned_room *found = find(room);
+    const test_room kept = found->room;
+    *found = rooms[--room_count];
+    release(&kept);
+}
+
+void test_room_own(const test_room *room, const void *owner)
+{
+    find(room)->owner = owner;
+}
+
+void test_rooms_free(const void *owner)
+{
+    for (int i = room_count - 1; i >= 0; i--)
+        if (!owner || rooms[i].owner == owner)
+            test_room_free(&rooms[i].room);
 }
 
 void test_push(const test_room *room)
@@ -144,7 +192,7 @@ test_tile test_shared_tile_new(const char *letters, mimo_dtype dtype, int64_t si
     return tile_in(test_shared_room_new, &view);
 }
 
-void test_tile_free(test_tile *tile)
+void test_tile_free(const test_tile *tile)
 {
     test_room_free(&tile->room);
 }

@@ -9,7 +9,8 @@
  *   mimo_...(&tile.view, ..., test_stream());
  *   test_pull(&tile.room);
  *   ... compare tile.room.host ...
- *   test_tile_free(&tile);
+ *
+ * What a test has made is released when it ends. A test that makes much releases it itself.
  *
  * A destination that peers write into lies in a mimo_buffer: test_shared_tile_new.
  *
@@ -68,7 +69,12 @@ test_room test_room_new(int64_t bytes);
  * make and free such rooms in the same order. */
 test_room test_shared_room_new(int64_t bytes);
 /* Checks the guard bands on the host and at the place, and releases both. */
-void test_room_free(test_room *room);
+void test_room_free(const test_room *room);
+
+/* The room goes with its owner: test_rooms_free does the same for all rooms of an owner; NULL: for
+ * all that there are. */
+void test_room_own(const test_room *room, const void *owner);
+void test_rooms_free(const void *owner);
 
 /* Copy from host to place; or, when the stream has done its work, from place to host. Guard bands
  * are copied as well. Where host and place are the same memory nothing is copied. */
@@ -86,7 +92,7 @@ test_tile test_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, in
 /* A tile in a shared room. */
 test_tile test_shared_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
                                int64_t size2);
-void test_tile_free(test_tile *tile);
+void test_tile_free(const test_tile *tile);
 
 /* A view of a room's place, with the arguments of mimo_tensor_3d. */
 mimo_tensor test_view(const test_room *room, mimo_dtype dtype, const char *letters, int64_t size0,

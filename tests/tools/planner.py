@@ -1,5 +1,6 @@
 """mimo-plan as a user runs it, for the tests of its commands."""
 
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,19 @@ class Planner:
         status, out, err = self.run(*arguments, text=text)
         self.expect(status == 0 and err == said, arguments, f"status {status}, stderr {err!r}")
         return out
+
+    def document(self, *arguments, text=""):
+        """The same as JSON. Without any the test ends."""
+        out = self.output(*arguments, "--json", text=text)
+        if not out:
+            self.expect(False, arguments, "no JSON")
+            self.end()
+        return json.loads(out)
+
+    def expect_output(self, expected, *arguments, text=""):
+        """Success with exactly this on stdout and nothing on stderr."""
+        out = self.output(*arguments, text=text)
+        self.expect(out == expected, arguments, f"printed\n{out}instead of\n{expected}")
 
     def expect_error(self, said, *arguments, text=""):
         """Status 2, nothing on stdout, and one sentence on stderr: this one, or of a list, one that has its words."""

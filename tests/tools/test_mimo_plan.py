@@ -1,30 +1,21 @@
 """mimo-plan as a user runs it: the goldens, and bad input. Usage: test_mimo_plan.py MIMO_PLAN"""
 
-import json
 import sys
 
 from planner import Planner
 
 PLAN, VERSION = Planner(sys.argv[1]), sys.argv[2]
 run, expect, expect_error = PLAN.run, PLAN.expect, PLAN.expect_error
-
-
-def expect_output(expected, *arguments):
-    """Success with exactly this on stdout and nothing on stderr."""
-    status, out, err = run(*arguments)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    expect(out == expected, arguments, f"printed\n{out}instead of\n{expected}")
+expect_output, document_of = PLAN.expect_output, PLAN.document
 
 
 def expect_groups(spec, offset, sets, expected):
     """The JSON groups of a grid. `sets` is the argument, `expected` is [(dims in grid order,
     ranks)]."""
-    arguments = ["grid", spec, "--offset", str(offset), "--json"]
+    arguments = ["grid", spec, "--offset", str(offset)]
     for one in sets:
         arguments += ["--dims", one]
-    status, out, err = run(*arguments)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    groups = json.loads(out)["groups"] if status == 0 else None
+    groups = document_of(*arguments)["groups"]
     wanted = [{"dims": dims, "ranks": ranks} for dims, ranks in expected]
     expect(groups == wanted, arguments, f"groups {groups} instead of {wanted}")
 
@@ -65,17 +56,14 @@ def grid_text():
 
 
 def large_grid():
-    arguments = ["grid", "tp=8,cp=8,pp=16,dp=16", "--dims", "cp,dp", "--json"]
-    status, out, _ = run(*arguments)
-    groups = json.loads(out)["groups"][0]["ranks"] if status == 0 else []
+    arguments = ["grid", "tp=8,cp=8,pp=16,dp=16", "--dims", "cp,dp"]
+    groups = document_of(*arguments)["groups"][0]["ranks"]
     expect(len(groups) == 128 and sorted(sum(groups, [])) == list(range(16384)), arguments,
            f"{len(groups)} groups that do not partition 16384 ranks")
 
 
 def environment():
-    status, out, err = run("env", "--json")
-    expect(status == 0 and err == "", ["env"], f"status {status}, stderr {err!r}")
-    rows = {row["name"]: row for row in json.loads(out)["environment"]}
+    rows = {row["name"]: row for row in document_of("env")["environment"]}
     expect(rows["MIMO_AGREE"]["default"] == 1, ["env"], f"rows {rows}")
     expect(rows["MIMO_CHECK"]["default"] == "", ["env"], f"rows {rows}")
     expect(all(set(row) == {"name", "default", "help"} for row in rows.values()), ["env"],
@@ -102,15 +90,13 @@ def patterns():
                   "    layer 0  *  mtp.layers.0.mtp_model_layer.layers.0.self_attention.*\n"
                   "    layer 1  E  mtp.layers.0.mtp_model_layer.layers.1.mlp.*\n",
                   "pattern", "[*-]||[*E]|/*E", "--pp", "2")
-    arguments = ["pattern", "M|M|M|/-M/-M", "--pp", "2", "--json"]
-    document = json.loads(run(*arguments)[1])
+    arguments = ["pattern", "M|M|M|/-M/-M", "--pp", "2"]
+    document = document_of(*arguments)
     expect((document["mtp_stage"], document["mtp_chunk"], document["mtp_keys"]) == (1, 1, [
         f"mtp.layers.{part}.mtp_model_layer.layers.{layer}" for part in (0, 1) for layer in ("0.mlp.", "1.mixer.")]),
         arguments, document)
-    arguments = ["pattern", "M*-", "--json"]
-    status, out, err = run(*arguments)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    document = json.loads(out)
+    arguments = ["pattern", "M*-"]
+    document = document_of(*arguments)
     keys = [layer["key"] for segment in document["segments"] for layer in segment["layers"]]
     expect(keys == ["decoder.layers.0.mixer.", "decoder.layers.1.self_attention.",
                     "decoder.layers.2.mlp."], arguments, keys)

@@ -1,7 +1,6 @@
 """mimo-plan balance as a user runs it: table and bars, JSON, picture, and bad input.
 Usage: test_mimo_plan_balance.py MIMO_PLAN DOCS"""
 
-import json
 import os
 import sys
 import tempfile
@@ -18,8 +17,7 @@ ALL_ON_ONE = "40 0\n30 0  # a comment\n\n20 0\n10 0\n"
 
 
 def table_and_bars():
-    out = output("--lanes", "2", "-", text=ALL_ON_ONE)
-    expected = (
+    PLAN.expect_output(
         "4 items of 100 rows on 2 lanes\n"
         "\n"
         "                            at home         balanced\n"
@@ -31,8 +29,8 @@ def table_and_bars():
         "\n"
         " lane          at home                                       balanced\n"
         "    0              100  ############################               50  ##############\n"
-        "    1                0                                             50  ##############\n")
-    expect(out == expected, [], f"printed\n{out}instead of\n{expected}")
+        "    1                0                                             50  ##############\n",
+        "--lanes", "2", "-", text=ALL_ON_ONE)
 
 
 def without_homes():
@@ -43,7 +41,7 @@ def without_homes():
 
 
 def numbers():
-    out = json.loads(output("--lanes", "2", "--json", "-", text=ALL_ON_ONE))
+    out = PLAN.document("--lanes", "2", "-", text=ALL_ON_ONE)
     expect(out["lane"] == [0, 1, 1, 0], ["--json"], out)
     expect(out["at_home"] == [100, 0] and out["balanced"] == [50, 50], ["--json"], out)
     expect(out["report"] == {"cost": 100, "mean": 50, "bound": 50, "longest_home": 100, "longest": 50,
@@ -52,16 +50,16 @@ def numbers():
 
 def costs():
     """Of a block of hidden size 2, unless the file says another one."""
-    out = json.loads(output("--lanes", "1", "--hidden", "2", "--json", "-", text="3 0\n3 0 5\n3 -1\n"))
+    out = PLAN.document("--lanes", "1", "--hidden", "2", "-", text="3 0\n3 0 5\n3 -1\n")
     expect(out["report"]["cost"] == 3 * (3 + 12) + 5 + 3 * (3 + 12), ["--hidden"], out)
     expect(out["at_home"] == [50] and out["report"]["rows"] == 9, ["--hidden"], out)
 
 
 def options():
-    out = json.loads(output("--lanes", "2", "--in-order", "--json", "-", text="1\n5\n1\n1\n"))
+    out = PLAN.document("--lanes", "2", "--in-order", "-", text="1\n5\n1\n1\n")
     expect(out["lane"] == [0, 0, 1, 1], ["--in-order"], out)
     near = "50 0\n50 0\n5 0\n45 1\n45 1\n5 1\n"
-    moved = [json.loads(output("--lanes", "2", "--slack", slack, "--json", "-", text=near))["report"]["rows_moved"]
+    moved = [PLAN.document("--lanes", "2", "--slack", slack, "-", text=near)["report"]["rows_moved"]
              for slack in ("0", "50")]
     expect(moved == [5, 0], ["--slack"], moved)
 

@@ -1,7 +1,6 @@
 """mimo-plan bridge as a user runs it: worked examples, random pairs of grids against a reference
 that lists every row, and bad input. Usage: test_mimo_plan_bridge.py MIMO_PLAN"""
 
-import json
 import math
 import random
 import sys
@@ -9,7 +8,7 @@ import sys
 from planner import Planner
 
 PLAN = Planner(sys.argv[1], "bridge")
-run, expect = PLAN.run, PLAN.expect
+run, expect, answer = PLAN.run, PLAN.expect, PLAN.document
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8, "f8": 1}
 
 
@@ -21,13 +20,6 @@ def arguments_of(src, dst, batch=8, seq=8, *more):
 def expect_error(words, *arguments):
     for form in ([], ["--json"]):
         PLAN.expect_error(words, *arguments, *form)
-
-
-def answer(*arguments):
-    """The JSON of a call that must succeed; None where it does not."""
-    status, out, err = run(*arguments, "--json")
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    return json.loads(out) if status == 0 else None
 
 
 # ------------------------------------------ reference ------------------------------------------
@@ -107,8 +99,6 @@ def expected_rank(case, relative):
 def check_case(case, arguments):
     src, dst, _, _, offset, _, _ = case
     got = answer(*arguments)
-    if got is None:
-        return
     fan, scale, gather = groups(src, dst, offset)
     expect(list(got) == ["fan", "scale", "gather_groups", "links", "ranks"], arguments,
            list(got))
@@ -248,8 +238,6 @@ def draw_grid(source, names, most):
 def check_general(case, arguments):
     src, dst, src_offset, dst_offset, batch, seq, sp, row_bytes = case
     got = answer(*arguments)
-    if got is None:
-        return
     ends = [offset + math.prod(size for _, size in parse(spec))
             for spec, offset in ((src, src_offset), (dst, dst_offset))]
     expect([r["rank"] for r in got["ranks"]] == list(range(min(src_offset, dst_offset), max(ends))),
@@ -304,9 +292,9 @@ def without_collective():
         for word in words:
             expect(word in reason, arguments, f"no {word!r} in {reason!r}")
         got = answer(*arguments, "--gbps", "1", "--latency-us", "1")
-        expect(got and got["fan"] is None and got["scale"] is None and
+        expect(got["fan"] is None and got["scale"] is None and
                got["gather_groups"] == [], arguments, got)
-        expect(got and got["estimated_us"]["forward"]["collective"] is None and
+        expect(got["estimated_us"]["forward"]["collective"] is None and
                got["estimated_us"]["backward"]["p2p"] > 0, arguments, got)
     expect_error(["12", "6", "4"], *arguments_of("tp=4,dp=2", "tp=4,cp=2,dp=1", 8, 12, "--sp"))
     expect_error(["pd=4 has pd = 4", "none of tp, cp, pp and dp"],
@@ -406,8 +394,7 @@ def times():
 
 def text():
     arguments = arguments_of("tp=1,dp=4", "tp=1,cp=2,dp=2", 4, 4, "--offset", "8")
-    status, out, err = run(*arguments)
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
+    out = PLAN.output(*arguments)
     for line in ("tp=1,dp=4 -> tp=1,cp=2,dp=2 on ranks 8 to 11: fan_in by 2",
                  "2 gather groups:  {8 9}  {10 11}",
                  "     9  dp 1               [1,2)        cp 1 dp 0                [0,2)        "

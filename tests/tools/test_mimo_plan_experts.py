@@ -1,12 +1,11 @@
 """mimo-plan experts as a user runs it. Usage: test_mimo_plan_experts.py MIMO_PLAN"""
 
-import json
 import sys
 
 from planner import Planner
 
 PLAN = Planner(sys.argv[1], "experts")
-run, expect = PLAN.run, PLAN.expect
+plan, expect = PLAN.document, PLAN.expect
 
 
 def arguments_of(llm, grid, /, *more, **changed):
@@ -17,12 +16,6 @@ def arguments_of(llm, grid, /, *more, **changed):
     flat = [str(word) for name, value in layer.items() if value is not None
             for word in (f"--{name}", value)]
     return flat + list(more)
-
-
-def plan(*arguments):
-    status, out, err = run(*arguments, "--json")
-    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
-    return json.loads(out) if status == 0 else {}
 
 
 def expect_error(words, *arguments):
@@ -46,9 +39,8 @@ def groups():
 
 def text():
     """Every token has both experts, so that chance decides nothing."""
-    status, out, err = run(*arguments_of("tp=2,dp=2", "etp=1,ep=2", "--capacity", "9", experts=2, hidden=8,
-                                         gbps=1))
-    wanted = """tp=2,dp=2 with experts etp=1,ep=2,edp=2 on 4 ranks
+    PLAN.expect_output("""\
+tp=2,dp=2 with experts etp=1,ep=2,edp=2 on 4 ranks
 2 experts, top 2, 5 tokens a rank, bf16 rows of 16 bytes, partial sums of 32
 
 groups along etp,ep  {0 1} {2 3}
@@ -71,8 +63,7 @@ combine, over the link                    0.0 MiB        0.2 us
 copies in the tile                        0.0 MiB        0.0 us
 in place of rows: one for each pair       0.0 MiB        0.1 us
 in place of rows: an all-gather           0.0 MiB        0.1 us
-"""
-    expect(status == 0 and err == "" and out == wanted, [], f"printed\n{out}{err}instead of\n{wanted}")
+""", *arguments_of("tp=2,dp=2", "etp=1,ep=2", "--capacity", "9", experts=2, hidden=8, gbps=1))
 
 
 def all_experts():

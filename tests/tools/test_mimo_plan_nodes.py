@@ -2,7 +2,6 @@
 Usage: test_mimo_plan_nodes.py MIMO_PLAN DOCS"""
 
 import json
-import os
 import sys
 import xml.etree.ElementTree as xml
 
@@ -54,7 +53,7 @@ def encoder_in_pieces():
     """Pieces take less time than whole steps, and every one of them stands in the list once."""
     arguments = ["--pp", "1", "--micro-batches", "3", "--overlap", "--encoder-group", "1", "--alive", "2", "--nodes", "1",
                  "--node-cost", "dispatch=5,combine=5,encoder=4,encoder.bwd=8"]
-    whole, cut = (json.loads(output(*arguments, *more, "--json")) for more in ([], ["--encoder-pieces", "2"]))
+    whole, cut = (PLAN.document(*arguments, *more) for more in ([], ["--encoder-pieces", "2"]))
     times = [plan["budgets"][0]["time"] for plan in (whole, cut)]
     expect(times == [119, 111], arguments, f"times {times}")
     pieces = sorted((n["micro_batch"], n["name"]) for n in cut["stages"][0] if "encoder" in n["name"])
@@ -66,7 +65,7 @@ def budgets():
     """Each number of blocks is planned, and the fastest is the one that is printed."""
     arguments = ["--nodes", "4,4", "--multiprocessors", "132", "--node-cost", "pre=300,mlp=400",
                  "--exchanges", "16=500,32=300,64=200"]
-    document = json.loads(output(*arguments, "--json"))
+    document = PLAN.document(*arguments)
     times = [b["time"] for b in document["budgets"]]
     expect([b["blocks"] for b in document["budgets"]] == [16, 32, 64], arguments, document["budgets"])
     expect(times[document["best"]] == min(times), arguments, f"times {times}, best {document['best']}")
@@ -89,7 +88,7 @@ def json_of_nodes():
     """A node waits for nodes in front of it, and begins when they have ended."""
     for more in (["--nodes", "3"], ["--nodes", "2", "--kind", "interleaved", "--vpp", "2", "--shared-expert"],
                  ["--nodes", "1", "--early", "--grad-sync", "--node-cost", "send_recv=2,grad_sync=3"]):
-        stages = json.loads(output(*PIPE, *more, "--json"))["stages"]
+        stages = PLAN.document(*PIPE, *more)["stages"]
         for stage in stages:
             for i, node in enumerate(stage):
                 for k in node["waits"]:
@@ -103,7 +102,7 @@ def json_of_nodes():
 def picture():
     """Every node that takes time is a box in its lane, at its time."""
     for arguments in (STEP, [*PIPE, "--nodes", "2", "--node-cost", "send_recv=1", "--multiprocessors", "132"]):
-        stages = json.loads(output(*arguments, "--json"))["stages"]
+        stages = PLAN.document(*arguments)["stages"]
         root = xml.fromstring(output(*arguments, "--svg"))
         titles = {box.find(f"{SVG}title").text for box in root.iter(f"{SVG}rect")
                   if box.find(f"{SVG}title") is not None}
@@ -141,7 +140,7 @@ def bad_usage():
                  ".bwd, .dw)", *STEP, "--node-cost", "pre=1,mlq=3")
     expect_error("--node-cost has 'mlp.x=3', and takes the parts of nodes as mlp=4 or mlp.dw=4 (.fwd, .replay, "
                  ".bwd, .dw)", *STEP, "--node-cost", "mlp.x=3")
-    expect_error("--node-cost mlp.dw '-3' is not a whole number of at least 0", *STEP, "--node-cost", "mlp.dw=-3")
+    expect_error("--node-cost mlp.dw must be at least 0, not -3", *STEP, "--node-cost", "mlp.dw=-3")
     expect_error("--exchanges has '16=x', and takes blocks and the cost of an exchange with them, as 16=5,32=3",
                  *STEP, "--exchanges", "16=x")
     expect_error("--exchanges has '0', and takes blocks and the cost of an exchange with them, as 16=5,32=3",

@@ -18,8 +18,7 @@ LEFT_OUT = "mimo-plan: the table has no steps of the encoder\n"
 
 
 def lists_and_table():
-    out = output(*SMALL, "--encoder-group", "2", "--alive", "2")
-    expected = (
+    PLAN.expect_output(
         "stage 0: E0 BF0 F0 F1 E1 BF1 B0 F2 B1 BB0 EB0 F3 B2 B3 BB1 EB1\n"
         "stage 1: E0 BF0 E1 F0 BF1 B0 F1 B1 F2 BB0 B2 EB0 F3 B3 BB1 EB1\n"
         "\n"
@@ -29,8 +28,8 @@ def lists_and_table():
         "LLM alone           60    20.0              0             2                0             2\n"
         "lower bound         60\n"
         "\n"
-        "least --alive and its time, and the next ones: 2: 70\n")
-    expect(out == expected, SMALL, f"printed\n{out}instead of\n{expected}")
+        "least --alive and its time, and the next ones: 2: 70\n",
+        *SMALL, "--encoder-group", "2", "--alive", "2")
     out = output(*SMALL, "--encoder-group", "0")
     expect("three phases" not in out and "least" not in out and out.startswith("stage 0: F0 F1 B0"),
            SMALL, f"without encoder:\n{out}")
@@ -38,18 +37,18 @@ def lists_and_table():
 
 def default_limit():
     """One more than the least: the least one waits for each group."""
-    document = json.loads(output(*SMALL, "--json"))
+    document = PLAN.document(*SMALL)
     expect(document["limits"] == [{"alive": 2, "time": 85}, {"alive": 3, "time": 68},
                                   {"alive": 4, "time": 65}], SMALL, document["limits"])
     expect(document["this"]["time"] == 68 and document["least_alive"] == 2, SMALL, document["this"])
-    document = json.loads(output(*SMALL, "--alive", "0", "--json"))
+    document = PLAN.document(*SMALL, "--alive", "0")
     expect(document["this"]["time"] == 65, SMALL, document["this"])
 
 
 def costs():
-    out = json.loads(output(*SMALL, "--encoder-group", "0", "--cost", "f=10,B=10", "--json"))
+    out = PLAN.document(*SMALL, "--encoder-group", "0", "--cost", "f=10,B=10")
     expect(out["this"]["time"] == 100, SMALL, out["this"])
-    out = json.loads(output(*SMALL, "--encoder-group", "0", "--cost", "f=10,b=10,head=1,hop=2", "--json"))
+    out = PLAN.document(*SMALL, "--encoder-group", "0", "--cost", "f=10,b=10,head=1,hop=2")
     # stage 1 has all of its F and B in a row, except that its F2 comes 1 late
     expect(out["this"]["time"] == 10 + 2 + 4 * (11 + 12) + 1 + 2 + 10, SMALL, out["this"])
 
@@ -57,10 +56,10 @@ def costs():
 def json_of_steps():
     for more in (["--kind", "zero-bubble"], ["--overlap"], ["--kind", "interleaved", "--vpp", "2"],
                  ["--kind", "forward", "--frozen"]):
-        arguments = [*SMALL, *more, "--json"]
-        stages = json.loads(output(*arguments))["stages"]
+        arguments = [*SMALL, *more]
+        stages = PLAN.document(*arguments)["stages"]
         expect(len(stages) == 2, arguments, f"{len(stages)} stages")
-        words = output(*SMALL, *more).splitlines()
+        words = output(*arguments).splitlines()
         for p, steps in enumerate(stages):
             names = []
             for step in steps:
@@ -79,7 +78,7 @@ def picture():
     """Every step is a box at its time, every call an arrow."""
     for arguments in (LARGE, [*SMALL, "--kind", "zero-bubble"], ["--pp", "1", "--micro-batches", "1"],
                       [*SMALL, "--encoder-group", "0"]):
-        stages = json.loads(output(*arguments, "--json"))["stages"]
+        stages = PLAN.document(*arguments)["stages"]
         root = xml.fromstring(output(*arguments, "--svg"))
         titles = {box.find(f"{SVG}title").text for box in root.iter(f"{SVG}rect")
                   if box.find(f"{SVG}title") is not None}
@@ -96,7 +95,7 @@ def documented():
     command = "--pp 4 --micro-batches 8 --alive 6 --svg"
     page = PLAN.documented(DOCS, "schedule.svg", command, *command.split())
     for row, alive in (("L = 4", 4), ("L = 5", 5), ("L = 6", 6), ("no limit", 0)):
-        own = json.loads(output("--pp", "4", "--micro-batches", "8", "--alive", str(alive), "--json"))["this"]
+        own = PLAN.document("--pp", "4", "--micro-batches", "8", "--alive", str(alive))["this"]
         line = f"| {row} | {own['time']} | {own['encoder_alive']} |"
         expect(line in page, [row], f"concepts.md has no '{line}'")
 
@@ -106,7 +105,7 @@ def trace():
     for more in ([], ["--kind", "interleaved", "--vpp", "2"], ["--overlap"]):
         events = json.loads(output(*SMALL, *more, "--trace"))["traceEvents"]
         steps = [e for e in events if e["ph"] == "X"]
-        stages = json.loads(output(*SMALL, *more, "--json"))["stages"]
+        stages = PLAN.document(*SMALL, *more)["stages"]
         expect(len(steps) == sum(map(len, stages)), SMALL, f"{len(steps)} events")
         left = {e["id"]: e for e in events if e["ph"] == "s"}
         here = {e["id"]: e for e in events if e["ph"] == "f"}
@@ -153,8 +152,8 @@ def bad_usage():
     expect_error("--kind must be one of 1f1b|interleaved|zero-bubble|forward, not \"2f2b\"", *SMALL,
                  "--kind", "2f2b")
     expect_error("--svg and --json: one output at a time", *SMALL, "--svg", "--json")
-    expect_error("--cost f is -1, and must be at least 0", *SMALL, "--cost", "f=-1")
-    expect_error("--cost f '1.5' is not a whole number", *SMALL, "--cost", "f=1.5")
+    expect_error("--cost f must be at least 0, not -1", *SMALL, "--cost", "f=-1")
+    expect_error('--cost f needs a whole number, not "1.5"', *SMALL, "--cost", "f=1.5")
     for cost in ("f", "x=1", "heads=1", "=1"):
         expect_error(f"--cost has '{cost}', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop as f=4",
                      *SMALL, "--cost", f"b=1,{cost}")

@@ -188,8 +188,7 @@ Test(env, lists_of_words)
     static const char *const lists[] = {",", "calls,", ",calls", "calls,,samples", " calls"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         setenv("MIMO_CHECK", lists[i], 1);
-        cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT, "'%s'", lists[i]);
-        cr_assert(strstr(mimo_last_error(), "' is none of"), "%s", mimo_last_error());
+        FAILS(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT, "' is none of");
     }
     cr_assert_eq(value, -1);
 }
@@ -224,8 +223,7 @@ Test(env, numbers)
     expect_value(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", "-2", -2); /* its user checks the range */
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         setenv("MIMO_AGREE", wrong[i], 1);
-        cr_assert_eq(mimo_env_get(&value, MIMO_ENV_AGREE), MIMO_ERR_ARGUMENT, "'%s'", wrong[i]);
-        cr_assert(strstr(mimo_last_error(), "is not a whole number"), "%s", mimo_last_error());
+        FAILS(mimo_env_get(&value, MIMO_ENV_AGREE), MIMO_ERR_ARGUMENT, "is not a whole number");
     }
     cr_assert_eq(value, -7);
 }
@@ -283,7 +281,7 @@ Test(memory, make_room_doubles)
 {
     int64_t *values = NULL, capacity = 0;
     for (int64_t count = 0; count < 6; count++) {
-        cr_assert_eq(mimo_make_room(&values, &capacity, count, 4, sizeof *values), MIMO_OK);
+        SUCCEEDS(mimo_make_room(&values, &capacity, count, 4, sizeof *values));
         cr_assert_eq(capacity, count < 4 ? 4 : 8, "%ld behind %ld", (long)capacity, (long)count);
         cr_assert_eq(values[count], 0);
         values[count] = 10 + count;

@@ -27,8 +27,7 @@ static mimo_nodes *cut(mimo_schedule_desc sizes, const mimo_node_chunk *chunks,
 {
     mimo_schedule *schedule = made(sizes);
     mimo_nodes *nodes = NULL;
-    cr_assert_eq(mimo_nodes_create(&nodes, schedule, chunks, desc), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_nodes_create(&nodes, schedule, chunks, desc));
     mimo_schedule_destroy(schedule); /* nothing is borrowed */
     return nodes;
 }
@@ -73,11 +72,8 @@ Test(node_schedules, backwards_in_another_order)
     mimo_schedule *schedule = NULL;
     mimo_nodes *nodes = NULL;
     sizes.any_order = desc.grad_sync = true;
-    cr_assert_eq(mimo_schedule_create_csv(&schedule, &sizes, "0F0,0F1,0B1,0B0\n"), MIMO_OK, "%s",
-                 mimo_last_error());
-    cr_assert_eq(
-        mimo_nodes_create(&nodes, schedule, model_of(&all, 1, 1, MIMO_LAYER_MIXTURE), &desc),
-        MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(mimo_schedule_create_csv(&schedule, &sizes, "0F0,0F1,0B1,0B0\n"));
+    SUCCEEDS(mimo_nodes_create(&nodes, schedule, model_of(&all, 1, 1, MIMO_LAYER_MIXTURE), &desc));
     cr_assert_eq(place_of(nodes, 0, "b.grad_sync", 0), nodes->stages[0].count - 1);
     mimo_nodes_destroy(nodes);
     mimo_schedule_destroy(schedule);
@@ -324,20 +320,20 @@ static mimo_status with_lanes(int64_t pp, bool encoder, const mimo_nodes_desc *d
 Test(node_schedules, room_for_lanes)
 {
     mimo_nodes_desc desc = device_of(132, 32);
-    cr_assert_eq(with_lanes(1, false, &desc, 32), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(with_lanes(2, false, &desc, 32 + 2 * 8), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(with_lanes(3, true, &desc, 80), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(with_lanes(1, false, &desc, 32));
+    SUCCEEDS(with_lanes(2, false, &desc, 32 + 2 * 8));
+    SUCCEEDS(with_lanes(3, true, &desc, 80));
     desc.grad_sync = true;
-    cr_assert_eq(with_lanes(3, true, &desc, 96), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(with_lanes(3, true, &desc, 96));
     desc.lanes[MIMO_NODE_LANE_COMPUTE] = 4; /* collectives over tp */
-    cr_assert_eq(with_lanes(3, true, &desc, 100), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(with_lanes(3, true, &desc, 100));
     desc = device_of(132, 80);
-    cr_assert_eq(with_lanes(3, true, &desc, 128), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(with_lanes(3, true, &desc, 128));
     desc = device_of(132, 96);
     FAILS(with_lanes(3, true, &desc, 0), MIMO_ERR_ARGUMENT,
           "schedule: lanes need 144 multiprocessors of 128 (stage 1; 4 of 132 stay free)");
     desc = device_of(0, 96);
-    cr_assert_eq(with_lanes(3, true, &desc, 144), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(with_lanes(3, true, &desc, 144));
 }
 
 /* f.pre beside b.combine gets 100 of 132, and takes 4 where it took 3; b.mlp.bwd has b.combine
@@ -424,7 +420,7 @@ Test(node_schedules, ends_of_the_model)
 {
     static const int64_t none[4] = {0};
     enum { E = MIMO_CHUNK_EMBEDDING, N = MIMO_CHUNK_FINAL_NORM, H = MIMO_CHUNK_HEAD };
-    cr_assert_eq(with_ends((const uint32_t[]){E, 0, 0, N | H}, none), MIMO_OK);
+    SUCCEEDS(with_ends((const uint32_t[]){E, 0, 0, N | H}, none));
     FAILS(with_ends((const uint32_t[]){E, N, 0, N | H}, none), MIMO_ERR_ARGUMENT,
           "schedule: final norm in chunks 1 and 3");
     FAILS(with_ends((const uint32_t[]){E, N, 0, H}, none), MIMO_ERR_ARGUMENT,

@@ -98,8 +98,7 @@ static mimo_nodes *again(uint32_t parts, mimo_node_recompute recompute)
     filled(&f, 1, parts);
     filled(&b, 1, parts);
     b.layers[0].recompute = recompute;
-    cr_assert_eq(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, NULL));
     return nodes;
 }
 
@@ -133,8 +132,7 @@ Test(nodes, rows_are_kept_or_sent_by_their_costs)
         filled(&b, 4, MIMO_LAYER_ROUTED);
         for (int i = 0; i < 4; i++)
             b.layers[i].recompute = MIMO_RECOMPUTE_BY_COSTS;
-        cr_assert_eq(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, &desc), MIMO_OK, "%s",
-                     mimo_last_error());
+        SUCCEEDS(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, &desc));
         for (int64_t i = 0; i < nodes->stages[0].count; i++) {
             const mimo_node *node = &nodes->stages[0].nodes[i];
             replays += node->pass == MIMO_NODE_REPLAY && node->part == MIMO_NODE_DISPATCH;
@@ -155,8 +153,7 @@ Test(nodes, order_with_mtp)
     f.chunk.mtp = b.chunk.mtp = 1;
     f.layers[0].parts = 1u << MIMO_NODE_PRE; /* attention alone, and an MLP alone */
     f.layers[1].parts = 1u << MIMO_NODE_MLP;
-    cr_assert_eq(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, NULL), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_nodes_create_step(&nodes, &f.chunk, &b.chunk, NULL));
     expect_text(nodes, "step: f.pre_process b.post_process.bwd b.post0.bwd b.combine0 f.pre0 "
                        "b.mlp0.bwd b.mlp0.dw b.dispatch0 b.pre0.bwd f.mlp1 f.post1 f.send_recv "
                        "b.send_recv b.pre0.dw f.post_process b.pre_process.bwd\n");
@@ -284,7 +281,7 @@ static void replays_once(mimo_node_recompute way)
 {
     mimo_nodes *nodes = again(MIMO_LAYER_MIXTURE, way);
     int64_t at = numbered(nodes, "b.mlp0.replay");
-    cr_assert_eq(mimo_nodes_append(&nodes->stages[0], nodes->stages[0].nodes[at]), MIMO_OK);
+    SUCCEEDS(mimo_nodes_append(&nodes->stages[0], nodes->stages[0].nodes[at]));
     breaks(nodes, "schedule: b.mlp0.replay at nodes ");
     nodes = again(MIMO_LAYER_MIXTURE, way);
     move_node(nodes, 0, at, nodes->stages[0].count - 1);
@@ -316,7 +313,7 @@ Test(nodes, each_node_once)
     breaks(nodes, "schedule: stage 0 has no b.pre_process.bwd (FB1.0/0.1)");
     other.part = MIMO_NODE_SHARED;
     nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
-    cr_assert_eq(mimo_nodes_append(&nodes->stages[0], other), MIMO_OK);
+    SUCCEEDS(mimo_nodes_append(&nodes->stages[0], other));
     breaks(nodes, "schedule: f.shared0 (node 16), which the step does not have");
     other = mlp;
     other.layer = 1;
@@ -326,7 +323,7 @@ Test(nodes, each_node_once)
     nodes = again(MIMO_LAYER_MIXTURE, MIMO_RECOMPUTE_NONE);
     other = mlp;
     other.pass = MIMO_NODE_REPLAY;
-    cr_assert_eq(mimo_nodes_append(&nodes->stages[0], other), MIMO_OK);
+    SUCCEEDS(mimo_nodes_append(&nodes->stages[0], other));
     breaks(nodes, "schedule: b.mlp0.replay (node 16), which the step does not have");
 }
 
@@ -450,8 +447,7 @@ static char *text_of_run(const mimo_nodes *nodes, mimo_schedule_format format,
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    cr_assert_eq(mimo_nodes_print_run(stream, nodes, format, run), MIMO_OK, "%s",
-                 mimo_last_error());
+    SUCCEEDS(mimo_nodes_print_run(stream, nodes, format, run));
     fclose(stream);
     return text;
 }
@@ -464,7 +460,7 @@ Test(nodes, run_as_planned)
     const mimo_node_time *stages[] = {times};
     mimo_nodes_run run = MIMO_NODES_RUN_INIT;
     mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
-    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    SUCCEEDS(mimo_nodes_times(times, nodes, 0));
     run.times = stages;
     char *plan = nodes_text_of(nodes, MIMO_SCHEDULE_TRACE);
     char *ran = text_of_run(nodes, MIMO_SCHEDULE_TRACE, &run);
@@ -488,7 +484,7 @@ Test(nodes, runs_that_cannot_be)
     const mimo_node_time *stages[] = {times};
     mimo_nodes_run run = MIMO_NODES_RUN_INIT;
     mimo_nodes *nodes = step_of_layers(1, 1, MIMO_LAYER_MIXTURE, NULL);
-    cr_assert_eq(mimo_nodes_times(times, nodes, 0), MIMO_OK);
+    SUCCEEDS(mimo_nodes_times(times, nodes, 0));
     FAILS(mimo_nodes_print_run(stdout, nodes, MIMO_SCHEDULE_SVG, &run), MIMO_ERR_ARGUMENT,
           "mimo_nodes_print_run: times is NULL");
     run.times = stages;
@@ -535,7 +531,7 @@ Test(nodes, waits)
                  {"f.send_recv", "f.combine0", MIMO_NODE_LANE_EXCHANGES},
                  {"b.send_recv", "b.pre0.bwd", MIMO_NODE_LANE_COMPUTE}};
     for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
-        cr_assert_eq(mimo_nodes_waits(waits, nodes, 0, numbered(nodes, edges[i].node)), MIMO_OK);
+        SUCCEEDS(mimo_nodes_waits(waits, nodes, 0, numbered(nodes, edges[i].node)));
         for (int lane = 0; lane < MIMO_NODE_LANES; lane++)
             cr_assert_eq(waits[lane],
                          lane == (int)edges[i].lane ? numbered(nodes, edges[i].input) : -1,

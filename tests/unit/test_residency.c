@@ -19,8 +19,8 @@ Test(residency, refuses_with_numbers, .timeout = 60)
 {
     mimo_residency ledger = empty;
     mimo_lane rows = {0}, bridge = {0}, more = {0}, rest = {0};
-    cr_assert_eq(mimo_residency_reserve(&ledger, &rows, 64), MIMO_OK);
-    cr_assert_eq(mimo_residency_reserve(&ledger, &bridge, 64), MIMO_OK);
+    SUCCEEDS(mimo_residency_reserve(&ledger, &rows, 64));
+    SUCCEEDS(mimo_residency_reserve(&ledger, &bridge, 64));
     FAILS(mimo_residency_reserve(&ledger, &more, 16), MIMO_ERR_ARGUMENT,
           "16 thread blocks beside 128 of 2 others with a limit and 0 of calls without one",
           "on 128 of this device's 132 multiprocessors");
@@ -28,7 +28,7 @@ Test(residency, refuses_with_numbers, .timeout = 60)
           "no thread block is left for calls without a limit: 2 others have reserved the 128",
           "132 multiprocessors");
     mimo_residency_leave(&ledger, &bridge);
-    cr_assert_eq(mimo_residency_rest(&ledger, &rest, 1000), MIMO_OK);
+    SUCCEEDS(mimo_residency_rest(&ledger, &rest, 1000));
     cr_assert_eq(rest.blocks, 64, "the rest is %ld", (long)rest.blocks);
     FAILS(mimo_residency_reserve(&ledger, &more, 1), MIMO_ERR_ARGUMENT,
           "1 thread blocks beside 64 of 1 others with a limit and 64 of calls without one");
@@ -135,15 +135,15 @@ Test(residency, rest_is_what_reservations_leave, .timeout = 60)
         int64_t most = mimo_residency_whole(ledger.multiprocessors);
         int64_t taken = 1 + random_below(&random, most - 1),
                 wanted = 1 + random_below(&random, 300);
-        cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[0], taken), MIMO_OK);
+        SUCCEEDS(mimo_residency_reserve(&ledger, &lanes[0], taken));
         for (int r = 1; r <= 2; r++) {
-            cr_assert_eq(mimo_residency_rest(&ledger, &lanes[r], wanted), MIMO_OK);
+            SUCCEEDS(mimo_residency_rest(&ledger, &lanes[r], wanted));
             cr_assert_eq(lanes[r].blocks, wanted < most - taken ? wanted : most - taken);
         }
         int64_t left = most - taken - lanes[1].blocks;
         cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[3], left + 1), MIMO_ERR_ARGUMENT);
         if (left > 0)
-            cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[3], left), MIMO_OK);
+            SUCCEEDS(mimo_residency_reserve(&ledger, &lanes[3], left));
     }
 }
 
@@ -230,8 +230,8 @@ Test(residency, limits_above_a_part, .timeout = 60)
         mimo_residency ledger = empty;
         mimo_lane bound = {0}, rows = {0}, more = {0};
         int64_t part = mimo_residency_part(ranks, RANKS, r);
-        cr_assert_eq(mimo_residency_bound(&ledger, &bound, part), MIMO_OK);
-        cr_assert_eq(mimo_residency_reserve(&ledger, &rows, LIMIT), MIMO_OK);
+        SUCCEEDS(mimo_residency_bound(&ledger, &bound, part));
+        SUCCEEDS(mimo_residency_reserve(&ledger, &rows, LIMIT));
         cr_assert_eq(rows.blocks, 16, "%ld thread blocks", (long)rows.blocks);
         FAILS(mimo_residency_reserve(&ledger, &more, LIMIT), MIMO_ERR_ARGUMENT,
               "16 thread blocks (of 32 wanted) beside 16 of 1 others",
@@ -327,6 +327,6 @@ Test(residency, more_would_hang, .timeout = 60)
     cr_assert_eq(run(&it), 2);
     mimo_residency ledger = empty;
     mimo_lane lanes[2] = {{0}};
-    cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[0], 70), MIMO_OK);
+    SUCCEEDS(mimo_residency_reserve(&ledger, &lanes[0], 70));
     cr_assert_eq(mimo_residency_reserve(&ledger, &lanes[1], 70), MIMO_ERR_ARGUMENT);
 }

@@ -1,5 +1,5 @@
 /* Rings: what a reader beside the writer sees, and what a writer leaves that was killed. */
-#define _GNU_SOURCE /* mkdtemp, memfd_create */
+#define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 #include "ring/ring_process.h"
 #include "ring/ring_sample.h"
 #include "ring/ring_writer.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 
 /* A call whose every field follows from its number, so that one of two calls shows. */
 static mimo_ring_call call_of(uint64_t number)
@@ -113,8 +113,10 @@ static void *read_lines(void *context)
     return NULL;
 }
 
+OWN_FOLDER(ring, "ring", .timeout = 60);
+
 /* Claim: a reader never has parts of two writes, nor an older one than before. */
-Test(ring, a_reader_beside_the_writer_has_whole_lines, .timeout = 60)
+Test(ring, a_reader_beside_the_writer_has_whole_lines)
 {
     static litmus it;
     pthread_t writer, readers[2];
@@ -133,7 +135,7 @@ Test(ring, a_reader_beside_the_writer_has_whole_lines, .timeout = 60)
 }
 
 /* The writer has died in the middle of a write, or a slow thread has not ended it. */
-Test(ring, a_torn_line_is_not_read_and_not_claimed, .timeout = 60)
+Test(ring, a_torn_line_is_not_read_and_not_claimed)
 {
     mimo_ring_line line = {0};
     const mimo_ring_call call = call_of(1);
@@ -150,7 +152,7 @@ Test(ring, a_torn_line_is_not_read_and_not_claimed, .timeout = 60)
 
 /* ------------------------------------- the ring ------------------------------------ */
 
-Test(ring, keeps_the_last_calls, .timeout = 60)
+Test(ring, keeps_the_last_calls)
 {
     static mimo_ring_call calls[MIMO_RING_CALLS];
     mimo_ring_identity owner;
@@ -175,7 +177,7 @@ Test(ring, keeps_the_last_calls, .timeout = 60)
     mimo_ring_destroy(ring, false);
 }
 
-Test(ring, names_have_one_place_until_the_table_is_full, .timeout = 60)
+Test(ring, names_have_one_place_until_the_table_is_full)
 {
     mimo_ring_identity owner;
     mimo_ring *ring = make(&owner, 0, 1, NULL);
@@ -200,7 +202,7 @@ Test(ring, names_have_one_place_until_the_table_is_full, .timeout = 60)
     mimo_ring_destroy(ring, false);
 }
 
-Test(ring, slots_are_taken_and_given_back, .timeout = 60)
+Test(ring, slots_are_taken_and_given_back)
 {
     mimo_ring_identity owner;
     mimo_ring *ring = make(&owner, 0, 4, NULL);
@@ -229,7 +231,7 @@ Test(ring, slots_are_taken_and_given_back, .timeout = 60)
     mimo_ring_destroy(ring, false);
 }
 
-Test(ring, launches_are_taken_and_given_back, .timeout = 60)
+Test(ring, launches_are_taken_and_given_back)
 {
     mimo_ring_identity owner;
     mimo_ring *ring = make(&owner, 0, 4, NULL);
@@ -261,7 +263,7 @@ Test(ring, launches_are_taken_and_given_back, .timeout = 60)
 }
 
 /* What each state follows from. */
-Test(ring, states_of_launches, .timeout = 60)
+Test(ring, states_of_launches)
 {
     static const struct {
         uint64_t enqueued, captured, begun, ended;
@@ -284,19 +286,19 @@ Test(ring, states_of_launches, .timeout = 60)
 
 /* ----------------------------------- its memory ------------------------------------ */
 
-Test(ring, others_read_it_and_cannot_write, .timeout = 60)
+Test(ring, others_read_it_and_cannot_write)
 {
     mimo_ring_identity owner;
     mimo_ring_memory other;
-    char path[64], target[128] = "";
+    char link[64], target[128] = "";
     mimo_ring *ring = make(&owner, 0, 1, NULL);
     const mimo_ring_call call = call_of(5);
     mimo_ring_keep(ring, &call);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner.pid, (int)owner.fd);
-    cr_assert_gt(readlink(path, target, sizeof target - 1), 0);
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)owner.pid, (int)owner.fd);
+    cr_assert_gt(readlink(link, target, sizeof target - 1), 0);
     cr_assert_not_null(strstr(target, "memfd:mimo-ring"), "%s", target);
     SUCCEEDS(mimo_ring_memory_map(&other, owner.pid, owner.fd));
-    int fd = open(path, O_RDWR);
+    int fd = open(link, O_RDWR);
     cr_assert(fd < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     cr_assert(fd < 0 || ftruncate(fd, 0) != 0);
     if (fd >= 0)
@@ -308,7 +310,7 @@ Test(ring, others_read_it_and_cannot_write, .timeout = 60)
     mimo_ring_memory_release(&other);
 }
 
-Test(ring, what_is_no_ring_is_refused, .timeout = 60)
+Test(ring, what_is_no_ring_is_refused)
 {
     mimo_ring_identity owner, self;
     mimo_ring_sample *sample;
@@ -328,30 +330,27 @@ Test(ring, what_is_no_ring_is_refused, .timeout = 60)
     mimo_ring_destroy(ring, false);
 }
 
-Test(ring, what_may_not_be_mapped_is_refused, .timeout = 60)
+Test(ring, what_may_not_be_mapped_is_refused)
 {
-    char path[] = "/tmp/mimo_ring_XXXXXX";
     mimo_ring_memory memory = {.fd = 77};
-    int fd = mkstemp(path), open_memfd = memfd_create("mimo-ring", 0);
-    cr_assert(fd >= 0 && open_memfd >= 0);
+    int open_memfd = memfd_create("mimo-ring", 0);
+    put_file(path, "", 0);
+    cr_assert_geq(open_memfd, 0);
     FAILS(mimo_ring_memory_map_file(&memory, path), MIMO_ERR_IO, "has 0 bytes: no ring");
     FAILS(mimo_ring_memory_map_file(&memory, "/tmp"), MIMO_ERR_IO, "/tmp is no file");
     cr_assert_eq(ftruncate(open_memfd, 1 << 20), 0);
     FAILS(mimo_ring_memory_map(&memory, (int32_t)getpid(), open_memfd), MIMO_ERR_IO,
           "a memfd that may shrink");
     cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
-    close(fd);
     close(open_memfd);
-    unlink(path);
 }
 
-Test(ring, a_file_is_private_new_and_removed, .timeout = 60)
+Test(ring, a_file_is_private_new_and_removed)
 {
-    char folder[] = "/tmp/mimo_ring_XXXXXX", link[128], expected[256];
+    char link[128], expected[256];
     struct stat about;
     mimo_ring_identity owner, second;
     mimo_ring_memory memory;
-    cr_assert_not_null(mkdtemp(folder));
     mimo_ring *ring = make(&owner, 3, 8, folder), *again = make(&second, 3, 8, folder);
     snprintf(expected, sizeof expected, "%s/%s-%d-3.ring", folder, owner.host, (int)owner.pid);
     cr_assert_str_eq(ring->memory.path, expected);
@@ -366,39 +365,34 @@ Test(ring, a_file_is_private_new_and_removed, .timeout = 60)
     cr_assert_eq(unlink(link), 0);
     mimo_ring_destroy(again, false);
     mimo_ring_destroy(ring, false);
-    cr_assert_eq(rmdir(folder), 0, "a file was left");
-    cr_assert_eq(mimo_ring_create(&ring, &owner, 0, 1, folder), MIMO_ERR_IO, "there is no folder");
-    cr_assert_not_null(strstr(mimo_last_error(), folder), "%s", mimo_last_error());
+    FAILS(mimo_ring_create(&ring, &owner, 0, 1, "/nowhere"), MIMO_ERR_IO, "/nowhere");
 }
 
-Test(ring, a_file_stays_where_it_is_to, .timeout = 60)
+Test(ring, a_file_stays_where_it_is_to)
 {
-    char folder[] = "/tmp/mimo_ring_XXXXXX", path[256];
+    char file[256];
     mimo_ring_identity owner;
     mimo_ring_memory memory;
-    cr_assert_not_null(mkdtemp(folder));
     mimo_ring *ring = make(&owner, 0, 1, folder);
     const mimo_ring_call call = call_of(3);
     mimo_ring_keep(ring, &call);
-    snprintf(path, sizeof path, "%s", ring->memory.path);
+    snprintf(file, sizeof file, "%s", ring->memory.path);
     mimo_ring_destroy(ring, true);
-    SUCCEEDS(mimo_ring_memory_map_file(&memory, path));
+    SUCCEEDS(mimo_ring_memory_map_file(&memory, file));
     mimo_ring_sample *sample = look(&memory);
     cr_assert(sample->closed && sample->last.number == 3);
     mimo_ring_sample_release(sample);
     mimo_ring_memory_release(&memory);
-    cr_assert_eq(unlink(path), 0, "who reads a file has removed it");
-    cr_assert_eq(rmdir(folder), 0);
+    cr_assert_eq(unlink(file), 0, "who reads a file has removed it");
 }
 
 /* A folder that all may write to: another user can lay a link there, by the name that comes next.
  */
-Test(ring, what_lies_in_a_sticky_folder_is_left_alone, .timeout = 60)
+Test(ring, what_lies_in_a_sticky_folder_is_left_alone)
 {
-    char folder[] = "/tmp/mimo_ring_XXXXXX", other[128], planted[256];
+    char other[128], planted[256];
     struct stat about;
     mimo_ring_identity owner;
-    cr_assert_not_null(mkdtemp(folder));
     cr_assert_eq(chmod(folder, 01777), 0);
     mimo_ring_identify(&owner);
     snprintf(other, sizeof other, "%s/other", folder);
@@ -409,25 +403,18 @@ Test(ring, what_lies_in_a_sticky_folder_is_left_alone, .timeout = 60)
     cr_assert_neq(stat(other, &about), 0, "the link was followed");
     mimo_ring_destroy(ring, false);
     cr_assert_eq(unlink(planted), 0, "the link was removed");
-    cr_assert_eq(rmdir(folder), 0, "a file was left");
 }
 
-/* A limit on files stands for a file system without room. */
-Test(ring, a_folder_without_room_is_refused, .timeout = 60)
+Test(ring, a_folder_without_room_is_refused)
 {
-    char folder[] = "/tmp/mimo_ring_XXXXXX";
-    const struct rlimit few = {65536, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
     mimo_ring_identity owner;
     mimo_ring_memory memory = {.fd = 77};
     mimo_ring_identify(&owner);
-    cr_assert_not_null(mkdtemp(folder));
-    signal(SIGXFSZ, SIG_IGN);
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const struct rlimit before = limit_files(65536);
     mimo_status status = mimo_ring_memory_make_file(&memory, 1 << 20, folder, &owner, 0);
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     FAILS(status, MIMO_ERR_IO, "a ring of 1048576 bytes: posix_fallocate: ");
     cr_assert_eq(memory.fd, 77, "a failed call wrote its output");
-    cr_assert_eq(rmdir(folder), 0, "a file was left");
 }
 
 /* --------------------------------- kill -9 at any time ------------------------------ */
@@ -480,18 +467,17 @@ static void await_call(const mimo_ring *ring)
 
 /* Claim: the last call of the ring is the one that the dead process was in, or the one before. A
  * few are killed wherever they are, perhaps before their first call. */
-Test(ring, a_killed_writer_leaves_whole_calls, .timeout = 60)
+Test(ring, a_killed_writer_leaves_whole_calls)
 {
-    char folder[] = "/tmp/mimo_ring_XXXXXX", path[256];
+    char file[256];
     int without = 0;
-    cr_assert_not_null(mkdtemp(folder));
     for (int kill_number = 0; kill_number < KILLS; kill_number++) {
         mimo_ring_identity owner;
         mimo_ring_memory memory;
         const struct timespec moment = {
             0, (long)(mimo_mix64((uint64_t)kill_number + 1) % 4000000)}; /* up to 4 ms */
         mimo_ring *ring = make(&owner, 0, 1, folder);
-        snprintf(path, sizeof path, "%s", ring->memory.path);
+        snprintf(file, sizeof file, "%s", ring->memory.path);
         pid_t child = fork();
         if (child == 0)
             call_for_ever(ring);
@@ -500,18 +486,17 @@ Test(ring, a_killed_writer_leaves_whole_calls, .timeout = 60)
         (void)nanosleep(&moment, NULL);
         cr_assert_eq(kill(child, SIGKILL), 0);
         cr_assert_eq(waitpid(child, NULL, 0), child);
-        SUCCEEDS(mimo_ring_memory_map_file(&memory, path));
+        SUCCEEDS(mimo_ring_memory_map_file(&memory, file));
         check_remains(&memory, &without);
         mimo_ring_memory_release(&memory);
         mimo_ring_destroy(ring, false);
     }
     cr_assert_lt(without, KILLS / 2, "%d kills in the middle of a line", without);
-    cr_assert_eq(rmdir(folder), 0);
 }
 
 /* ------------------------------------- processes ----------------------------------- */
 
-Test(ring, lives_of_processes, .timeout = 60)
+Test(ring, lives_of_processes)
 {
     mimo_ring_identity self, child, other;
     char letter;

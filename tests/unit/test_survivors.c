@@ -1,13 +1,13 @@
 /* Who goes on (comm/survivors_rule.h), among virtual ranks. Messages take random times and keep
  * their order between two ranks; ranks come late, die, also amid their messages, and are stopped
  * for a while. Whatever happens, those that go on know the same. */
-#include <criterion/criterion.h>
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/survivors_rule.h"
 #include "core/memory.h"
+#include "expect_failure.h"
 
 enum { MOST = 9, LIMIT = 8000, DELAY = 20, STEP = 10, ATTEMPTS = 6, LETTERS = 1 << 15 };
 
@@ -67,7 +67,7 @@ static void post(void *context, int to, const mimo_survivors_message *message)
     cr_assert_lt(it->last, LETTERS);
     letter *made = &it->letters[it->last++];
     *made = (letter){.arrives = *arrived, .to = to};
-    cr_assert_eq(mimo_duplicate(&made->message, message, bytes, 1), MIMO_OK);
+    SUCCEEDS(mimo_duplicate(&made->message, message, bytes, 1));
 }
 
 static mimo_survivors_mail mail_of(world *it, int rank)
@@ -150,7 +150,7 @@ static bool has_ended(const world *it)
 static world *new_world(int size, int least, uint64_t seed)
 {
     world *it;
-    cr_assert_eq(mimo_reserve(&it, 1, sizeof *it), MIMO_OK);
+    SUCCEEDS(mimo_reserve(&it, 1, sizeof *it));
     it->size = size;
     it->least = least;
     it->now = 1;
@@ -158,7 +158,7 @@ static world *new_world(int size, int least, uint64_t seed)
     it->on_one_host = true;
     for (int r = 0; r < size; r++) {
         virtual_rank *me = &it->ranks[r];
-        cr_assert_eq(mimo_survivors_rule_create(&me->rule, r, size), MIMO_OK);
+        SUCCEEDS(mimo_survivors_rule_create(&me->rule, r, size));
         me->begins = 1 + (int64_t)draw(it, 200);
         me->least = least;
         me->dies = me->stops = NEVER;
@@ -331,7 +331,7 @@ static void tell(told *it, mimo_survivors_kind kind, int from, int64_t round, ui
 {
     const mimo_survivors_mail mail = {count_sent, it};
     mimo_survivors_message *message;
-    cr_assert_eq(mimo_reserve(&message, mimo_survivors_message_bytes(3), 1), MIMO_OK);
+    SUCCEEDS(mimo_reserve(&message, mimo_survivors_message_bytes(3), 1));
     message->kind = (int32_t)kind;
     message->from = from;
     message->round = round;
@@ -345,7 +345,7 @@ static void begin_telling(told *it)
 {
     const mimo_survivors_mail mail = {count_sent, it};
     memset(it, 0, sizeof *it);
-    cr_assert_eq(mimo_survivors_rule_create(&it->rule, 2, 3), MIMO_OK);
+    SUCCEEDS(mimo_survivors_rule_create(&it->rule, 2, 3));
     mimo_survivors_begin(it->rule, 1, LIMIT, 2, &mail);
 }
 

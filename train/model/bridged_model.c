@@ -31,7 +31,7 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
 /* Blocks that a mixture may stand in have an MLP, which it replaces. */
 static mimo_status check_mixtures(const layer_layout *layout)
 {
-    int64_t items = layout->pattern->items;
+    int64_t items = layout->items;
     CHECK(layer_layout_mixtures(items) > 0, MIMO_ERR_SHAPE,
           "--experts: blocks 1, 3, ... are mixtures, and the LLM has %" PRId64, items);
     for (int64_t i = 0; i < items; i++)
@@ -293,7 +293,7 @@ static mimo_status create_layout(bridged_model *out)
     model_desc *desc = &out->desc;
     mimo_status status = make_layout(&out->layout, desc, out->topology->stages);
     TRY(mimo_comm_agree(out->topology->world, status));
-    desc->llm_layers = out->layout.pattern->items;
+    desc->llm_layers = out->layout.items;
     return desc->experts > 0 ? check_mixtures(&out->layout) : MIMO_OK;
 }
 

@@ -149,7 +149,7 @@ static nn_stack_desc blocks_in(const language_model *out, const language_desc *d
     nn_stack_desc blocks = {.name = "llm.block",
                             .first = layout->bounds[chunk],
                             .count = layout->bounds[chunk + 1] - layout->bounds[chunk],
-                            .block = block_of(desc->hidden, desc->heads, layout->pattern->count)};
+                            .block = block_of(desc->hidden, desc->heads, layout->layers)};
     blocks.block.max_rows = out->share;
     blocks.block.max_batch = desc->sentences;
     blocks.block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
@@ -161,7 +161,7 @@ static nn_stack_desc blocks_in(const language_model *out, const language_desc *d
 /* The kinds of all blocks. */
 static mimo_status list_kinds(const nn_block_kind ***kinds, const language_desc *desc)
 {
-    int64_t count = desc->layout->pattern->items;
+    int64_t count = desc->layout->items;
     TRY(memory_reserve(kinds, count, sizeof **kinds));
     for (int64_t i = 0; i < count; i++)
         (*kinds)[i] = layer_layout_block(desc->layout, i, desc->mixture);
@@ -204,7 +204,7 @@ static mimo_status add_blocks(language_model *out, const language_desc *desc)
     memory_release(kinds);
     if (!desc->mixture)
         return status;
-    out->mixtures = layer_layout_mixtures(desc->layout->pattern->items);
+    out->mixtures = layer_layout_mixtures(desc->layout->items);
     out->experts = nn_dispatch_sizes(desc->mixture->dispatch)->experts;
     return status;
 }

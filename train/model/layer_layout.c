@@ -6,6 +6,7 @@
 
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
+#include "schedule/layer_pattern.h"
 
 static const char usual_block[] = "[*-]";
 
@@ -21,7 +22,7 @@ static bool is_pair(const mimo_pattern *pattern, int64_t layer)
 /* As even as possible: some have no item where there are fewer. */
 static mimo_status cut_evenly(layer_layout *out, const layer_layout_desc *desc)
 {
-    int64_t count = desc->stages * desc->chunks, items = out->pattern->items;
+    int64_t count = desc->stages * desc->chunks, items = out->items;
     out->chunks = desc->chunks;
     TRY(memory_reserve(&out->bounds, count + 1, sizeof *out->bounds));
     for (int64_t s = 0; s <= count; s++)
@@ -43,6 +44,14 @@ static mimo_status cut_by_pattern(layer_layout *out, const layer_layout_desc *de
 
 /* ------------------------------------------ reading ------------------------------------------- */
 
+static mimo_status take_pattern(layer_layout *out, const char *text)
+{
+    TRY(mimo_pattern_create(&out->pattern, text));
+    out->items = out->pattern->items;
+    out->layers = out->pattern->count;
+    return MIMO_OK;
+}
+
 static mimo_status check_layers(const mimo_pattern *pattern, int64_t layers)
 {
     for (int64_t i = 0; i < pattern->count; i++)
@@ -57,9 +66,9 @@ static mimo_status check_layers(const mimo_pattern *pattern, int64_t layers)
 
 static mimo_status read_pattern(layer_layout *out, const layer_layout_desc *desc)
 {
-    TRY(mimo_pattern_create(&out->pattern, desc->pattern));
+    TRY(take_pattern(out, desc->pattern));
     TRY(check_layers(out->pattern, desc->layers));
-    out->usual = 2 * out->pattern->items == out->pattern->count;
+    out->usual = 2 * out->items == out->pattern->count;
     if (desc->stages == 1)
         return cut_evenly(out, desc);
     TRY(cut_by_pattern(out, desc));
@@ -76,7 +85,7 @@ static mimo_status repeat_block(layer_layout *out, const layer_layout_desc *desc
     TRY(memory_reserve(&text, desc->layers * (int64_t)length + 1, 1));
     for (int64_t i = 0; i < desc->layers; i++)
         memcpy(text + (size_t)i * length, usual_block, length);
-    mimo_status status = mimo_pattern_create(&out->pattern, text);
+    mimo_status status = take_pattern(out, text);
     memory_release(text);
     TRY(status);
     out->usual = true;

@@ -13,7 +13,6 @@
 #include <mimo/status.h>
 
 #include "train/nn/layers/nn_block_kind.h"
-#include "schedule/layer_pattern.h"
 
 typedef struct layer_layout_desc {
     const char *pattern; /* NULL: blocks [*-] */
@@ -23,7 +22,8 @@ typedef struct layer_layout_desc {
 } layer_layout_desc;
 
 typedef struct layer_layout {
-    mimo_pattern *pattern;
+    struct mimo_pattern *pattern; /* src/schedule/layer_pattern.h */
+    int64_t items, layers;        /* of the pattern: blocks, and letters */
     int64_t *bounds; /* [stages * chunks + 1]: segment s has the items bounds[s] to bounds[s + 1] */
     int64_t chunks;  /* of a stage */
     bool usual;      /* every item is [*-] */
@@ -31,8 +31,8 @@ typedef struct layer_layout {
 
 /** Pure, local: the same answer on every rank. The caller zeroes *out before and calls
  *  layer_layout_release after, whatever the result. MIMO_ERR_ARGUMENT: the pattern breaks a rule
- *  (layer_pattern.h); it has other layers than * and -, or another number of blocks; it does not
- *  divide over the stages; it gives them other chunks than the schedule has. */
+ *  (src/schedule/layer_pattern.h); it has other layers than * and -, or another number of blocks;
+ *  it does not divide over the stages; it gives them other chunks than the schedule has. */
 mimo_status layer_layout_create(layer_layout *out, const layer_layout_desc *desc);
 void layer_layout_release(layer_layout *layout);
 

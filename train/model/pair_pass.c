@@ -15,7 +15,7 @@ static mimo_status cut_chunks(mimo_nodes **out, const pair_pass_desc *desc, mimo
     mimo_nodes_desc nodes = MIMO_NODES_DESC_INIT;
     nodes.encoder_pieces = desc->pieces;
     nodes.costs = desc->costs;
-    for (int64_t i = 0; i < layout->pattern->items; i++)
+    for (int64_t i = 0; i < layout->items; i++)
         layers[i] = stack_walk_layer(layer_layout_block(layout, i, desc->mixtures),
                                      desc->language->blocks[0].recompute);
     for (int64_t n = 0; n < layout->chunks * desc->stages; n++)
@@ -31,7 +31,7 @@ static mimo_status cut(mimo_nodes **out, const pair_pass_desc *desc)
     mimo_status status =
         memory_reserve(&chunks, desc->layout->chunks * desc->stages, sizeof *chunks);
     if (status == MIMO_OK)
-        status = memory_reserve(&layers, desc->layout->pattern->items, sizeof *layers);
+        status = memory_reserve(&layers, desc->layout->items, sizeof *layers);
     if (status == MIMO_OK)
         status = cut_chunks(out, desc, chunks, layers);
     memory_release(chunks);

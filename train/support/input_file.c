@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,6 +45,26 @@ mimo_status input_file_stream(FILE **out, const char *path, const char *what, co
         close(fd);
     if (opened)
         *out = opened;
+    return status;
+}
+
+mimo_status input_file_lines(const char *path, const char *what, const char *hint,
+                             mimo_status (*take)(void *context, char *line), void *context)
+{
+    FILE *file;
+    char *line = NULL;
+    size_t room = 0;
+    mimo_status status = MIMO_OK;
+    TRY(input_file_stream(&file, path, what, hint));
+    errno = 0;
+    while (status == MIMO_OK && getline(&line, &room, file) >= 0) {
+        line[strcspn(line, "\r\n")] = '\0';
+        status = take(context, line);
+    }
+    if (status == MIMO_OK && ferror(file))
+        status = mimo_fail(MIMO_ERR_IO, "cannot read %s%s: %s", what, path, strerror(errno));
+    free(line);
+    fclose(file);
     return status;
 }
 

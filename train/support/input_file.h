@@ -29,6 +29,11 @@ void input_file_close(struct input_file *file);
  *  above. */
 mimo_status input_file_stream(FILE **out, const char *path, const char *what, const char *hint);
 
+/** Give each line of an ordinary file to `take`, without its end, up to the first that it refuses.
+ *  Words and errors as above, and those of `take`. */
+mimo_status input_file_lines(const char *path, const char *what, const char *hint,
+                             mimo_status (*take)(void *context, char *line), void *context);
+
 /** Read `bytes` bytes from byte `at` on. MIMO_ERR_IO, also where the file ends before. */
 mimo_status input_file_read(const struct input_file *file, void *to, int64_t bytes, int64_t at);
 

@@ -108,10 +108,11 @@ static mimo_status parse_data(struct list_reader *reader, const char *text)
     return push_emoji(reader, &emoji);
 }
 
-static mimo_status parse_line(struct list_reader *reader, char *line)
+static mimo_status take_line(void *into, char *line)
 {
     static const char promise[] = "# fully-qualified :";
-    line[strcspn(line, "\r\n")] = '\0';
+    struct list_reader *reader = into;
+    reader->line++;
     if (line[0] == '\0')
         return MIMO_OK;
     if (line[0] != '#')
@@ -120,24 +121,6 @@ static mimo_status parse_line(struct list_reader *reader, char *line)
         reader->promised = strtoll(line + sizeof promise - 1, NULL, 10);
     if (strcmp(line, "#EOF") == 0)
         reader->complete = true;
-    return MIMO_OK;
-}
-
-static mimo_status parse_file(struct list_reader *reader, FILE *file)
-{
-    char *line = NULL;
-    size_t room = 0;
-    mimo_status status = MIMO_OK;
-    errno = 0;
-    while (status == MIMO_OK && getline(&line, &room, file) >= 0) {
-        reader->line++;
-        status = parse_line(reader, line);
-    }
-    int error = ferror(file) ? errno : 0;
-    free(line);
-    TRY(status);
-    CHECK(error == 0, MIMO_ERR_IO, "cannot read the emoji list %s: %s", reader->path,
-          strerror(error));
     return MIMO_OK;
 }
 
@@ -198,10 +181,8 @@ static mimo_status hold_out(struct emoji_list *list)
 mimo_status emoji_list_read(struct emoji_list *out, const char *path)
 {
     struct list_reader reader = {.path = path, .promised = -1};
-    FILE *file;
-    TRY(input_file_stream(&file, path, "the emoji list ", " (Debian package unicode-data)"));
-    mimo_status status = parse_file(&reader, file);
-    fclose(file);
+    mimo_status status = input_file_lines(path, "the emoji list ", " (Debian package unicode-data)",
+                                          take_line, &reader);
     if (status == MIMO_OK)
         status = check_complete(&reader);
     if (status == MIMO_OK)

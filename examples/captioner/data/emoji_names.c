@@ -86,9 +86,10 @@ static mimo_status push_row(struct name_table *table, const struct name_row *row
     return MIMO_OK;
 }
 
-static mimo_status parse_line(struct name_table *table, char *line)
+static mimo_status take_line(void *into, char *line)
 {
-    line[strcspn(line, "\r\n")] = '\0';
+    struct name_table *table = into;
+    table->line++;
     if (line[0] == '\0' || line[0] == '#')
         return MIMO_OK;
     char *tab = strchr(line, '\t');
@@ -99,23 +100,6 @@ static mimo_status parse_line(struct name_table *table, char *line)
     TRY(parse_key(table, &row.key, line));
     TRY(parse_name(table, &row, tab + 1));
     return push_row(table, &row);
-}
-
-static mimo_status parse_file(struct name_table *table, FILE *file)
-{
-    char *line = NULL;
-    size_t room = 0;
-    mimo_status status = MIMO_OK;
-    errno = 0;
-    while (status == MIMO_OK && getline(&line, &room, file) >= 0) {
-        table->line++;
-        status = parse_line(table, line);
-    }
-    int error = ferror(file) ? errno : 0;
-    free(line);
-    TRY(status);
-    CHECK(error == 0, MIMO_ERR_IO, "cannot read the names %s: %s", table->path, strerror(error));
-    return MIMO_OK;
 }
 
 static int by_key(const void *a, const void *b)
@@ -142,11 +126,7 @@ static mimo_status sort_rows(struct name_table *table)
 
 static mimo_status read_table(struct name_table *table)
 {
-    FILE *file;
-    TRY(input_file_stream(&file, table->path, "the names ", ""));
-    mimo_status status = parse_file(table, file);
-    fclose(file);
-    TRY(status);
+    TRY(input_file_lines(table->path, "the names ", "", take_line, table));
     return sort_rows(table);
 }
 

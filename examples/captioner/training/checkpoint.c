@@ -17,12 +17,12 @@
 #include "captioner/training/same_file.h"
 
 typedef struct entry_list {
-    model_state state;      /* its arrays are the tensors of the file */
-    mimo_pattern_key *keys; /* what they are called there */
-    int64_t largest;        /* elements of the largest whole tensor */
-    nn_real *whole;         /* [largest] */
-    nn_real *slice;         /* [largest]: reading: this rank's part; saving: the slices of all */
-    bool *used;             /* reading: [tensors of the file] that are entries */
+    model_state state;    /* its arrays are the tensors of the file */
+    checkpoint_key *keys; /* what they are called there */
+    int64_t largest;      /* elements of the largest whole tensor */
+    nn_real *whole;       /* [largest] */
+    nn_real *slice;       /* [largest]: reading: this rank's part; saving: the slices of all */
+    bool *used;           /* reading: [tensors of the file] that are entries */
 } entry_list;
 
 /* The tensors of both modules, in the same order on every rank, and room for any one of them. */
@@ -34,10 +34,9 @@ static mimo_status list_entries(entry_list *out, const bridged_model *model, sta
     TRY(memory_reserve(&out->keys, state->count, sizeof *out->keys));
     for (int64_t i = 0; i < state->count; i++) {
         const state_array *array = &state->arrays[i];
-        mimo_pattern_key *key = &out->keys[i];
         int64_t elements = nn_placement_elements(&array->param->placement);
-        key->place = -1;
-        snprintf(key->text, sizeof key->text, "%s%s", array->param->name, array->suffix);
+        snprintf(out->keys[i].text, sizeof out->keys[i].text, "%s%s", array->param->name,
+                 array->suffix);
         if (elements > out->largest)
             out->largest = elements;
     }

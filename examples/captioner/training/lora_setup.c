@@ -12,7 +12,6 @@
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
 #include "captioner/training/same_file.h"
-#include "schedule/layer_pattern.h"
 
 #define ALL "all"
 static const char *const default_targets = "qkv,out,up,down";
@@ -109,28 +108,21 @@ static void visit_mlp(layer_walk *walk, const char *module, int64_t block, int64
     visit_layer(walk, "%s.block%" PRId64 ".mlp.down", module, block);
 }
 
-static void visit_blocks(layer_walk *walk, const char *module, int64_t blocks, int64_t experts)
-{
-    for (int64_t i = 0; i < blocks && !walk->found; i++) {
-        visit_attention(walk, module, i);
-        visit_mlp(walk, module, i, experts);
-    }
-}
-
 /* Blocks of a pattern may have one half alone. */
-static mimo_status visit_pattern(layer_walk *walk, const char *text, int64_t experts)
+static mimo_status visit_blocks(layer_walk *walk, const char *module, const layer_layout_desc *desc,
+                                int64_t experts)
 {
-    mimo_pattern *pattern;
-    TRY(mimo_pattern_create(&pattern, text));
-    for (int64_t i = 0; i < pattern->count && !walk->found; i++) {
-        const mimo_pattern_layer *layer = &pattern->layers[i];
-        if (layer->symbol == '*')
-            visit_attention(walk, "llm", layer->item);
-        if (layer->symbol == '-')
-            visit_mlp(walk, "llm", layer->item, experts);
+    layer_layout layout = {0};
+    mimo_status status = layer_layout_create(&layout, desc);
+    for (int64_t i = 0; status == MIMO_OK && i < layout.items && !walk->found; i++) {
+        const nn_block_kind *kind = layer_layout_kind(&layout, i);
+        if (kind != &nn_block_mlp)
+            visit_attention(walk, module, i);
+        if (kind != &nn_block_attention)
+            visit_mlp(walk, module, i, experts);
     }
-    mimo_pattern_destroy(pattern);
-    return MIMO_OK;
+    layer_layout_release(&layout);
+    return status;
 }
 
 /* Whether any linear layer of the two modules gets an adapter by this target. */
@@ -142,11 +134,10 @@ static mimo_status find_layer(bool *found, const char *target, const struct opti
     visit_layer(&walk, "encoder.patch");
     visit_layer(&walk, "encoder.project");
     visit_layer(&walk, "llm.head");
-    visit_blocks(&walk, "encoder", options->encoder_layers, 0);
-    if (options->llm_pattern)
-        TRY(visit_pattern(&walk, options->llm_pattern, options->experts));
-    else
-        visit_blocks(&walk, "llm", options->llm_layers, options->experts);
+    const layer_layout_desc encoder = {.layers = options->encoder_layers, .stages = 1, .chunks = 1};
+    const layer_layout_desc llm = {options->llm_pattern, options->llm_layers, 1, 1};
+    TRY(visit_blocks(&walk, "encoder", &encoder, 0));
+    TRY(visit_blocks(&walk, "llm", &llm, options->experts));
     *found = walk.found;
     return MIMO_OK;
 }

@@ -9,7 +9,7 @@
 #include "captioner/captions/augment.h"
 #include "train/support/train_support.h"
 #include "train/nn/ops/nn_order.h"
-#include "schedule/step_costs.h"
+#include "tools/options/option_costs.h"
 
 enum {
     PATCH = 8,
@@ -110,8 +110,7 @@ static mimo_status read_cost(void *into, const option_row *row, const char *text
     struct options *o = into;
     o->costs = defaults.costs;
     TRY(option_read(o, row, text));
-    mimo_status status = mimo_step_costs_parse(&o->costs, text);
-    return status == MIMO_OK ? MIMO_OK : fail_prefix(status, "--");
+    return option_read_step_costs(&o->costs, text);
 }
 
 static mimo_status read_node_cost(void *into, const option_row *row, const char *text)
@@ -119,8 +118,7 @@ static mimo_status read_node_cost(void *into, const option_row *row, const char 
     struct options *o = into;
     o->node_costs = defaults.node_costs;
     TRY(option_read(o, row, text));
-    mimo_status status = mimo_node_costs_parse(&o->node_costs, text);
-    return status == MIMO_OK ? MIMO_OK : fail_prefix(status, "--");
+    return option_read_node_costs(&o->node_costs, text);
 }
 
 #define OPTION_INTO struct options

@@ -2,23 +2,13 @@
 
 #include <stdlib.h>
 
+#include "captioner/training/run_files.h"
 #include "train/support/atomic_file.h"
-#include "train/support/train_support.h"
-
-enum { PATH_CAPACITY = 4096 };
-
-static mimo_status join_path(char *path, const char *folder, const char *file)
-{
-    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
-    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
-          PATH_CAPACITY);
-    return MIMO_OK;
-}
 
 mimo_status run_drawing_probe(const char *folder, const char *file)
 {
-    char path[PATH_CAPACITY];
-    TRY(join_path(path, folder, file));
+    char path[RUN_FILE_PATH];
+    TRY(run_file_path(path, folder, file));
     return atomic_file_probe(path);
 }
 
@@ -37,9 +27,9 @@ static mimo_status write_text(const char *path, const char *text, size_t length)
 mimo_status run_drawing_write(const char *folder, const char *file, run_draw *draw,
                               const void *context)
 {
-    char path[PATH_CAPACITY], *text = NULL;
+    char path[RUN_FILE_PATH], *text = NULL;
     size_t length = 0;
-    TRY(join_path(path, folder, file));
+    TRY(run_file_path(path, folder, file));
     FILE *stream = open_memstream(&text, &length);
     CHECK(stream, MIMO_ERR_MEMORY, "out of memory for %s", path);
     mimo_status status = draw(stream, context);

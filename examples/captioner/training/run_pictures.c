@@ -6,16 +6,8 @@
 #include "captioner/training/run_files.h"
 #include "train/support/train_support.h"
 
-enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 256, MOST_BARS = 6 };
+enum { LINE_CAPACITY = 256, MOST_BARS = 6 };
 static const char curve_file[] = RUN_FILE_CURVE, sheet_file[] = RUN_FILE_SHEET;
-
-static mimo_status join_path(char *path, const char *folder, const char *file)
-{
-    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
-    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
-          PATH_CAPACITY);
-    return MIMO_OK;
-}
 
 /* Of the first mixtures. Returns how many there are. */
 static int list_bars(struct expert_bars bars[MOST_BARS], const expert_loads *loads)
@@ -35,8 +27,8 @@ static mimo_status draw_curve(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
     struct expert_bars bars[MOST_BARS];
-    char path[PATH_CAPACITY];
-    TRY(join_path(path, pictures->folder, curve_file));
+    char path[RUN_FILE_PATH];
+    TRY(run_file_path(path, pictures->folder, curve_file));
     struct loss_level levels[] = {{"held out, right images", report->right_loss},
                                   {"held out, images shuffled", report->shuffled_loss}};
     const char *why = "Held-out names are made of words that training has, so they are easier than "
@@ -57,9 +49,9 @@ static mimo_status draw_curve(const run_pictures *pictures)
 static mimo_status draw_sheet(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
-    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY], note[LINE_CAPACITY];
+    char path[RUN_FILE_PATH], subtitle[LINE_CAPACITY], note[LINE_CAPACITY];
     char sentence[REPORT_SENTENCE];
-    TRY(join_path(path, pictures->folder, sheet_file));
+    TRY(run_file_path(path, pictures->folder, sheet_file));
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
@@ -86,10 +78,10 @@ static mimo_status draw_sheet(const run_pictures *pictures)
 
 mimo_status run_pictures_probe(const char *folder)
 {
-    char path[PATH_CAPACITY];
-    TRY(join_path(path, folder, sheet_file));
+    char path[RUN_FILE_PATH];
+    TRY(run_file_path(path, folder, sheet_file));
     TRY(picture_probe(path, NULL));
-    TRY(join_path(path, folder, curve_file));
+    TRY(run_file_path(path, folder, curve_file));
     return picture_probe(path, NULL);
 }
 

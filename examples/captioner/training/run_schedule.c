@@ -7,7 +7,7 @@
 #include "captioner/training/run_nodes.h"
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
-#include "schedule/step_costs.h"
+#include "tools/options/option_costs.h"
 
 enum { NANOSECONDS = 1000 /* in a microsecond */ };
 static const char planned_file[] = RUN_FILE_PLANNED, run_file[] = RUN_FILE_RAN;
@@ -218,7 +218,7 @@ static mimo_status report(const stage_times *times, const run_nodes *nodes, cons
     else if (folder)
         TRY(draw(times, &costs, folder, stream));
     fputs("cost ", stream);
-    mimo_step_costs_print(stream, &costs);
+    option_print_step_costs(stream, &costs);
     fputc('\n', stream);
     if (nodes->nodes)
         run_nodes_print_costs(stream, nodes);

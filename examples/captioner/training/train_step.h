@@ -3,8 +3,8 @@
 #define CAPTIONER_TRAIN_STEP_H
 
 #include "train/formats/adapter_config.h"
+#include "train/model/checkpoint_keys.h"
 #include "train/model/model_pass.h"
-#include "captioner/training/checkpoint_keys.h"
 #include "captioner/training/file_wait.h"
 #include "captioner/training/turn_choice.h"
 

@@ -8,7 +8,7 @@
 
 #include "train/formats/adapter_config.h"
 #include "train/support/train_memory.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 
 static const char *const up[] = {"up"};
 static const struct adapter_config example = {2, 4, false, up, 1, "", ""};
@@ -370,26 +370,21 @@ Test(adapter_config, broken_files)
     REFUSED(cases, MIMO_ERR_IO);
 }
 
-Test(adapter_config, files)
+OWN_FOLDER(adapter_config_files, "c.json", .timeout = 60);
+
+Test(adapter_config_files, are_read)
 {
-    char folder[] = "/tmp/adapter-config-XXXXXX", path[64];
     struct adapter_config *config = NULL;
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/c.json", folder);
     FAILS(adapter_config_read(&config, NULL, path), MIMO_ERR_NOT_FOUND, "cannot open", path);
     FAILS(adapter_config_read(&config, NULL, folder), MIMO_ERR_IO, folder, "is no ordinary file");
-    FILE *file = fopen(path, "w");
-    cr_assert(file && fputs("{" FULL "}\n", file) >= 0 && fflush(file) == 0);
+    put_file(path, "{" FULL "}\n", sizeof "{" FULL "}");
     SUCCEEDS(adapter_config_read(&config, NULL, path));
     cr_assert(config->rank == 8 && config->alpha == 16 && config->target_count == 1);
     memory_release(config);
     config = NULL;
-    cr_assert_eq(ftruncate(fileno(file), (1 << 20) + 1), 0);
+    cr_assert_eq(truncate(path, (1 << 20) + 1), 0);
     FAILS(adapter_config_read(&config, NULL, path), MIMO_ERR_IO, path, "has 1048577 bytes");
-    cr_assert_eq(ftruncate(fileno(file), 0), 0);
+    cr_assert_eq(truncate(path, 0), 0);
     FAILS(adapter_config_read(&config, NULL, path), MIMO_ERR_IO, path, "it is no JSON object");
     cr_assert_null(config);
-    fclose(file);
-    unlink(path);
-    rmdir(folder);
 }

@@ -13,7 +13,7 @@
 #include "train/support/train_memory.h"
 #include "train/support/little_endian.h"
 #include "core/float16.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "same_bits.h"
 
 static char top[] = "/tmp/captioner-adapter-XXXXXX";
@@ -77,21 +77,12 @@ static void write_example(void)
     SUCCEEDS(adapter_commit(writer));
 }
 
-static size_t bytes_of(const char *path, unsigned char *bytes, size_t room)
-{
-    FILE *file = fopen(path, "rb");
-    cr_assert(file, "%s", path);
-    size_t size = fread(bytes, 1, room, file);
-    fclose(file);
-    return size;
-}
-
 Test(adapter_file, golden)
 {
     unsigned char bytes[1024];
     write_example();
     size_t length = strlen(golden_header);
-    cr_assert_eq(bytes_of(tensors_path, bytes, sizeof bytes), 296);
+    cr_assert_eq(get_file(tensors_path, bytes, sizeof bytes), 296);
     cr_assert_eq(get_little_endian(bytes, 8), 240);
     EXPECT_BITS(bits_of(bytes + 8, golden_header, (int64_t)length, 1, 0), "the header");
     cr_assert_eq(strspn((const char *)bytes + 8 + length, " "), 240 - length);
@@ -101,7 +92,7 @@ Test(adapter_file, golden)
     struct adapter_config hashed = config;
     strcpy(hashed.tensors, "cbebee0570cc0726");
     SUCCEEDS(adapter_config_text(&text, &hashed));
-    cr_assert_eq(bytes_of(config_path, bytes, sizeof bytes), 409 + HASH_BYTES);
+    cr_assert_eq(get_file(config_path, bytes, sizeof bytes), 409 + HASH_BYTES);
     EXPECT_BITS(bits_of(bytes, text, 409 + HASH_BYTES, 1, 0), "the configuration");
     memory_release(text);
 }
@@ -132,12 +123,6 @@ Test(adapter_file, replaces_what_was_there)
     memory_release(read);
 }
 
-static void put_bytes(const char *path, const unsigned char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    cr_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0, "%s", path);
-}
-
 /* The example, and over it a second save, of other tensors and alpha 400. Returns the bytes of the
  * first one's configuration. */
 static size_t save_twice(unsigned char *first, size_t room)
@@ -147,7 +132,7 @@ static size_t save_twice(unsigned char *first, size_t room)
     struct adapter_config changed = config;
     changed.alpha = 400;
     write_example();
-    size_t size = bytes_of(config_path, first, room);
+    size_t size = get_file(config_path, first, room);
     SUCCEEDS(adapter_create(&writer, folder, &changed, &both));
     SUCCEEDS(adapter_write(writer, 1, a));
     SUCCEEDS(adapter_write(writer, 0, other));
@@ -162,8 +147,8 @@ Test(adapter_file, a_torn_adapter)
     adapter_file *file = NULL;
     struct adapter_config *read = NULL;
     size_t size = save_twice(old, sizeof old);
-    size_t later_size = bytes_of(config_path, later, sizeof later);
-    put_bytes(config_path, old, size);
+    size_t later_size = get_file(config_path, later, sizeof later);
+    put_file(config_path, old, size);
     SUCCEEDS(adapter_read_config(&read, NULL, folder));
     FAILS(adapter_open(&file, folder, read, &both), MIMO_ERR_IO, folder, "are not of one adapter",
           read->tensors);
@@ -172,7 +157,7 @@ Test(adapter_file, a_torn_adapter)
     SUCCEEDS(adapter_open(&file, folder, read, &both));
     adapter_close(file);
     memory_release(read);
-    put_bytes(config_path, later, later_size);
+    put_file(config_path, later, later_size);
     SUCCEEDS(adapter_read_config(&read, NULL, folder));
     cr_assert_eq(read->alpha, 400);
     SUCCEEDS(adapter_open(&file, folder, read, &both));
@@ -187,7 +172,7 @@ static void tear(const char *unfinished)
     unsigned char old[1024];
     size_t size = save_twice(old, sizeof old);
     cr_assert_eq(rename(config_path, unfinished), 0);
-    put_bytes(config_path, old, size);
+    put_file(config_path, old, size);
 }
 
 static void expect_pair(double alpha)
@@ -212,7 +197,7 @@ Test(adapter_file, a_save_that_died_between_its_files)
     snprintf(unfinished, sizeof unfinished, "%s.unfinished-1-0", config_path);
     snprintf(other, sizeof other, "%s.unfinished-1-1", config_path);
     tear(unfinished);
-    put_bytes(other, (const unsigned char *)stray, sizeof stray - 1); /* of another death */
+    put_file(other, stray, sizeof stray - 1); /* of another death */
     expect_pair(400);
     cr_assert_eq(access(unfinished, F_OK), 0, "reading changes nothing");
     unlink(config_path); /* as after the first save ever */
@@ -269,7 +254,7 @@ Test(adapter_file, every_range)
 }
 
 /* Put a file of these tensors in the folder. All bits are 0. */
-static void put_file(const struct safetensors_tensor *list, int64_t count)
+static void save_list(const struct safetensors_tensor *list, int64_t count)
 {
     const struct safetensors_content content = {list, count, NULL, 0};
     safetensors_writer *writer = NULL;
@@ -301,7 +286,7 @@ Test(adapter_file, sixteen_bits_are_widened_exactly)
                                                      {"y.lora_B.weight", MIMO_BF16, 2, shape}};
     static uint16_t halves[COUNT];
     static float got[COUNT];
-    put_file(list, 2);
+    save_list(list, 2);
     const struct safetensors_content content = {list, 2, NULL, 0};
     safetensors_writer *writer = NULL;
     for (int i = 0; i < COUNT; i++)
@@ -344,7 +329,7 @@ static const int64_t shape_a[] = {2, 2}, shape_b[] = {4, 2};
 static mimo_status open_list(const struct safetensors_tensor *list, int64_t count)
 {
     adapter_file *file = NULL;
-    put_file(list, count);
+    save_list(list, count);
     mimo_status status = adapter_open(&file, folder, &config, &both);
     cr_assert((file == NULL) == (status != MIMO_OK), "a failed call leaves its output");
     adapter_close(file);
@@ -455,7 +440,7 @@ Test(adapter_file, factors_of_routers)
         static const uint32_t zeros[1400];
         safetensors_writer *writer = NULL;
         adapter_file *file = NULL;
-        put_file(list, 2); /* makes the folder */
+        save_list(list, 2); /* makes the folder */
         SUCCEEDS(safetensors_create(&writer, tensors_path, &content));
         for (int t = 0; t < 4; t++) {
             int64_t count = list[t].shape[0] * (list[t].ndim > 1 ? list[t].shape[1] : 1);

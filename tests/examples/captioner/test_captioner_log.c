@@ -13,7 +13,9 @@
 #include "captioner/training/log_cut.h"
 #include "captioner/training/train_log.h"
 #include "core/check.h"
-#include "expect_failure.h"
+#include "own_folder.h"
+
+OWN_FOLDER(log, "log", .timeout = 60);
 
 static const struct train_log_line lines[] = {
     {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL, NULL, NULL},
@@ -45,8 +47,7 @@ static void check_line(const char *text, const struct train_log_line *want)
 
 Test(log, lines_give_the_same_numbers_back_at_once)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX", text[512];
-    close(mkstemp(path));
+    char text[512];
     struct train_log *log = NULL;
     SUCCEEDS(train_log_open(&log, path, false));
     FILE *reader = fopen(path, "r");
@@ -70,23 +71,27 @@ Test(log, lines_give_the_same_numbers_back_at_once)
     reader = fopen(path, "r");
     cr_assert_null(fgets(text, sizeof text, reader), "a new log begins empty");
     fclose(reader);
-    unlink(path);
+}
+
+/* What a log of a start, of a line or of both holds, before it is closed. */
+static void expect_log(const struct train_log_start *start, const struct train_log_line *line,
+                       const char *text)
+{
+    struct train_log *log = NULL;
+    SUCCEEDS(train_log_open(&log, path, false));
+    if (start)
+        SUCCEEDS(train_log_begin(log, start));
+    if (line)
+        SUCCEEDS(train_log_write(log, line));
+    expect_file(path, text);
+    SUCCEEDS(train_log_close(log));
 }
 
 Test(log, a_loss_that_is_not_finite_is_still_json)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX", text[512] = "";
-    close(mkstemp(path));
-    struct train_log *log = NULL;
     const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL, NULL, NULL};
-    SUCCEEDS(train_log_open(&log, path, false));
-    SUCCEEDS(train_log_write(log, &line));
-    SUCCEEDS(train_log_close(log));
-    FILE *reader = fopen(path, "r");
-    cr_assert(fgets(text, sizeof text, reader));
-    fclose(reader);
-    cr_assert_str_eq(text, "{\"step\":7,\"loss\":null,\"tokens\":3,\"grad_norm\":null,\"ms\":1}\n");
-    unlink(path);
+    expect_log(NULL, &line,
+               "{\"step\":7,\"loss\":null,\"tokens\":3,\"grad_norm\":null,\"ms\":1}\n");
 }
 
 /* A tensor of each kind: what is trained, and what is frozen. */
@@ -99,20 +104,11 @@ static const struct train_log_tensor tensors[] = {
 /* With --log-hashes=none a run in the fixed order says its order alone; and its experts' grid. */
 Test(log, a_start_without_hashes)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
-    struct train_log *log = NULL;
     const struct train_log_start start = {1, 2, "dp=1", "cp=1,dp=1", "8,1", NULL, "ep=1"};
-    close(mkstemp(path));
-    SUCCEEDS(train_log_open(&log, path, false));
-    SUCCEEDS(train_log_begin(log, &start));
-    SUCCEEDS(train_log_close(log));
-    FILE *reader = fopen(path, "r");
-    cr_assert(fgets(text, sizeof text, reader));
-    fclose(reader);
-    cr_assert_str_eq(text, "{\"first_step\":1,\"micro_batches\":2,\"grids\":{\"encoder\":\"dp=1\","
-                           "\"llm\":\"cp=1,dp=1\",\"experts\":\"ep=1\"},"
-                           "\"same_bits\":\"8,1\"}\n");
-    unlink(path);
+    expect_log(&start, NULL,
+               "{\"first_step\":1,\"micro_batches\":2,\"grids\":{\"encoder\":\"dp=1\","
+               "\"llm\":\"cp=1,dp=1\",\"experts\":\"ep=1\"},"
+               "\"same_bits\":\"8,1\"}\n");
 }
 
 static const struct {
@@ -135,55 +131,32 @@ static const struct {
 
 Test(log, hashes)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX", text[1024] = "", wanted[1024];
-    close(mkstemp(path));
+    char wanted[1024];
     for (size_t i = 0; i < sizeof with_hashes / sizeof *with_hashes; i++) {
-        struct train_log *log = NULL;
         struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes, NULL, NULL};
         struct train_log_start start = {
             8,   4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes,
             NULL};
-        SUCCEEDS(train_log_open(&log, path, false));
-        SUCCEEDS(train_log_begin(log, &start));
-        FILE *reader = fopen(path, "r");
-        cr_assert(fgets(text, sizeof text, reader), "the first line was not flushed");
         snprintf(wanted, sizeof wanted,
                  "{\"first_step\":8,\"micro_batches\":4,\"grids\":{\"encoder\":\"tp=2,dp=4\","
-                 "\"llm\":\"tp=2,cp=2,dp=2\"}%s,%s",
-                 i > 0 ? ",\"same_bits\":\"8,4\"" : "", with_hashes[i].start);
-        cr_assert_str_eq(text, wanted);
-        SUCCEEDS(train_log_write(log, &line));
-        SUCCEEDS(train_log_close(log));
-        cr_assert(fgets(text, sizeof text, reader));
-        snprintf(wanted, sizeof wanted,
+                 "\"llm\":\"tp=2,cp=2,dp=2\"}%s,%s"
                  "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,%s",
-                 with_hashes[i].line);
-        cr_assert_str_eq(text, wanted);
-        fclose(reader);
+                 i > 0 ? ",\"same_bits\":\"8,4\"" : "", with_hashes[i].start, with_hashes[i].line);
+        expect_log(&start, &line, wanted);
     }
-    unlink(path);
 }
 
 Test(log, a_look_at_held_out_samples_and_at_lanes)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
     const double held_out = 0.625;
     const struct train_log_balance balance = {1.75, 1, (double)NAN};
-    struct train_log *log = NULL;
     struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[0].hashes, &held_out, &balance};
-    close(mkstemp(path));
-    SUCCEEDS(train_log_open(&log, path, false));
-    SUCCEEDS(train_log_write(log, &line));
-    SUCCEEDS(train_log_close(log));
-    FILE *reader = fopen(path, "r");
-    cr_assert(fgets(text, sizeof text, reader));
-    fclose(reader);
-    cr_assert_str_eq(text, "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,"
-                           "\"held_out\":0.625,"
-                           "\"balance\":{\"loaded\":1.75,\"encoded\":1,\"moved\":null},"
-                           "\"params\":\"143c6f7ba8e5b069\","
-                           "\"grads\":\"0000000000000001\"}\n");
-    unlink(path);
+    expect_log(NULL, &line,
+               "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,"
+               "\"held_out\":0.625,"
+               "\"balance\":{\"loaded\":1.75,\"encoded\":1,\"moved\":null},"
+               "\"params\":\"143c6f7ba8e5b069\","
+               "\"grads\":\"0000000000000001\"}\n");
 }
 
 /* Longer than any buffer of stdio, so that parts of the line fail before its end. */
@@ -227,21 +200,16 @@ Test(log, a_full_disk_is_one_sentence)
 /* Nobody reads it, or nobody reads any more: either would hold all ranks. */
 Test(log, a_pipe_is_refused, .timeout = 20)
 {
-    char folder[] = "/tmp/captioner-log-XXXXXX", path[64];
     struct train_log *log = NULL;
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/pipe", folder);
     cr_assert_eq(mkfifo(path, 0600), 0);
     for (int read = 0; read < 2; read++) {
         int reader = read ? open(path, O_RDONLY | O_NONBLOCK) : -1;
         FAILS(train_log_open(&log, path, read), MIMO_ERR_IO,
-              "pipe: it is a pipe, and the run would wait");
+              "log: it is a pipe, and the run would wait");
         cr_assert_null(log);
         if (reader >= 0)
             close(reader);
     }
-    unlink(path);
-    rmdir(folder);
 }
 
 #define STEP(step) "{\"step\":" #step ",\"loss\":1}\n"
@@ -264,35 +232,21 @@ static const struct {
      STEP(1) START(2) STEP(2)},
 };
 
-static void put(const char *path, const char *text)
+static void put(const char *text)
 {
-    FILE *file = fopen(path, "w");
-    cr_assert(file && fputs(text, file) >= 0);
-    cr_assert_eq(fclose(file), 0);
-}
-
-static void expect_file(const char *path, const char *name, const char *text)
-{
-    char found[512] = "";
-    FILE *file = fopen(path, "r");
-    cr_assert(file);
-    found[fread(found, 1, sizeof found - 1, file)] = '\0';
-    fclose(file);
-    cr_assert_str_eq(found, text, "%s: %s", name, found);
+    put_file(path, text, strlen(text));
 }
 
 Test(log, a_run_that_goes_on_cuts_what_it_writes_again)
 {
-    char path[] = "/tmp/captioner-log-XXXXXX";
-    close(mkstemp(path));
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-        put(path, cuts[i].before);
-        cr_assert_eq(log_cut_after(path, 2), MIMO_OK, "%s: %s", cuts[i].name, mimo_last_error());
-        expect_file(path, cuts[i].name, cuts[i].after);
+        put(cuts[i].before);
+        SUCCEEDS(log_cut_after(path, 2));
+        expect_file(path, cuts[i].after);
     }
-    put(path, STEP(1) "{\"stop\":2}\n" STEP(3));
+    put(STEP(1) "{\"stop\":2}\n" STEP(3));
     FAILS(log_cut_after(path, 2), MIMO_ERR_IO, "line 2 is none of the captioner's");
-    expect_file(path, "another's file", STEP(1) "{\"stop\":2}\n" STEP(3));
+    expect_file(path, STEP(1) "{\"stop\":2}\n" STEP(3));
     unlink(path);
     cr_assert_eq(log_cut_after(path, 2), MIMO_OK, "a log that is not there yet");
     cr_assert_neq(access(path, F_OK), 0, "and is not made here");
@@ -302,37 +256,30 @@ Test(log, a_run_that_goes_on_cuts_what_it_writes_again)
 /* Who had the log open before writes to no log. */
 Test(log, another_file_takes_the_place_of_a_log)
 {
-    char folder[] = "/tmp/captioner-log-XXXXXX", path[64];
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/log", folder);
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         int fd = -1;
         struct train_log *log;
-        put(path, cuts[i].before);
+        put(cuts[i].before);
         FILE *old = fopen(path, "a");
         cr_assert(old);
-        cr_assert_eq(log_replace_after(&fd, path, 2), MIMO_OK, "%s: %s", cuts[i].name,
-                     mimo_last_error());
+        SUCCEEDS(log_replace_after(&fd, path, 2));
         cr_assert(fputs("late\n", old) >= 0 && fclose(old) == 0);
-        expect_file(path, cuts[i].name, cuts[i].after);
-        cr_assert_eq(train_log_take(&log, path, fd), MIMO_OK, "%s", mimo_last_error());
-        cr_assert_eq(train_log_write(log, &lines[0]), MIMO_OK, "%s", mimo_last_error());
-        cr_assert_eq(train_log_close(log), MIMO_OK);
+        expect_file(path, cuts[i].after);
+        SUCCEEDS(train_log_take(&log, path, fd));
+        SUCCEEDS(train_log_write(log, &lines[0]));
+        SUCCEEDS(train_log_close(log));
         struct stat found;
         cr_assert(stat(path, &found) == 0 && found.st_size > (off_t)strlen(cuts[i].after),
                   "%s: the next line has its place behind them", cuts[i].name);
     }
     int fd = -1;
-    put(path, STEP(1) "{\"stop\":2}\n" STEP(3));
+    put(STEP(1) "{\"stop\":2}\n" STEP(3));
     cr_assert_eq(log_replace_after(&fd, path, 2), MIMO_ERR_IO);
-    expect_file(path, "another's file", STEP(1) "{\"stop\":2}\n" STEP(3));
-    cr_assert_eq(log_replace_after(&fd, path, 0), MIMO_OK, "of a run that begins: %s",
-                 mimo_last_error());
+    expect_file(path, STEP(1) "{\"stop\":2}\n" STEP(3));
+    SUCCEEDS(log_replace_after(&fd, path, 0));
     close(fd);
-    expect_file(path, "a new run", "");
+    expect_file(path, "");
     cr_assert_eq(log_replace_after(&fd, "/dev/null", 2), MIMO_ERR_IO);
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
 }
 
 /* The output of a run of steps (first, last] at 80 ms each. */

@@ -8,25 +8,10 @@
 #include "train/formats/lora_v1_file.h"
 #include "train/support/little_endian.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "same_bits.h"
 
-static char folder[] = "/tmp/captioner-lora-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.lora", folder);
-}
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(lora_v1, .init = make_folder, .fini = remove_folder);
+OWN_FOLDER(lora_v1, "x.lora", .timeout = 60);
 
 /* A column-parallel layer with r = 2 (docs/concepts.md, "LoRA"). B comes first: the file sorts. */
 #define UP "llm.block0.mlp.up."
@@ -68,28 +53,12 @@ static lora_v1_file *matched(const struct adapter_tensors *list)
     return file;
 }
 
-static void put(const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    cr_assert(file && fwrite(bytes, 1, size, file) == size);
-    fclose(file);
-}
-
-static size_t get(char *bytes, size_t room)
-{
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, room, file);
-    fclose(file);
-    return size;
-}
-
 Test(lora_v1, golden)
 {
     char bytes[256];
     cr_assert_eq((int)GOLDEN, 156);
     write_example();
-    cr_assert_eq(get(bytes, sizeof bytes), (size_t)GOLDEN);
+    cr_assert_eq(get_file(path, bytes, sizeof bytes), (size_t)GOLDEN);
     EXPECT_BITS(bits_of(bytes, golden, GOLDEN, 1, 0), "the file");
     lora_v1_file *file = matched(&both);
     cr_assert_eq(lora_v1_count(file), 2);
@@ -153,7 +122,7 @@ Test(lora_v1, tensors_in_another_order)
     memcpy(bytes, golden, 12);
     memcpy(bytes + 12, golden + 12 + A_BYTES, B_BYTES);
     memcpy(bytes + 12 + B_BYTES, golden + 12, A_BYTES);
-    put(bytes, GOLDEN);
+    put_file(path, bytes, GOLDEN);
     lora_v1_file *file = matched(&both);
     cr_assert_str_eq(lora_v1_name(file, 0), UP "lora_A");
     SUCCEEDS(lora_v1_read(file, 0, 0, 8, got));
@@ -166,7 +135,7 @@ Test(lora_v1, tensors_in_another_order)
 static mimo_status open_bytes(const char *bytes, size_t size)
 {
     lora_v1_file *file = NULL;
-    put(bytes, size);
+    put_file(path, bytes, size);
     mimo_status status = lora_v1_open(&file, path);
     cr_assert((file == NULL) == (status != MIMO_OK), "a failed call leaves its output");
     lora_v1_close(file);
@@ -232,7 +201,7 @@ Test(lora_v1, damaged_lengths)
     FAILS(open_bytes(rank_1025, sizeof rank_1025), MIMO_ERR_IO, "has rank 1025, at most 1024");
 
     static const char empty[] = "\x41\x52\x4f\x4c\1\0\0\0\0\0\0\0";
-    put(empty, sizeof empty - 1);
+    put_file(path, empty, sizeof empty - 1);
     const struct adapter_tensors none = {NULL, 0};
     lora_v1_file *file = matched(&none);
     cr_assert(lora_v1_count(file) == 0 && lora_v1_rank(file) == 0);
@@ -281,7 +250,7 @@ Test(lora_v1, tensors_of_another_model)
     };
     lora_v1_file *file = NULL;
     float got;
-    put(golden, GOLDEN);
+    put_file(path, golden, GOLDEN);
     SUCCEEDS(lora_v1_open(&file, path));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct adapter_tensors list = {cases[i].list, cases[i].count};

@@ -5,7 +5,7 @@
 #include "captioner/captions/augment.h"
 #include "captioner/training/options.h"
 #include "core/check.h"
-#include "schedule/step_costs.h"
+#include "tools/options/option_costs.h"
 #include "expect_failure.h"
 
 enum { MOST_WORDS = 32 };
@@ -127,10 +127,10 @@ Test(options, ranks_that_are_lost)
 {
     struct options o;
     char survive[] = "--survive --save-memory 3";
-    cr_assert_eq(parse(&o, survive), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, survive));
     cr_assert(o.survive && !o.survive[0] && o.save_memory == 3);
     char grids[] = "--survive=7:;6: --save s --save-every 2";
-    cr_assert_eq(parse(&o, grids), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, grids));
     cr_assert_str_eq(o.survive, "7:;6:");
 }
 
@@ -145,11 +145,11 @@ Test(options, costs)
     cr_assert(o.costs.of[MIMO_STEP_F] == 412 && o.costs.of[MIMO_STEP_B] == 830);
     cr_assert(o.costs.head == 40 && o.costs.hop == 3 && o.costs.of[MIMO_STEP_EB] == 2);
     FILE *stream = open_memstream(&text, &size);
-    mimo_step_costs_print(stream, &o.costs);
+    option_print_step_costs(stream, &o.costs);
     fclose(stream);
     cr_assert_str_eq(text, "f=412,b=830,i=4,w=4,e=1,eb=2,head=40");
     mimo_step_costs read = MIMO_STEP_COSTS_INIT;
-    SUCCEEDS(mimo_step_costs_parse(&read, text));
+    SUCCEEDS(option_read_step_costs(&read, text));
     cr_assert(memcmp(read.of, o.costs.of, sizeof read.of) == 0 && read.head == 40);
     free(text);
 }
@@ -160,7 +160,7 @@ Test(options, node_costs)
     char some[] = "--experts 4,2 --overlap --node-cost mlp=9 --node-cost mlp=4,mlp.dw=7,encoder2=1";
     cr_assert_neq(parse(&o, some), MIMO_OK);
     char right[] = "--experts 4,2 --overlap --node-cost pre=9 --node-cost mlp=4,mlp.dw=7";
-    cr_assert_eq(parse(&o, right), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(parse(&o, right));
     cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_FORWARD] == 4);
     cr_assert(o.node_costs.of[MIMO_NODE_MLP][MIMO_NODE_WEIGHTS] == 7);
     cr_assert(o.node_costs.of[MIMO_NODE_PRE][MIMO_NODE_FORWARD] == 3); /* the last one counts */
@@ -237,13 +237,13 @@ static const struct {
     {"--save s --keys hf", "--keys must be one of own|megatron, not \"hf\""},
     {"--cost=", "--cost needs a value"},
     {"--node-cost mlq=3", "--node-cost has 'mlq=3', and takes the parts of nodes as mlp=4"},
-    {"--node-cost mlp=", "--node-cost mlp '' is not a whole number of at least 0"},
+    {"--node-cost mlp=", "--node-cost mlp needs a whole number, not \"\""},
     {"--cost f=4,x=1", "--cost has 'x=1', and takes f, b, i, w, fb, e, bf, bb, eb, head and hop"},
     {"--cost f=4,", "--cost has '', and takes"},
     {"--cost f=4,b", "--cost has 'b', and takes"},
-    {"--cost f=1.5", "--cost f '1.5' is not a whole number"},
-    {"--cost f=99999999999999999999", "is not a whole number"},
-    {"--cost b=-1", "--cost b is -1, and must be at least 0"},
+    {"--cost f=1.5", "--cost f needs a whole number, not \"1.5\""},
+    {"--cost f=99999999999999999999", "--cost f must be from 0 to 9223372036854775807, not 9999"},
+    {"--cost b=-1", "--cost b must be at least 0, not -1"},
     {"--cost f=11111111111111111111111111111111111111111111111111111111111111111111111111111111",
      "which is too long"},
     {"--encoder=", "--encoder needs a value"},
@@ -276,9 +276,7 @@ Test(options, each_refusal_has_its_sentence)
         struct options o = {.steps = -7};
         char line[256];
         strcpy(line, refusals[i].line);
-        cr_assert_eq(parse(&o, line), MIMO_ERR_ARGUMENT, "%s", refusals[i].line);
-        cr_assert(strstr(mimo_last_error(), refusals[i].part), "%s: %s", refusals[i].line,
-                  mimo_last_error());
+        FAILS(parse(&o, line), MIMO_ERR_ARGUMENT, refusals[i].part);
         cr_assert(!strchr(mimo_last_error(), '\n'), "one sentence: %s", mimo_last_error());
         cr_assert_eq(o.steps, -7, "a failed call leaves its output");
     }

@@ -1,11 +1,9 @@
 /* The pictures are read back as PNG. The tests look where the layout puts something. */
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <png.h>
@@ -13,27 +11,12 @@
 #include "captioner/pictures/pictures.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "skip_unless.h"
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE * 3, CELLS = 10, STEPS = 400 };
 
-static char folder[] = "/tmp/captioner-pictures-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.png", folder);
-}
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(pictures, .init = make_folder, .fini = remove_folder, .timeout = 60);
+OWN_FOLDER(pictures, "x.png", .timeout = 60);
 
 struct picture {
     png_image png;
@@ -359,14 +342,8 @@ Test(pictures, each_failure_has_its_sentence)
     FAILS(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_ERR_ARGUMENT, "of 0 steps");
     const struct contact_sheet empty = {.image_size = 32};
     FAILS(picture_contact_sheet(path, &empty, MODULE_FOLDER), MIMO_ERR_ARGUMENT, "of 0 images");
-    /* The limit of the file size replaces a full disk. */
     curve.count = STEPS;
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit before, low;
-    getrlimit(RLIMIT_FSIZE, &before);
-    low = before;
-    low.rlim_cur = 4096;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct rlimit before = limit_files(4096);
     mimo_status status = picture_loss_curve(path, &curve, MODULE_FOLDER);
     setrlimit(RLIMIT_FSIZE, &before);
     FAILS(status, MIMO_ERR_IO, path, "too large");

@@ -142,21 +142,21 @@ Test(atomic_file, what_is_being_written_stays)
 Test(atomic_file, a_file_of_another_generation_finds_no_place)
 {
     struct atomic_file old = ATOMIC_FILE_INIT, new = ATOMIC_FILE_INIT;
-    cr_assert_eq(atomic_file_open(&old, path), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(atomic_file_write(&old, "old", 3), MIMO_OK);
-    cr_assert_eq(atomic_file_remove_of(path, getpid()), MIMO_OK);
+    SUCCEEDS(atomic_file_open(&old, path));
+    SUCCEEDS(atomic_file_write(&old, "old", 3));
+    SUCCEEDS(atomic_file_remove_of(path, getpid()));
     cr_assert_eq(others(), 1, "that of this generation stays: %d", others());
     unfinished_file_set_generation(3);
-    cr_assert_eq(atomic_file_open(&new, path), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(atomic_file_open(&new, path));
     cr_assert(strstr(new.temporary, "-3000"), "%s", new.temporary);
-    cr_assert_eq(atomic_file_remove_of(path, getpid() + 1), MIMO_OK);
-    cr_assert_eq(atomic_file_remove_of(other, getpid()), MIMO_OK);
+    SUCCEEDS(atomic_file_remove_of(path, getpid() + 1));
+    SUCCEEDS(atomic_file_remove_of(other, getpid()));
     cr_assert_eq(others(), 2, "those of another process and of another file stay: %d", others());
-    cr_assert_eq(atomic_file_remove_of(path, getpid()), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(atomic_file_remove_of(path, getpid()));
     cr_assert_eq(others(), 1, "the old one is gone: %d", others());
     FAILS(atomic_file_commit(&old), MIMO_ERR_IO, "cannot rename a finished file to", path);
-    cr_assert_eq(atomic_file_write(&new, "new", 3), MIMO_OK);
-    cr_assert_eq(atomic_file_commit(&new), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(atomic_file_write(&new, "new", 3));
+    SUCCEEDS(atomic_file_commit(&new));
     expect_text(path, "new");
 }
 
@@ -165,10 +165,10 @@ Test(atomic_file, a_file_that_has_its_place_stays_open)
     struct atomic_file file = ATOMIC_FILE_INIT;
     int fd = -1;
     make_file(path, 0640);
-    cr_assert_eq(atomic_file_open(&file, path), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(atomic_file_write(&file, "one", 3), MIMO_OK);
+    SUCCEEDS(atomic_file_open(&file, path));
+    SUCCEEDS(atomic_file_write(&file, "one", 3));
     expect_text(path, "before");
-    cr_assert_eq(atomic_file_publish(&fd, &file), MIMO_OK, "%s", mimo_last_error());
+    SUCCEEDS(atomic_file_publish(&fd, &file));
     expect_text(path, "one");
     cr_assert_eq(mode_of(path), 0640);
     cr_assert_eq(write(fd, ", two", 5), 5);

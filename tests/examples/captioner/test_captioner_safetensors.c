@@ -1,36 +1,19 @@
 /* safetensors: a written file is read back, in slices as well, and every damaged file is
  * refused. */
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "train/formats/safetensors.h"
 #include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "same_bits.h"
 
-static char folder[] = "/tmp/captioner-tensors-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.safetensors", folder);
-}
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(safetensors, .init = make_folder, .fini = remove_folder);
+OWN_FOLDER(safetensors, "x.safetensors", .timeout = 60);
 
 /* The first tensor has an odd number of narrow elements: alignment must not depend on the caller's
  * order. */
@@ -139,10 +122,7 @@ Test(safetensors, layout_of_the_file)
 {
     unsigned char bytes[2048];
     write_example();
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    size_t size = get_file(path, bytes, sizeof bytes);
     uint64_t length = get_little_endian(bytes, 8);
     cr_assert_eq((8 + length) % 8, 0, "data begins at a multiple of 8");
     cr_assert_eq(bytes[8], '{');
@@ -289,20 +269,14 @@ Test(safetensors, damage_anywhere)
 {
     unsigned char bytes[2048];
     write_example();
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    size_t size = get_file(path, bytes, sizeof bytes);
     size_t header = 8 + (size_t)get_little_endian(bytes, 8);
     for (size_t i = 0; i < header + size; i++) {
         bool cut = i >= header;
         size_t length = cut ? i - header : size;
         if (!cut)
             bytes[i] ^= 0x15;
-        file = fopen(path, "wb");
-        cr_assert(file);
-        cr_assert_eq(fwrite(bytes, 1, length, file), length);
-        fclose(file);
+        put_file(path, bytes, length);
         safetensors_file *opened = NULL;
         mimo_status status = safetensors_open(&opened, path);
         cr_assert(status == MIMO_OK ? !cut : mimo_last_error()[0] != '\0', "%zu", i);
@@ -364,19 +338,13 @@ Test(safetensors, a_tensor_that_is_not_whole)
     SUCCEEDS(safetensors_commit(NULL));
 }
 
-/* The limit of the file size replaces a full disk. */
 Test(safetensors, a_full_disk_leaves_nothing)
 {
     static const int64_t mebi[] = {1 << 18};
     const struct safetensors_tensor big = {"big", MIMO_F32, 1, mebi};
     const struct safetensors_content one = {&big, 1, NULL, 0};
     safetensors_writer *writer = NULL;
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit before, low;
-    getrlimit(RLIMIT_FSIZE, &before);
-    low = before;
-    low.rlim_cur = 4096;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct rlimit before = limit_files(4096);
     mimo_status status = safetensors_create(&writer, path, &one);
     setrlimit(RLIMIT_FSIZE, &before);
     FAILS(status, MIMO_ERR_IO, path);

@@ -1,10 +1,8 @@
 /* The sample file: a written file is read back, and any other file is refused. */
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,19 +11,13 @@
 #include "train/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "expect_failure.h"
+#include "own_folder.h"
 #include "same_bits.h"
 
 enum { SIDE = 8, COUNT = 3, HEADER = 48, PIXELS = SIDE * SIDE * 3 };
 
-static char folder[] = "/tmp/captioner-samples-XXXXXX";
-static char path[64];
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/x.samples", folder);
-}
+OWN_FOLDER(samples, "x.samples", .timeout = 60);
+TestSuite(folders, .init = make_folder, .fini = remove_folder);
 
 static int entries(void)
 {
@@ -37,15 +29,6 @@ static int entries(void)
     closedir(open);
     return count - 2;
 }
-
-static void remove_folder(void)
-{
-    unlink(path);
-    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
-}
-
-TestSuite(samples, .init = make_folder, .fini = remove_folder);
-TestSuite(folders, .init = make_folder, .fini = remove_folder);
 
 static struct samples example(void)
 {
@@ -87,10 +70,7 @@ static long load(unsigned char *bytes, size_t room)
     struct samples s = example();
     SUCCEEDS(sample_file_write(path, &s));
     samples_release(&s);
-    FILE *file = fopen(path, "rb");
-    cr_assert(file);
-    size_t size = fread(bytes, 1, room, file);
-    fclose(file);
+    size_t size = get_file(path, bytes, room);
     cr_assert_eq(size, HEADER + COUNT * (2 + PIXELS) + 13 + 3 + 6);
     return (long)size;
 }
@@ -98,10 +78,7 @@ static long load(unsigned char *bytes, size_t room)
 static mimo_status read_bytes(const unsigned char *bytes, long size)
 {
     struct samples back = {.count = -7};
-    FILE *file = fopen(path, "wb");
-    cr_assert(file);
-    cr_assert_eq(fwrite(bytes, 1, (size_t)size, file), (size_t)size);
-    fclose(file);
+    put_file(path, bytes, (size_t)size);
     mimo_status status = sample_file_read(&back, path);
     if (status == MIMO_OK)
         samples_release(&back);
@@ -117,8 +94,7 @@ Test(samples, every_flipped_byte_and_every_cut_is_found)
     SUCCEEDS(read_bytes(bytes, size));
     for (long i = 0; i < size; i++) {
         bytes[i] ^= 0x81;
-        cr_assert_eq(read_bytes(bytes, size), MIMO_ERR_IO, "byte %ld", i);
-        cr_assert(strstr(mimo_last_error(), path), "%s", mimo_last_error());
+        FAILS(read_bytes(bytes, size), MIMO_ERR_IO, path);
         bytes[i] ^= 0x81;
     }
     for (long cut = 0; cut < size; cut++)
@@ -166,8 +142,7 @@ Test(samples, hostile_files_with_a_right_checksum)
         memcpy(bytes, good, sizeof good);
         put_little_endian(bytes + cases[i].at, cases[i].value, cases[i].bytes);
         put_checksum(bytes, size);
-        cr_assert_eq(read_bytes(bytes, size), MIMO_ERR_IO, "case %zu", i);
-        cr_assert(strstr(mimo_last_error(), cases[i].part), "case %zu: %s", i, mimo_last_error());
+        FAILS(read_bytes(bytes, size), MIMO_ERR_IO, cases[i].part);
     }
 }
 
@@ -181,17 +156,11 @@ Test(samples, what_is_no_file)
     FAILS(samples_create(&back, 1, 7), MIMO_ERR_ARGUMENT, "8 to 136 pixels a side, not 7");
 }
 
-/* The limit of the file size replaces a full disk. */
 Test(samples, a_write_that_fails_leaves_the_old_file)
 {
     struct samples s = example(), back = {0};
     SUCCEEDS(sample_file_write(path, &s));
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit before, low;
-    getrlimit(RLIMIT_FSIZE, &before);
-    low = before;
-    low.rlim_cur = 300;
-    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    struct rlimit before = limit_files(300);
     mimo_status status = sample_file_write(path, &s);
     setrlimit(RLIMIT_FSIZE, &before);
     FAILS(status, MIMO_ERR_IO, path, "too large");
@@ -237,9 +206,7 @@ Test(folders, a_failure_leaves_none)
     size_t kept = 7;
     snprintf(below, sizeof below, "%s/f/g", folder);
     snprintf(path, sizeof path, "%s/f", folder); /* removed at the end */
-    FILE *file = fopen(path, "w");
-    cr_assert(file);
-    fclose(file);
+    put_file(path, "", 0);
     FAILS(make_folders(below, &kept), MIMO_ERR_IO, below);
 
     memset(long_name, 'x', sizeof long_name - 1);

@@ -150,10 +150,3 @@ nn_sequence nn_sequence_masked(const nn_sequence *sequence, const uint8_t *maske
     one.masked = masked;
     return one;
 }
-
-mimo_status nn_sequence_set_batch(nn_sequence *sequence, int64_t batch)
-{
-    MIMO_TRY(nn_check_size("sequence", "batch", batch));
-    sequence->batch = batch;
-    return MIMO_OK;
-}

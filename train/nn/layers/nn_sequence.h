@@ -51,7 +51,4 @@ void nn_sequence_release(nn_sequence *sequence);
  *  and is not released. */
 nn_sequence nn_sequence_masked(const nn_sequence *sequence, const uint8_t *masked);
 
-/** Change the batch and keep the positions, for a last batch that is smaller. Local. */
-mimo_status nn_sequence_set_batch(nn_sequence *sequence, int64_t batch);
-
 #endif

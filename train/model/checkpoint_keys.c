@@ -1,4 +1,4 @@
-#include "captioner/training/checkpoint_keys.h"
+#include "train/model/checkpoint_keys.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "train/support/train_memory.h"
 #include "train/support/train_support.h"
+#include "schedule/pattern_keys.h"
 
 const char *checkpoint_keys_name(checkpoint_keys keys)
 {
@@ -108,17 +109,19 @@ static mimo_status name_by_layers(mimo_pattern_key *out, const layer_layout *lay
                                              : replace(out, "", model_words, name);
 }
 
-mimo_status checkpoint_keys_rename(mimo_pattern_key *keys, int64_t count,
-                                   const layer_layout *layout)
+mimo_status checkpoint_keys_rename(checkpoint_key *keys, int64_t count, const layer_layout *layout)
 {
-    mimo_pattern_key *layers;
+    mimo_pattern_key *layers, *items;
     mimo_status status = MIMO_OK;
-    TRY(memory_reserve(&layers, count, sizeof *layers));
+    TRY(memory_reserve(&layers, 2 * count, sizeof *layers));
+    items = layers + count;
     for (int64_t i = 0; status == MIMO_OK && i < count; i++)
         status = name_by_layers(&layers[i], layout, keys[i].text);
     if (status == MIMO_OK)
-        status = mimo_pattern_rename_all(keys, layout->pattern, MIMO_KEYS_OF_LAYERS,
+        status = mimo_pattern_rename_all(items, layout->pattern, MIMO_KEYS_OF_LAYERS,
                                          MIMO_KEYS_OF_ITEMS, layers, count);
+    for (int64_t i = 0; status == MIMO_OK && i < count; i++)
+        memcpy(keys[i].text, items[i].text, sizeof keys[i].text);
     memory_release(layers);
     return status;
 }

@@ -12,22 +12,24 @@
  *   llm.head.*                   output_layer.*
  *
  * The pattern of the layers says which number a layer has, and what the final norm is called
- * (pattern_keys.h). The names alone are Megatron's: tensors are the captioner's.
+ * (src/schedule/pattern_keys.h). The names alone are Megatron's: tensors are our own.
  */
-#ifndef CAPTIONER_CHECKPOINT_KEYS_H
-#define CAPTIONER_CHECKPOINT_KEYS_H
+#ifndef TRAIN_CHECKPOINT_KEYS_H
+#define TRAIN_CHECKPOINT_KEYS_H
 
 #include "train/model/layer_layout.h"
-#include "schedule/pattern_keys.h"
 
 typedef enum checkpoint_keys { CHECKPOINT_KEYS_OWN, CHECKPOINT_KEYS_MEGATRON } checkpoint_keys;
 
 /** "own" and "megatron", as --keys and a file's metadata have them. */
 const char *checkpoint_keys_name(checkpoint_keys keys);
 
-/** keys[count] of a model's tensors, in own names, to Megatron's; the place of each is -1. Pure.
- *  Errors: those of mimo_pattern_rename_all. */
-mimo_status checkpoint_keys_rename(mimo_pattern_key *keys, int64_t count,
-                                   const layer_layout *layout);
+typedef struct checkpoint_key {
+    char text[256];
+} checkpoint_key;
+
+/** keys[count] of a model's tensors, in own names, to Megatron's. Pure. MIMO_ERR_ARGUMENT: a name
+ *  is too long, or two tensors get one. */
+mimo_status checkpoint_keys_rename(checkpoint_key *keys, int64_t count, const layer_layout *layout);
 
 #endif
