@@ -322,9 +322,12 @@ static bool is_broken(mimo_survivors_rule *rule)
     return meets(rule->missing, rule->members, rule->words);
 }
 
+/* Behind this rank's own word it looks once more at what came: it may have stood still amid that
+ * word, so that the others gave up. */
 mimo_survivors_phase mimo_survivors_step(mimo_survivors_rule *rule, int64_t now,
                                          const mimo_survivors_mail *mail)
 {
+    const bool has_looked = rule->phase == MIMO_SURVIVORS_COMMITTED;
     if (mimo_survivors_has_ended(rule->phase))
         return rule->phase;
     if (rule->phase != MIMO_SURVIVORS_GATHERING && is_broken(rule))
@@ -335,7 +338,7 @@ mimo_survivors_phase mimo_survivors_step(mimo_survivors_rule *rule, int64_t now,
         propose(rule, now, mail);
     if (rule->phase == MIMO_SURVIVORS_ACCEPTED)
         await_commit(rule, now, mail);
-    if (rule->phase == MIMO_SURVIVORS_COMMITTED)
+    if (rule->phase == MIMO_SURVIVORS_COMMITTED && has_looked)
         await_ready(rule, now);
     return rule->phase;
 }

@@ -401,6 +401,19 @@ Test(survivors, no_rank_is_ready_too_late)
     mimo_survivors_rule_destroy(it.rule);
 }
 
+/* A rank that was stopped amid its word, when it had that of all others: they have given up. */
+Test(survivors, nobody_goes_on_behind_an_old_word)
+{
+    told it;
+    begin_telling(&it);
+    tell(&it, MIMO_SURVIVORS_PROPOSE, 0, 1, 5);
+    tell(&it, MIMO_SURVIVORS_READY, 0, 1, 5);
+    cr_assert_eq(step_at(&it, 2), MIMO_SURVIVORS_COMMITTED);
+    tell(&it, MIMO_SURVIVORS_HERE, 0, 2, 0);
+    cr_assert_eq(step_at(&it, 3), MIMO_SURVIVORS_GIVEN_UP);
+    mimo_survivors_rule_destroy(it.rule);
+}
+
 /* -------------------------------------- anything ----------------------------------- */
 
 static void trouble(world *it)
