@@ -18,6 +18,10 @@
  * events of the stream that computes. `host` is the part of T for which the host is at work, waits
  * included: near 1 it is what limits. Ids are uploaded in each forward. Above 64 KiB of them, where
  * tokens * k > 16384, CUDA may let the host wait for that.
+ *
+ * --same-bits computes in the fixed order, where experts take sizes from the device and the host
+ * waits for no route. With --graph as well each way is captured once, after a walk that uploads the
+ * ids, and launched as one CUDA graph.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,6 +34,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "device/device.h"
+#include "step_graph.h"
 #include "train/device/blas_kernels.h"
 #include "train/device/compute_device.h"
 #include "train/nn/params/nn_initial.h"
@@ -47,7 +52,7 @@ typedef struct settings {
     mimo_memory memory;
     nn_precision precision;
     int64_t hidden, inner, experts, top_k, tokens, layers, micro_batches, repeats, ctas, capacity;
-    bool carveout, json;
+    bool carveout, same_bits, graph, json;
 } settings;
 
 typedef struct bench {
@@ -56,6 +61,7 @@ typedef struct bench {
     compute_device device;
     int ranks, rank;
     routing routes;
+    nn_replay replay;
     nn_params *params;
     nn_dispatch *dispatch;
     nn_sequence sequence;
@@ -69,6 +75,7 @@ typedef struct bench {
     stage_streams streams;
     step_clock clock;
     stack_walk walk;
+    step_graph *graphs[WAYS];                              /* NULL: the way is walked */
     double times[WAYS][MOST_REPEATS], hosts[MOST_REPEATS]; /* ms; hosts: of OVERLAP */
 } bench;
 
@@ -80,6 +87,8 @@ static const option_row known[] = {
     OPTION_INT("ctas", "N", ctas, 1, 1024, "Thread blocks of an exchange on a GPU (default 32)"),
     OPTION_FLAG("carveout", carveout,
                 "Products are cut for the multiprocessors that exchanges leave"),
+    OPTION_FLAG("same-bits", same_bits, "Additions in the fixed order"),
+    OPTION_FLAG("graph", graph, "Each way as a CUDA graph; with --device cuda --same-bits"),
     OPTION_INT("capacity", "N", capacity, 0, INT32_MAX,
                "Rows of a rank's experts (default 0: any choice fits)"),
     OPTION_INT("hidden", "N", hidden, HEADS, INT32_MAX, "Width of the rows (default 256)"),
@@ -205,9 +214,8 @@ static void make_rooms(bench *b)
 
 static void make_stack(bench *b)
 {
-    static nn_replay replay;
     static const nn_block_kind *kinds[MOST_LAYERS];
-    replay = (nn_replay){give_ids, b};
+    b->replay = (nn_replay){give_ids, b};
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_size = 1,
@@ -218,7 +226,7 @@ static void make_stack(bench *b)
                           .inner = b->s.inner,
                           .scores = NN_SCORES_ALL,
                           .capacity = b->s.capacity,
-                          .replay = &replay};
+                          .replay = &b->replay};
     nn_stack_desc stack = {.name = "block",
                            .count = b->s.layers,
                            .kinds = kinds,
@@ -308,6 +316,37 @@ static double slowest_of(const bench *b, double own)
     return slowest;
 }
 
+static void set_way(bench *b, way by)
+{
+    b->walk.serial = by == SERIAL;
+    must(nn_dispatch_set_local(b->dispatch, by == LOCAL));
+}
+
+static void walk_nodes(bench *b)
+{
+    for (int64_t at = 0; at < b->walk.count;)
+        must(stack_walk_step(&at, &b->walk));
+}
+
+/* A way that was walked before. Its ids stay: an upload would belong to the graph. */
+static void capture(bench *b, way by)
+{
+    set_way(b, by);
+    b->replay.ids = NULL;
+    step_graph_begin(b->device.stream);
+    walk_nodes(b);
+    b->graphs[by] = step_graph_end(b->device.stream);
+    b->replay.ids = give_ids;
+}
+
+static void forget_graphs(bench *b)
+{
+    for (int by = 0; by < WAYS; by++) {
+        step_graph_destroy(b->graphs[by]);
+        b->graphs[by] = NULL;
+    }
+}
+
 /* Milliseconds of the slowest rank. All begin together. */
 typedef struct step_time {
     double step, host;
@@ -315,14 +354,15 @@ typedef struct step_time {
 
 static step_time time_step(bench *b, way by)
 {
-    b->walk.serial = by == SERIAL;
+    set_way(b, by);
     must(nn_params_zero_grad(b->params));
-    must(nn_dispatch_set_local(b->dispatch, by == LOCAL));
     must(mimo_comm_barrier(b->device.world));
     int64_t begin = host_clock_now();
     must(step_clock_stamp(&b->clock, 0, STREAM_COMPUTE));
-    for (int64_t at = 0; at < b->walk.count;)
-        must(stack_walk_step(&at, &b->walk));
+    if (b->graphs[by])
+        step_graph_launch(b->graphs[by], b->device.stream);
+    else
+        walk_nodes(b);
     must(step_clock_stamp(&b->clock, 1, STREAM_COMPUTE));
     int64_t host = host_clock_now() - begin;
     must(step_clock_read(&b->clock, 2));
@@ -330,20 +370,25 @@ static step_time time_step(bench *b, way by)
                        slowest_of(b, 1e-6 * (double)host)};
 }
 
-/* The first way sets the routes, which local copies keep. */
+/* The first way sets the routes, which local copies keep. The last warm step of a way is the first
+ * of its graph. */
 static void measure(bench *b, routing routes)
 {
     b->routes = routes;
+    forget_graphs(b);
     for (int64_t i = 0; i < b->s.tokens; i++)
         choose(b, b->ids + i * b->s.top_k, i);
     for (int64_t repeat = -WARM; repeat < b->s.repeats; repeat++)
         for (int by = 0; by < WAYS; by++) {
+            if (repeat == -1 && b->s.graph)
+                capture(b, (way)by);
             step_time time = time_step(b, (way)by);
             if (repeat >= 0)
                 b->times[by][repeat] = time.step;
             if (repeat >= 0 && by == OVERLAP)
                 b->hosts[repeat] = time.host;
         }
+    must(nn_dispatch_check(b->dispatch));
 }
 
 /* ------------------------------------------- print ------------------------------------------- */
@@ -401,6 +446,8 @@ static mimo_status check(const bench *b)
                b->s.experts, b->ranks, b->s.top_k);
     MIMO_CHECK(b->s.hidden % HEADS == 0, MIMO_ERR_ARGUMENT,
                "--hidden %" PRId64 " is no multiple of %d heads", b->s.hidden, HEADS);
+    MIMO_CHECK(!b->s.graph || (on_device(b) && b->s.same_bits), MIMO_ERR_ARGUMENT,
+               "--graph needs --device cuda and --same-bits: otherwise the host reads each route");
     return MIMO_OK;
 }
 
@@ -409,6 +456,7 @@ static void open_all(bench *b)
     mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
     const nn_runtime_desc runtime = {.memory = b->s.memory,
                                      .precision = b->s.precision,
+                                     .order = b->s.same_bits ? NN_ORDER_FIXED : NN_ORDER_FAST,
                                      .spared = b->s.carveout ? (int)b->s.ctas : 0};
     must(mimo_comm_create_mpi(&b->world, MPI_COMM_WORLD, &desc));
     b->ranks = mimo_comm_size(b->world);
@@ -424,6 +472,7 @@ static void open_all(bench *b)
 
 static void close_all(bench *b)
 {
+    forget_graphs(b);
     stack_walk_close(&b->walk);
     mimo_nodes_destroy(b->nodes);
     nn_runtime_free(&b->device.runtime, b->x);

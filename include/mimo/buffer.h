@@ -17,7 +17,8 @@
  *     written (DONE).
  *   - On a device all ranks enqueue the calls into one buffer in the same order.
  *   - A CUDA graph that captured such calls is replayed the same number of times on all ranks. All
- *     calls that one graph captured are on one stream.
+ *     calls that one graph captured follow one another: they are on one stream, or the caller's
+ *     events order them.
  *   - The library orders calls on different streams: each call is enqueued after the last call,
  *     which may be on another stream. So a stream lives until the next call on another stream, or
  *     until mimo_comm_synchronize has waited for it after its last call. (CUDA does not define what

@@ -428,6 +428,28 @@ Test(nn_router, replay_takes_other_ids)
     close_router(&p);
 }
 
+Test(nn_router, replay_keeps_ids)
+{
+    int32_t second = 3, ids[K];
+    nn_replay replay = {NULL, &second};
+    static const nn_real logits[E] = {2, 1, 2, 0};
+    router_pair p = {0};
+    nn_router_desc desc = desc_of(NN_SCORES_CHOSEN);
+    desc.replay = &replay;
+    open_plain(&p, &desc);
+    p.rows = (nn_row_range){.count = 1, .batch = 1};
+    FAILS(nn_router_forward(&p.layer, &p.saved, nn_test_sent(logits, E), &p.rows), MIMO_ERR_STATE,
+          "replay keeps the ids of 0 rows, and a forward has 1");
+    replay.ids = swapped_ids;
+    choose(&p, logits, 1, 1);
+    second = 1; /* nobody asks */
+    replay.ids = NULL;
+    choose(&p, logits, 1, 1);
+    read_ids(ids, p.saved.ids, K);
+    cr_assert(ids[0] == 2 && ids[1] == 3, "experts %d and %d", (int)ids[0], (int)ids[1]);
+    close_router(&p);
+}
+
 /* ------------------------------------------ refusals ----------------------------------------- */
 
 static void refuse(const nn_router_desc *desc, const char *words)

@@ -14,8 +14,16 @@ typedef struct vector_clock {
     int64_t of[STAGE_STREAMS];
 } vector_clock;
 
+/* `graph`: the number of the graph that captured it; 0: none. */
+typedef struct recorded_event {
+    vector_clock at;
+    int graph;
+} recorded_event;
+
 static struct recorder {
-    vector_clock now[STAGE_STREAMS], events[MOST_EVENTS];
+    vector_clock now[STAGE_STREAMS];
+    int graph, graphs[STAGE_STREAMS]; /* that is being captured, and of each stream */
+    recorded_event events[MOST_EVENTS];
     int64_t made, alive;
 } recorder;
 static char streams_at[STAGE_STREAMS];
@@ -33,24 +41,47 @@ static void end_event(mimo_event *event)
     recorder.alive -= event != NULL;
 }
 
-static vector_clock *clock_of(mimo_stream stream)
+static int number_of(mimo_stream stream)
 {
-    return &recorder.now[(char *)stream - streams_at];
+    return (int)((char *)stream - streams_at);
 }
 
 static mimo_status record(mimo_event *event, mimo_stream stream)
 {
-    *(vector_clock *)event = *clock_of(stream);
+    int number = number_of(stream);
+    *(recorded_event *)event = (recorded_event){recorder.now[number], recorder.graphs[number]};
     return MIMO_OK;
 }
 
+/* As CUDA has it: a stream that waits for an event of a graph is captured from then on, and a
+ * captured one waits for no event from outside. */
 static mimo_status await(mimo_event *event, mimo_stream stream)
 {
-    const vector_clock *there = (const vector_clock *)event;
-    vector_clock *here = clock_of(stream);
+    const recorded_event *there = (const recorded_event *)event;
+    int number = number_of(stream);
+    vector_clock *here = &recorder.now[number];
+    cr_assert_eq(there->graph, recorder.graph, "an event of graph %d is waited for in graph %d",
+                 there->graph, recorder.graph);
+    recorder.graphs[number] = there->graph;
     for (int s = 0; s < STAGE_STREAMS; s++)
-        here->of[s] = there->of[s] > here->of[s] ? there->of[s] : here->of[s];
+        here->of[s] = there->at.of[s] > here->of[s] ? there->at.of[s] : here->of[s];
     return MIMO_OK;
+}
+
+/* From now on the stream that computes is captured, by the graph of this number. */
+static void begin_capture(int graph)
+{
+    memset(recorder.graphs, 0, sizeof recorder.graphs);
+    recorder.graph = recorder.graphs[STREAM_COMPUTE] = graph;
+}
+
+/* All that was captured has to come before the end. */
+static void end_capture(void)
+{
+    for (int s = 0; s < STAGE_STREAMS; s++)
+        cr_assert_eq(recorder.now[STREAM_COMPUTE].of[s], recorder.now[s].of[s],
+                     "stream %d has not come back", s);
+    begin_capture(0);
 }
 
 static const mimo_device recording = {.name = "a recorder",
@@ -145,21 +176,29 @@ static void run_node(lanes_bed *it, int64_t i, bool serial)
 {
     stage_stream stream = node_lanes_stream(&it->lanes.list[i]);
     SUCCEEDS(node_lanes_enter(&it->lanes, i, serial));
+    cr_assert_eq(recorder.graphs[stream], recorder.graph, "%s %s is in no graph",
+                 mimo_node_name_of(&it->lanes.list[i]).text,
+                 mimo_node_where_of(it->nodes, 0, i).text);
     recorder.now[stream].of[stream]++;
     it->ran[i] = recorder.now[stream];
     SUCCEEDS(node_lanes_leave(&it->lanes, i));
 }
 
+/* The nodes of the step that begins at `first`. Returns where the next one begins. */
+static int64_t walk_step(lanes_bed *it, int64_t first, bool serial)
+{
+    int64_t i = first;
+    node_lanes_begin(&it->lanes);
+    for (; i < it->lanes.count && step_at(it, i) == step_at(it, first); i++)
+        run_node(it, i, serial);
+    SUCCEEDS(node_lanes_end(&it->lanes));
+    return i;
+}
+
 static void walk(lanes_bed *it, bool serial)
 {
-    int64_t count = it->lanes.count;
-    for (int64_t i = 0; i < count; i++) {
-        if (i == 0 || step_at(it, i) != step_at(it, i - 1))
-            node_lanes_begin(&it->lanes);
-        run_node(it, i, serial);
-        if (i == count - 1 || step_at(it, i) != step_at(it, i + 1))
-            SUCCEEDS(node_lanes_end(&it->lanes));
-    }
+    for (int64_t at = 0; at < it->lanes.count;)
+        at = walk_step(it, at, serial);
 }
 
 /* ------------------------------------------- orders ------------------------------------------ */
@@ -266,6 +305,29 @@ Test(node_lanes, meet_at_the_end_of_a_step)
     cr_assert_eq(recorder.now[STREAM_COMPUTE].of[STREAM_EXCHANGES], 1);
     cr_assert_eq(recorder.now[STREAM_COMPUTE].of[STREAM_ROUTES], 1);
     free_lanes(it);
+}
+
+/* Each step as a graph of its own. The walk behind them is in none. */
+static void capture_steps(const lanes_case *c, bool serial)
+{
+    lanes_bed *it = new_lanes(c);
+    int graph = 0;
+    walk(it, serial);
+    for (int64_t at = 0; at < it->lanes.count;) {
+        begin_capture(++graph);
+        at = walk_step(it, at, serial);
+        end_capture();
+    }
+    walk(it, serial);
+    expect_order(it);
+    free_lanes(it);
+}
+
+Test(node_lanes, can_be_captured)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int serial = 0; serial <= 1; serial++)
+            capture_steps(&cases[i], serial);
 }
 
 static void expect_at_once(const lanes_bed *it, const char *a, int64_t of_a, const char *b,

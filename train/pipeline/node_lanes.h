@@ -8,6 +8,11 @@
  * have a stream apart only for the host: it waits for a route's ends, and not for the rows that
  * were begun behind it.
  *
+ * Each exchange needs something that is computed in its own step, and nothing computed needs an
+ * exchange of another step. So the streams of exchanges leave the runtime's and come back to it
+ * within each step, and no stream waits for a mark of another step. A graph can capture one step,
+ * or several, where what their nodes call can be captured.
+ *
  * Hops and calls between modules are the caller's, on the runtime's stream.
  *
  * On the host, and where streams have no lane for exchanges, all of this is nothing.

@@ -126,10 +126,20 @@ mimo_status nn_router_saved_take(nn_router_saved *saved, const nn_router *layer,
 
 /* ------------------------------------------ forward ------------------------------------------ */
 
-/* Ids that an earlier run chose, into saved->ids. */
-static mimo_status replay(const nn_router *layer, nn_router_saved *saved)
+static mimo_status keep_ids(const nn_router *layer, const nn_router_saved *saved,
+                            const nn_row_range *rows)
 {
-    const nn_row_range *rows = &saved->rows;
+    MIMO_CHECK(saved->rows.count == rows->count, MIMO_ERR_STATE,
+               "%s: replay keeps the ids of %" PRId64 " rows, and a forward has %" PRId64,
+               layer->name, saved->rows.count, rows->count);
+    return MIMO_OK;
+}
+
+/* Ids that an earlier run chose, into saved->ids. */
+static mimo_status replay(const nn_router *layer, nn_router_saved *saved, const nn_row_range *rows)
+{
+    if (!layer->replay->ids)
+        return keep_ids(layer, saved, rows);
     MIMO_TRY(layer->replay->ids(layer->replay->context, layer->replayed, layer->name, rows));
     for (int64_t i = 0; i < rows->count * layer->top_k; i++)
         MIMO_CHECK(layer->replayed[i] >= -1 && layer->replayed[i] < layer->experts,
@@ -200,9 +210,9 @@ mimo_status nn_router_forward(const nn_router *layer, nn_router_saved *saved, co
                "%s: %" PRId64 " samples, must be 1 to %" PRId64, layer->name, rows->batch,
                layer->max_batch);
     MIMO_TRY(nn_check_forward(layer->name, layer->params, rows->count, layer->max_rows));
-    saved->rows = *rows;
     if (layer->replay)
-        MIMO_TRY(replay(layer, saved));
+        MIMO_TRY(replay(layer, saved, rows));
+    saved->rows = *rows;
     MIMO_TRY(nn_linear_forward(&layer->linear, &saved->linear, saved->logits, x, rows->count, 1));
     const nn_choices choices = choices_of(layer, saved);
     MIMO_TRY(layer->runtime->ops->choose(layer->runtime, &choices));

@@ -36,7 +36,9 @@ typedef struct nn_row_range {
 
 /** Gives the ids of rows, ids[count, top_k] (-1: none), in place of those that a router would
  *  choose: those of an earlier run, or of another model. `layer` is the router's name. The router
- *  still gives weights from its own scores, with gradients. */
+ *  still gives weights from its own scores, with gradients. `ids` NULL: once more the ids of the
+ *  last forward of the saved state, which had as many rows. Then a forward uploads nothing, and a
+ *  graph can capture it. */
 typedef struct nn_replay {
     mimo_status (*ids)(void *context, int32_t *ids, const char *layer, const nn_row_range *rows);
     void *context;
