@@ -213,9 +213,10 @@ static void forward_twice(mimo_executor executor, const char *title)
     desc.executor = executor;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     const bool pushes = executor.transport == MIMO_TRANSPORT_ZERO_COPY;
-    const mimo_tensor src = mimo_tensor_3d(from.place, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
-    const mimo_tensor dst = mimo_tensor_3d(pushes ? mimo_buffer_data(buffer) : to.place, MIMO_F32,
-                                           "sbh", SEQ, size, HIDDEN);
+    mimo_tensor src = mimo_tensor_3d(from.place, MIMO_F32, "sbh", SEQ, 1, HIDDEN);
+    mimo_tensor dst = mimo_tensor_3d(pushes ? mimo_buffer_data(buffer) : to.place, MIMO_F32, "sbh",
+                                     SEQ, size, HIDDEN);
+    src.memory = dst.memory = test_memory();
     for (int turn = 0; turn < 2; turn++)
         MPI_EXPECT_OK(mimo_bridge_forward(bridge, &dst, &src, 1, test_stream()));
     const mimo_ring_launched it = launched_by(title); /* other tests may have used it before */

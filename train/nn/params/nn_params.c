@@ -56,6 +56,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->experts = experts;
     params->seed = desc->seed;
     params->frozen = desc->frozen;
+    params->blank = desc->blank;
     params->runtime = nn_runtime_or_host(desc->runtime);
     params->shards = desc->shards > 0 ? desc->shards : 1;
     params->pairs = desc->pairs > 0 ? desc->pairs : 1;

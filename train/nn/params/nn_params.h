@@ -98,6 +98,7 @@ typedef struct nn_params_desc {
     nn_expert_coords experts;
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
+    bool blank;                /* initial values are 0: the caller writes all of them */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
     /* Of a runtime in the fixed order (nn_order.h); 0 counts as 1. `shards` is V. Of each sequence
      * this rank holds `pairs` of the C pairs of chunks: C / cp. */

@@ -12,6 +12,9 @@
 static mimo_status write_initial(const nn_params *params)
 {
     nn_real *room;
+    if (params->blank)
+        return nn_runtime_zero(params->runtime, params->arena,
+                               params->total * (int64_t)sizeof *params->arena);
     MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
     mimo_status status = MIMO_OK;
     for (int i = 0; i < params->n && status == MIMO_OK; i++) {

@@ -21,7 +21,7 @@ struct nn_params {
     int64_t total, trained;
     int64_t shards, pairs;
     bool settled;
-    bool frozen;
+    bool frozen, blank;
     nn_params_counts exchanged;
     mimo_gradient_bucket buckets[NN_RULES];
     char *bucket_names[NN_RULES];
