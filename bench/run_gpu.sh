@@ -80,7 +80,7 @@ if has torch; then
     measure torch_bench "${bridges[@]}"
     "${on_all[@]}" "$bench/balance_bench.py" --json "$folder/balance_bench.jsonl" | tee "$folder/balance.txt" ||
         echo "run_gpu.sh: balance_bench failed" >&2
-    "${on_all[@]}" "$bench/overlap_bench.py" --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
+    "${on_all[@]}" "$bench/overlap_bench.py" --graph --json "$folder/overlap_bench.jsonl" | tee "$folder/overlap.txt" ||
         echo "run_gpu.sh: overlap_bench failed" >&2
     for beside in '' --overlap; do # one curve, printed twice
         [ -n "${SAMPLES:-}" ] || break
