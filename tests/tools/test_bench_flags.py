@@ -84,6 +84,8 @@ LAUNCHES = {
     "overlap_bench.py": [Launch(f"--device cpu {TINY_OVERLAP} --blocks 16 --routings zipf,hot --json /dev/null",
                                 r"hot +16 .*\d\.\d\d\n", 2, needs="torch"),
                          Launch(f"{TINY_OVERLAP} --blocks 16,32 --routings even --carveout", r"even +32 .*\d\.\d\d\n",
+                                2, 2, "torch"),
+                         Launch(f"{TINY_OVERLAP} --blocks 16 --routings even --graph", r"even +16 .*\d\.\d\d\n",
                                 2, 2, "torch")],
     "hf_bench.py": [Launch(f"--device cpu {TINY_HF} --dtypes f32 --limit 1e-4", "dp usual .* ms .* apart\n", 2,
                            needs="transformers"),
