@@ -22,8 +22,8 @@ static void begin(memory_bed *bed)
     *bed = (memory_bed){.memory = MEMORY_SAVE_INIT};
     shared_folder_make(bed->folder);
     snprintf(bed->samples, PATH_BYTES, "%s/samples", bed->folder);
-    for (int i = 0; i < 2; i++)
-        snprintf(bed->before[i], PATH_BYTES, "%s/before-%d", bed->folder, i + 1);
+    snprintf(bed->before[0], PATH_BYTES, "%s/before-1", bed->folder);
+    snprintf(bed->before[1], PATH_BYTES, "%s/before-2", bed->folder);
     snprintf(bed->after, PATH_BYTES, "%s/after", bed->folder);
     if (mpi_test_rank() == 0)
         MPI_EXPECT_OK(small_samples_write(bed->samples, 20));
