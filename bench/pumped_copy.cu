@@ -8,9 +8,10 @@ namespace
 {
 
 constexpr int kMovers = 7, kStages = 2;
-constexpr uint32_t kKept = 16;
 
 #if MIMO_HAS_BULK
+
+constexpr uint32_t kKept = 16;
 
 // Chunks of one copy, dealt to warps.
 struct Chunks {
