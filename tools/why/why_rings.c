@@ -33,13 +33,13 @@ static bool is_known(const why_rings *rings, const mimo_ring_memory *memory)
 /* Takes the memory over. What is no ring, and what was found before, is passed over. */
 static mimo_status add_ring(why_rings *rings, mimo_ring_memory *memory)
 {
-    mimo_ring_sample *sample;
-    if (mimo_ring_sample_take(&sample, memory, &rings->self) != MIMO_OK ||
-        is_known(rings, memory)) {
+    mimo_ring_sample *sample = NULL;
+    bool is_ring = mimo_ring_sample_take(&sample, memory, &rings->self) == MIMO_OK;
+    mimo_ring_sample_release(sample);
+    if (!is_ring || is_known(rings, memory)) {
         mimo_ring_memory_release(memory);
         return MIMO_OK;
     }
-    mimo_ring_sample_release(sample);
     mimo_ring_memory_close(memory); /* it stays mapped */
     mimo_status status = mimo_regrow(&rings->memories, rings->count, (int64_t)rings->count + 1,
                                      sizeof *rings->memories);

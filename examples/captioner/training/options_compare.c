@@ -10,9 +10,13 @@ mimo_status options_compare(const struct options *options, mimo_comm *world)
 {
     const option_table *table = options_table();
     int64_t count = option_values_count(table);
-    option_value *mine;
+    option_value *mine = NULL;
     mimo_status status = memory_reserve(&mine, 2 * count, sizeof *mine);
-    TRY(mimo_comm_agree(world, status));
+    status = mimo_comm_agree(world, status);
+    if (status != MIMO_OK) {
+        memory_release(mine); /* another rank has no memory */
+        return status;
+    }
     option_value *first = mine + count;
     option_values(mine, table, options);
     memcpy(first, mine, (size_t)count * sizeof *mine);
