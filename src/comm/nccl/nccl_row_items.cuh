@@ -11,7 +11,6 @@ namespace
 
 constexpr int64_t kStage = 15 << 10; // bytes: the most of a row that moves at a time
 constexpr int kLeastLag = 4;         // rounds
-#define TRY_LAG 8
 
 // How a row is cut: into chunks that move at a time, and pieces of chunks that have a flag each.
 // The same on all ranks, also where they move rows in other ways.
