@@ -189,12 +189,8 @@ static void make_buffer(bench *b)
         bytes += b->rooms[m].used;
     must(mimo_buffer_create(&b->buffer, b->device.world, bytes));
     char *base = mimo_buffer_data(b->buffer);
-    for (int64_t m = 0; m < STATES; m++) {
-        nn_room *room = &b->rooms[m];
-        *room = (nn_room){.runtime = &b->device.runtime, .base = base, .bytes = room->used};
-        base += room->bytes;
-        must(nn_runtime_zero(room->runtime, room->base, room->bytes));
-    }
+    for (int64_t m = 0; m < STATES; m++)
+        must(nn_room_lend(&b->rooms[m], &b->device.runtime, &base));
 }
 
 static void make_rooms(bench *b)

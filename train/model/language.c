@@ -83,10 +83,7 @@ static mimo_status place_in_buffer(language_model *language)
 {
     char *base = mimo_buffer_data(language->buffer);
     for (int64_t i = 0; i < language->states; i++) {
-        nn_room *room = &language->saved[i].of_blocks;
-        *room = (nn_room){.runtime = language->runtime, .base = base, .bytes = room->used};
-        base += room->bytes;
-        TRY(nn_runtime_zero(language->runtime, room->base, room->bytes));
+        TRY(nn_room_lend(&language->saved[i].of_blocks, language->runtime, &base));
         TRY(place_blocks(&language->saved[i], language));
     }
     return MIMO_OK;

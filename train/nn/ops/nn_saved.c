@@ -29,6 +29,13 @@ mimo_status nn_room_reserve(nn_room *room, const nn_runtime *runtime)
     return MIMO_OK;
 }
 
+mimo_status nn_room_lend(nn_room *room, const nn_runtime *runtime, char **memory)
+{
+    *room = (nn_room){.runtime = runtime, .base = *memory, .bytes = room->used};
+    *memory += room->bytes;
+    return nn_runtime_zero(runtime, room->base, room->bytes);
+}
+
 void nn_room_release(nn_room *room)
 {
     nn_runtime_free(room->runtime, room->base);

@@ -43,6 +43,10 @@ mimo_status nn_room_take(nn_room *room, void *out, int64_t count, size_t size);
 mimo_status nn_room_reserve(nn_room *room, const nn_runtime *runtime);
 void nn_room_release(nn_room *room);
 
+/** The same in memory of the caller, who keeps it and does not release the room: at *memory, which
+ *  then is behind the room. Errors: those of nn_runtime_zero. */
+mimo_status nn_room_lend(nn_room *room, const nn_runtime *runtime, char **memory);
+
 /** In builds with MIMO_MUTATIONS: fill a gradient that its borrower gives back with NaN, where it
  *  lies on the host. So a later reader is found. In other builds it does nothing. */
 void nn_poison(const nn_runtime *runtime, nn_real *room, int64_t count);
