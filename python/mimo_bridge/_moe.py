@@ -46,7 +46,8 @@ class TokenDispatcher(MoETokenDispatcher):  # type: ignore[misc]  # Megatron has
         self._weights_dtype = probs.dtype
         ids = ids_of(routing_map, self.dispatch.top_k)
         self._route = route = self.dispatch.route(ids, "exact" if self._repeats() else None)
-        self._comm_manager.over_budget |= route.ends[-1:] > route.rows
+        if self.dispatch.rows >= 0:  # otherwise each tile has what its route needs
+            self._comm_manager.over_budget |= route.ends[-1:] > route.rows
         weights = top_k(probs, ids.shape[1], forced=ids)[0]
         return (hidden_states.reshape(-1, self.hidden_shape[-1]),
                 weights if weights.dtype == torch.float64 else weights.float())
