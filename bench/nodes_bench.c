@@ -208,7 +208,8 @@ static void make_rooms(bench *b)
     }
 }
 
-/* Of no meaning, but for the power that products take. Those of nn_initial.h take minutes. */
+/* Any numbers will do that are not all alike, as products of zeros take less power. To draw those of
+ * nn_initial.h takes minutes. */
 static void write_weights(const bench *b)
 {
     const int64_t count = nn_params_largest(b->params);
@@ -357,11 +358,11 @@ static void forget_graphs(bench *b)
     }
 }
 
-/* Milliseconds of the slowest rank. All begin together. */
 typedef struct step_time {
-    double step, host;
+    double step, host; /* ms of the slowest rank */
 } step_time;
 
+/* All ranks begin together. */
 static step_time time_step(bench *b, way by)
 {
     set_way(b, by);

@@ -147,7 +147,7 @@ class Checks:
             self.expect(words in said, f"{more} should be refused with {words}: {said}")
 
     def expect_refused_on(self, ranks, flags, words):
-        """So many ranks refuse them, as dp."""
+        """A launch of this number of ranks, all along dp, refuses the flags in these words."""
         grids = f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}"
         said = self.captioner.refused(*self.captioner.flags_of(grids, *flags), ranks=ranks)
         self.expect(words in said, f"{flags} should be refused with {words}: {said}")

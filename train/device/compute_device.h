@@ -14,9 +14,9 @@ typedef struct compute_device {
 } compute_device;
 
 /** Open a device as `desc` says (its stream is the device's own). `world` is the MPI communicator
- *  of all ranks, which outlives it. Collective. The caller zeroes *out
- *  before and calls compute_device_close after, whatever the result. Errors, the same on every
- *  rank: MIMO_ERR_UNSUPPORTED (this build has no CUDA), and those of mimo_comm_create_nccl. */
+ *  of all ranks, which outlives it. Collective. The caller zeroes *out before and calls
+ *  compute_device_close after, whatever the result. Errors, the same on every rank:
+ *  MIMO_ERR_UNSUPPORTED (this build has no CUDA), and those of mimo_comm_create_nccl. */
 mimo_status compute_device_open(compute_device *out, mimo_comm *world, const nn_runtime_desc *desc);
 void compute_device_close(compute_device *device);
 
