@@ -30,45 +30,7 @@ mimo_status nn_launch(const nn_runtime *runtime, const char *what, void (*kernel
     return nn_cuda_launched(what);
 }
 
-template <typename Body> __global__ void nn_elements_kernel(int64_t n, Body body)
-{
-    await_stream();
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        body(i);
-}
-
-/* Run body(i) for every i < n. */
-template <typename Body>
-mimo_status nn_each_element(const nn_runtime *runtime, const char *what, int64_t n, Body body)
-{
-    if (n == 0)
-        return MIMO_OK;
-    return nn_launch(runtime, what, nn_elements_kernel<Body>,
-                     nn_blocks((n + NN_THREADS - 1) / NN_THREADS), NN_THREADS, n, body);
-}
-
-template <typename Body> __global__ void nn_rows_kernel(int64_t rows, Body body)
-{
-    await_stream();
-    for (int64_t i = blockIdx.x; i < rows; i += gridDim.x)
-        body(i);
-}
-
-/* Run body(i) for every row i. All threads of one block run it together. `width` decides how many
- * threads a block has. */
-template <typename Body>
-mimo_status nn_each_row(const nn_runtime *runtime, const char *what, int64_t rows, int64_t width,
-                        Body body)
-{
-    if (rows == 0 || width == 0)
-        return MIMO_OK;
-    return nn_launch(runtime, what, nn_rows_kernel<Body>, nn_blocks(rows), nn_row_threads(width),
-                     rows, body);
-}
-
-template <typename Body>
-__global__ void nn_filled_elements_kernel(nn_rows rows, int64_t width, Body body)
+template <typename Body> __global__ void nn_elements_kernel(nn_rows rows, int64_t width, Body body)
 {
     await_stream();
     int64_t n = nn_rows_filled(rows) * width, step = (int64_t)gridDim.x * blockDim.x;
@@ -76,7 +38,7 @@ __global__ void nn_filled_elements_kernel(nn_rows rows, int64_t width, Body body
         body(i);
 }
 
-/* nn_each_element of the rows that are there. The launch is for `most` of them. */
+/* Run body(i) for every element of the rows that are there. The launch is for `most` of them. */
 template <typename Body>
 mimo_status nn_each_filled_element(const nn_runtime *runtime, const char *what, nn_rows rows,
                                    int64_t width, Body body)
@@ -84,11 +46,18 @@ mimo_status nn_each_filled_element(const nn_runtime *runtime, const char *what, 
     if (rows.most == 0 || width == 0)
         return MIMO_OK;
     int64_t wanted = (rows.most * width + NN_THREADS - 1) / NN_THREADS;
-    return nn_launch(runtime, what, nn_filled_elements_kernel<Body>, nn_blocks(wanted), NN_THREADS,
-                     rows, width, body);
+    return nn_launch(runtime, what, nn_elements_kernel<Body>, nn_blocks(wanted), NN_THREADS, rows,
+                     width, body);
 }
 
-template <typename Body> __global__ void nn_filled_rows_kernel(nn_rows rows, Body body)
+/* Run body(i) for every i < n. */
+template <typename Body>
+mimo_status nn_each_element(const nn_runtime *runtime, const char *what, int64_t n, Body body)
+{
+    return nn_each_filled_element(runtime, what, nn_rows{n, NULL}, 1, body);
+}
+
+template <typename Body> __global__ void nn_rows_kernel(nn_rows rows, Body body)
 {
     await_stream();
     int64_t n = nn_rows_filled(rows);
@@ -96,15 +65,24 @@ template <typename Body> __global__ void nn_filled_rows_kernel(nn_rows rows, Bod
         body(i);
 }
 
-/* nn_each_row of the rows that are there. */
+/* Run body(i) for every row i that is there. All threads of one block run it together. `width`
+ * decides how many threads a block has. The launch is for `most` rows. */
 template <typename Body>
 mimo_status nn_each_filled_row(const nn_runtime *runtime, const char *what, nn_rows rows,
                                int64_t width, Body body)
 {
     if (rows.most == 0 || width == 0)
         return MIMO_OK;
-    return nn_launch(runtime, what, nn_filled_rows_kernel<Body>, nn_blocks(rows.most),
+    return nn_launch(runtime, what, nn_rows_kernel<Body>, nn_blocks(rows.most),
                      nn_row_threads(width), rows, body);
+}
+
+/* The same for every row i < rows. */
+template <typename Body>
+mimo_status nn_each_row(const nn_runtime *runtime, const char *what, int64_t rows, int64_t width,
+                        Body body)
+{
+    return nn_each_filled_row(runtime, what, nn_rows{rows, NULL}, width, body);
 }
 
 #endif
