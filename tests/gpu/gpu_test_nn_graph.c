@@ -88,8 +88,9 @@ static void discard(model *m)
 }
 
 /* The gradient of half the sum of the squares of the logits. */
-static void enqueue(model *m)
+static void enqueue(void *context)
 {
+    model *m = context;
     SUCCEEDS(nn_params_zero_grad(m->params));
     SUCCEEDS(nn_block_forward(&m->block, &m->block_saved, m->y, m->x, &m->sequence));
     SUCCEEDS(nn_norm_forward(&m->norm, &m->norm_saved, m->normed, m->y, N));
@@ -117,13 +118,14 @@ static void read_gradients(const model *m, nn_real *to)
     nn_test_read(to + 3 * HIDDEN * HIDDEN, m->d, N * HIDDEN);
 }
 
-static cudaGraphExec_t capture(model *m)
+/* What a call enqueues, as a graph. */
+static cudaGraphExec_t capture(void (*call)(void *context), void *context)
 {
     cudaStream_t stream = test_stream();
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    enqueue(m);
+    call(context);
     CUDA_OK(cudaStreamEndCapture(stream, &graph));
     CUDA_OK(cudaGraphInstantiate(&ready, graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
@@ -138,7 +140,7 @@ static void check_replays(nn_precision precision)
     set_input(&m, "first");
     enqueue(&m); /* rooms grow in this call */
     read_gradients(&m, first);
-    cudaGraphExec_t graph = capture(&m);
+    cudaGraphExec_t graph = capture(enqueue, &m);
     set_input(&m, "second");
     enqueue(&m);
     read_gradients(&m, called);
@@ -218,8 +220,9 @@ static void discard_experts(experts_bed *it)
     nn_test_free_rooms();
 }
 
-static void enqueue_experts(experts_bed *it)
+static void enqueue_experts(void *context)
 {
+    experts_bed *it = context;
     const nn_expert_rows rows = {it->x, it->weights, it->ends};
     SUCCEEDS(nn_params_zero_grad(it->params));
     SUCCEEDS(nn_experts_forward(&it->layer, &it->saved, it->y, &rows));
@@ -266,8 +269,6 @@ Test(nn_graph, experts_end_where_the_device_says)
 {
     static experts_results called[2], replayed;
     experts_bed it;
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
     make_experts(&it);
     for (int second = 0; second < 2; second++) {
         set_rows(&it, second);
@@ -275,11 +276,7 @@ Test(nn_graph, experts_end_where_the_device_says)
         read_experts(&called[second], &it);
     }
     cr_assert(memcmp(&called[0], &called[1], sizeof called[0]) != 0, "the rows play no part");
-    CUDA_OK(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeGlobal));
-    enqueue_experts(&it);
-    CUDA_OK(cudaStreamEndCapture(test_stream(), &graph));
-    CUDA_OK(cudaGraphInstantiate(&ready, graph, 0));
-    CUDA_OK(cudaGraphDestroy(graph));
+    cudaGraphExec_t ready = capture(enqueue_experts, &it);
     for (int i = 0; i < REPLAYS; i++) {
         set_rows(&it, i % 2);
         CUDA_OK(cudaGraphLaunch(ready, test_stream()));
