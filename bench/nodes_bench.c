@@ -208,8 +208,8 @@ static void make_rooms(bench *b)
     }
 }
 
-/* Any numbers will do that are not all alike, as products of zeros take less power. To draw those of
- * nn_initial.h takes minutes. */
+/* Any numbers will do that are not all alike, as products of zeros take less power. To draw those
+ * of nn_initial.h takes minutes. */
 static void write_weights(const bench *b)
 {
     const int64_t count = nn_params_largest(b->params);
